@@ -1,0 +1,188 @@
+"""Every error that Sixfold raises on purpose, as one tree.
+
+    SixfoldError                 500  internal_error
+    ├── BadRequest               400  bad_request
+    │   └── InvalidInput         400  invalid_input        (problems: one per failing input)
+    ├── Unauthenticated          401  invalid_api_key
+    ├── InsufficientCredits      402  insufficient_credits
+    ├── Forbidden                403  forbidden
+    ├── NotFound                 404  not_found
+    ├── MethodNotAllowed         405  method_not_allowed
+    ├── Conflict                 409  conflict
+    │   ├── InProgress           409  in_progress
+    │   └── IdempotencyMismatch  409  idempotency_mismatch
+    ├── PreconditionFailed       412  precondition_failed
+    ├── TooLarge                 413  too_large
+    ├── UnsupportedMedia         415  unsupported_media
+    ├── TooManyRequests          429  rate_limited         (retry_after)
+    │   └── QueueFull            429  queue_full
+    ├── FetchRefused             400  fetch_refused        (a user's URL that may not be fetched)
+    ├── FetchFailed              400  fetch_failed         (a user's URL that could not be fetched)
+    ├── EngineFailed             502  generation_failed
+    └── EngineUnavailable        503  engine_unavailable
+
+The docstring is the default message; the status and the code sit on the class. A face translates
+them into its dialect, and nothing below the faces knows HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class SixfoldError(Exception):
+    """Something went wrong inside the server."""
+
+    status = 500
+    code = "internal_error"
+
+    def __init__(self, message: str = "") -> None:
+        self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
+        super().__init__(self.message)
+
+
+class BadRequest(SixfoldError):
+    """The request is not valid."""
+
+    status = 400
+    code = "bad_request"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One input that was refused: its name, why, and a machine-readable kind."""
+
+    input: str
+    message: str
+    kind: str = "value_error"
+
+
+class InvalidInput(BadRequest):
+    """An input is not valid."""
+
+    code = "invalid_input"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problem.message for problem in self.problems))
+
+
+class Unauthenticated(SixfoldError):
+    """Invalid API key"""
+
+    status = 401
+    code = "invalid_api_key"
+
+
+class InsufficientCredits(SixfoldError):
+    """Insufficient credits"""
+
+    status = 402
+    code = "insufficient_credits"
+
+
+class Forbidden(SixfoldError):
+    """This key may not do that."""
+
+    status = 403
+    code = "forbidden"
+
+
+class NotFound(SixfoldError):
+    """Not found"""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(SixfoldError):
+    """Method not allowed"""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class Conflict(SixfoldError):
+    """The request conflicts with what is there."""
+
+    status = 409
+    code = "conflict"
+
+
+class InProgress(Conflict):
+    """A request with this Idempotency-Key is still running."""
+
+    code = "in_progress"
+
+
+class IdempotencyMismatch(Conflict):
+    """This Idempotency-Key was used with another request body."""
+
+    code = "idempotency_mismatch"
+
+
+class PreconditionFailed(SixfoldError):
+    """The object has changed since it was read."""
+
+    status = 412
+    code = "precondition_failed"
+
+
+class TooLarge(SixfoldError):
+    """The request body is too large."""
+
+    status = 413
+    code = "too_large"
+
+
+class UnsupportedMedia(SixfoldError):
+    """This kind of content is not accepted here."""
+
+    status = 415
+    code = "unsupported_media"
+
+
+class TooManyRequests(SixfoldError):
+    """Too many requests."""
+
+    status = 429
+    code = "rate_limited"
+
+    def __init__(self, message: str = "", *, retry_after: int = 1) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class QueueFull(TooManyRequests):
+    """The queue of this model is full."""
+
+    code = "queue_full"
+
+
+class FetchRefused(SixfoldError):
+    """This URL may not be fetched."""
+
+    status = 400
+    code = "fetch_refused"
+
+
+class FetchFailed(SixfoldError):
+    """This URL could not be fetched."""
+
+    status = 400
+    code = "fetch_failed"
+
+
+class EngineFailed(SixfoldError):
+    """Generation failed. Please try again."""
+
+    status = 502
+    code = "generation_failed"
+
+
+class EngineUnavailable(SixfoldError):
+    """No engine on this server can do this."""
+
+    status = 503
+    code = "engine_unavailable"
