@@ -1,0 +1,186 @@
+"""What the work needs from outside: a place for bytes, a guarded way out, and somewhere to run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from sixfold.core.work.engines import Quality, Task
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One stored object: its key, its size in bytes and when it was last written (epoch µs)."""
+
+    key: str
+    size: int
+    modified_at: int
+
+
+class BlobStore(Protocol):
+    """Bytes under keys (`/`-separated, no empty, `.` or `..` segment). Files, S3, GCS and Azure run one suite.
+
+    A `put` is atomic and durable when it returns: readers see the old object or the new one,
+    whole, and a power cut after it loses nothing.
+    """
+
+    async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
+        """Store `data` under `key`, replacing what is there."""
+        ...
+
+    async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
+        """Store the file at `path` under `key`; the file may be moved away by this."""
+        ...
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        """What is known of `key`, or None."""
+        ...
+
+    async def get(self, key: str) -> bytes:
+        """The whole object; raises `KeyError` when it is not there."""
+        ...
+
+    def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        """The object's bytes from `start`, in pieces; raises `KeyError` at the first piece."""
+        ...
+
+    async def local_path(self, key: str) -> Path:
+        """A readable local file with the object's bytes (for workers); raises `KeyError`."""
+        ...
+
+    async def delete(self, key: str) -> bool:
+        """Remove the object; False when it was not there."""
+        ...
+
+    def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """Every object whose key starts with `prefix`, in key order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a URL gave: the bytes, the type that the server claimed, and the final URL."""
+
+    data: bytes
+    content_type: str
+    url: str
+
+
+class Fetcher(Protocol):
+    """The guarded way out: refuses what a user's URL may not reach (`FetchRefused`)."""
+
+    async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> Fetched:
+        """GET `url`; raises `FetchRefused`, `FetchFailed` or `TooLarge`."""
+        ...
+
+
+# -- where workers run ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a worker is to be: the engine (`module:attribute`), and the limits it lives under."""
+
+    engine: str
+    factory: str
+    memory_bytes: int
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One output that a worker left in its scratch folder; whoever takes it removes it."""
+
+    path: Path
+    content_type: str
+    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The engine returned."""
+
+    files: tuple[StagedFile, ...]
+    data: Mapping[str, Any]
+    quality: Quality | None
+    engine_version: str
+    run_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The engine raised. `public` is true when the message was written for the user."""
+
+    message: str
+    public: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The run was canceled before it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The worker went away under the run: crashed, was killed, or ran out of memory."""
+
+    reason: str
+
+
+Outcome = Completed | Failed | Stopped | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Where a run's progress (0 to 1) and log lines go; called on the event loop."""
+
+    progress: Callable[[float], None]
+    log: Callable[[str], None]
+
+
+class WorkerStartFailed(Exception):
+    """The worker did not become ready; the text says why."""
+
+
+class Worker(Protocol):
+    """One live worker: runs one task at a time."""
+
+    id: str
+
+    @property
+    def alive(self) -> bool:
+        """False once the worker can run nothing more."""
+        ...
+
+    async def run(self, task: Task, reports: Reports) -> Outcome:
+        """Run `task` to its end; never raises for what the engine or the worker did."""
+        ...
+
+    def cancel(self, task_id: str) -> None:
+        """Ask the running task to stop; `run` then gives `Stopped` (or what came first)."""
+        ...
+
+    async def kill(self) -> None:
+        """End the worker at once; a run in progress gives `Lost`. Idempotent."""
+        ...
+
+    async def stop(self) -> None:
+        """Let the worker go politely when idle; ends in `kill` after a short grace. Idempotent."""
+        ...
+
+
+class Driver(Protocol):
+    """Somewhere to run workers. Inline, process, container and Ray pass one suite."""
+
+    name: str
+
+    async def start(self, spec: WorkerSpec) -> Worker:
+        """A worker with its engine loaded; raises `WorkerStartFailed`."""
+        ...
+
+    async def close(self) -> None:
+        """Kill every worker and free everything. Idempotent."""
+        ...
