@@ -1,0 +1,67 @@
+# Every target does its own set-up: it needs Python 3.11 or newer, make and git, and nothing else.
+# ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test quick check lint types docs bench gallery lock release setup
+export PYTHON
+
+VENV ?= .venv
+export VENV
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+LOCK := constraints.txt constraints-embedded.txt
+SETUP := @sh tools/setup.sh
+
+help: ## what there is
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-9s %s\n", $$1, $$2 }'
+
+serve: $(STAMP)-embedded ## start the server; prints its address, a key and a line to try
+	@$(BIN)/sixfold serve $(ARGS)
+
+test: $(STAMP)-test ## run every test that this machine can run
+	@$(BIN)/python -m pytest $(ARGS)
+
+quick: $(STAMP)-test ## the fast tests, stopping at the first failure: for your own loop
+	@$(BIN)/python -m pytest -q -x -m "not slow and not browser and not postgres and not s3" $(ARGS)
+
+check: lint types docs ## every law that a machine can check
+	@$(BIN)/python -m pytest -q tests/tidy
+
+lint: $(STAMP)-dev ## style and import rules
+	@$(BIN)/ruff check $(ARGS)
+	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports --no-logo
+
+types: $(STAMP)-dev ## pyright: strict where it matters most
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --warnings $(ARGS)
+
+docs: $(STAMP)-dev ## build the documentation into docs/_build/html
+	@$(BIN)/python -m sphinx -W -n -q --keep-going -b html docs docs/_build/html $(ARGS)
+	@echo "docs/_build/html/index.html"
+
+bench: $(STAMP)-test ## measure this machine: tables with ratios
+	@$(BIN)/python -m bench $(ARGS)
+
+gallery: $(STAMP)-embedded ## remake the pictures in the docs with the product itself
+	@$(BIN)/python tools/gallery.py $(ARGS)
+
+lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
+	@python3 tools/lock.py $(ARGS)
+
+release: check test ## a wheel and a source archive in dist/, once everything holds
+	@$(BIN)/python -m build --no-isolation $(ARGS)
+
+setup: $(STAMP)-dev # everything that the targets above need, ahead of time
+
+# One stamp per extra, inside the environment: no pip at all while nothing it read has changed.
+$(STAMP)-embedded: pyproject.toml $(LOCK)
+	$(SETUP) embedded
+	@touch $@
+
+$(STAMP)-test: pyproject.toml $(LOCK) constraints-test.txt
+	$(SETUP) test
+	@touch $@ $(STAMP)-embedded
+
+$(STAMP)-dev: pyproject.toml $(LOCK) constraints-test.txt constraints-dev.txt
+	$(SETUP) dev
+	@touch $@ $(STAMP)-test $(STAMP)-embedded

@@ -1,0 +1,99 @@
+"""Write the lock: four layered files of pinned, hashed requirements, without any index address.
+
+    constraints.txt           what the server needs, and the backend that installs it
+    constraints-embedded.txt  added by the extra `embedded`
+    constraints-test.txt      added by the extra `test`
+    constraints-dev.txt       added by the extra `dev`
+
+A layer holds only what the layers above it do not, so a file's length says what an extra costs. The
+resolution is done once, for every Python and platform that the project admits, by uv.
+Run it with `make lock`; `make lock ARGS=--upgrade` takes newer releases.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = {
+    "constraints.txt": (),
+    "constraints-embedded.txt": ("embedded",),
+    "constraints-test.txt": ("embedded", "test"),
+    "constraints-dev.txt": ("embedded", "test", "dev"),
+}
+HEADER = "# Written by `make lock`; do not edit.{note}\n"
+# An editable install needs the build backend in the environment, since nothing is built in isolation.
+BUILD = ["editables>=0.5"]
+
+
+def blocks(text: str) -> dict[str, str]:
+    """Split uv's output into one block of lines (pin and hashes) per pin."""
+    found: dict[str, str] = {}
+    for block in re.split(r"\n(?=[A-Za-z0-9])", text.strip()):
+        pin = block.partition("\n")[0].removesuffix(" \\").strip()
+        if pin and not pin.startswith("#"):
+            found[pin] = block
+    return found
+
+
+def name_of(pin: str) -> str:
+    """Return the distribution's name in a pin such as `uvloop==0.23.0 ; sys_platform != 'win32'`."""
+    return pin.partition("==")[0]
+
+
+def resolve(uv: Path, extras: tuple[str, ...], constraints: Path | None) -> str:
+    """Return uv's lock of the project with `extras`, kept to the versions in `constraints`."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted = Path(scratch) / "build-backend.in"
+        wanted.write_text("\n".join([*build, *BUILD]) + "\n")
+        command = [str(uv), "pip", "compile", "pyproject.toml", str(wanted), "--quiet"]
+        command += ["--universal", "--python-version", "3.11", "--fork-strategy", "fewest"]
+        command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate"]
+        command += [part for extra in extras for part in ("--extra", extra)]
+        command += ["--constraints", str(constraints)] if constraints else []
+        return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def pins_only(lock: str) -> str:
+    """Return the pins of a lock without their hashes, as constraints for a smaller resolution."""
+    return "\n".join(blocks(lock)) + "\n"
+
+
+def find_uv(scratch: Path) -> Path:
+    """Install uv into a throw-away environment: only locking needs it."""
+    venv.create(scratch, with_pip=True)
+    folder = scratch / ("Scripts" if sys.platform == "win32" else "bin")
+    subprocess.run([str(folder / "python"), "-m", "pip", "install", "--quiet", "uv"], check=True)
+    return folder / "uv"
+
+
+def main(arguments: list[str]) -> None:
+    """Resolve everything once, then give each layer what it adds."""
+    with tempfile.TemporaryDirectory() as scratch:
+        uv = find_uv(Path(scratch) / "venv")
+        kept = Path(scratch) / "kept.txt"
+        if "--upgrade" not in arguments:
+            old = "".join((ROOT / name).read_text() for name in LAYERS if (ROOT / name).exists())
+            kept.write_text(pins_only(old))
+        everything = blocks(resolve(uv, LAYERS["constraints-dev.txt"], kept if kept.exists() else None))
+        kept.write_text("\n".join(everything) + "\n")
+        above: set[str] = set()
+        for name, extras in LAYERS.items():
+            wanted = {name_of(pin) for pin in blocks(resolve(uv, extras, kept))} - above
+            # The marker of the whole resolution: it holds for every layer below as well.
+            layer = [text for pin, text in everything.items() if name_of(pin) in wanted]
+            note = f" Adds the extra `{extras[-1]}` to the files above it." if extras else ""
+            (ROOT / name).write_text(HEADER.format(note=note) + "".join(f"{text}\n" for text in layer))
+            above |= wanted
+            print(f"{name}: {len(wanted)} distributions")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

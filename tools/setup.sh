@@ -1,0 +1,55 @@
+#!/bin/sh
+# Make the virtual environment and install layers of the lock into it. Used by the Makefile:
+#     sh tools/setup.sh embedded|test|dev
+# PYTHON names the interpreter; without it the first one that is new enough is taken.
+set -eu
+cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+oldest='import sys; sys.exit(sys.version_info < (3, 11))'
+
+find_python() {
+    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.14 python}; do
+        if "$candidate" -c "$oldest" >/dev/null 2>&1; then
+            echo "$candidate"
+            return
+        fi
+    done
+    if [ -n "${PYTHON:-}" ]; then
+        echo "PYTHON=$PYTHON is not a Python 3.11 or newer; name one that is, as in: make PYTHON=/path/to/python3" >&2
+    else
+        echo "Sixfold needs Python 3.11 or newer and found none; install one, or name it: make PYTHON=/path/to/python3" >&2
+    fi
+    exit 1
+}
+
+quietly() { # run a command; show what it said only when it fails
+    log=$(mktemp)
+    if ! "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}
+
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    python=$(find_python)
+    echo "Setting up $venv with $("$python" --version) (once)"
+    if ! quietly "$python" -m venv --clear "$venv"; then
+        echo "'$python -m venv' failed; on Debian and Ubuntu the package python3-venv is needed." >&2
+        exit 1
+    fi
+fi
+
+case ${1:?which extra: embedded, test or dev} in
+embedded) layers="constraints.txt constraints-embedded.txt" ;;
+test) layers="constraints.txt constraints-embedded.txt constraints-test.txt" ;;
+dev) layers="constraints.txt constraints-embedded.txt constraints-test.txt constraints-dev.txt" ;;
+*) echo "Unknown extra '$1': embedded, test or dev." >&2 && exit 2 ;;
+esac
+files=$(for layer in $layers; do printf ' -r %s' "$layer"; done)
+
+echo "Installing what '$1' needs (about a minute the first time)"
+# shellcheck disable=SC2086  # $files is a list of options
+quietly "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes $files
+quietly "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
