@@ -1,0 +1,145 @@
+"""Double-entry money: holds when work is accepted, captures with its success, releases otherwise.
+
+Every function is a transaction (see `core.database`) to be run inside the caller's own, so that a
+prediction and its money change together or not at all. Amounts are micro-dollars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.database import Query, Row, Transaction, one
+
+WORLD = "world"
+REVENUE = "revenue"
+_END_OF_TIME = 2**62
+
+
+class LedgerFault(Exception):
+    """The ledger was asked for something that may never happen; the transaction is rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Why money moved: what a person reads beside the amount."""
+
+    kind: str
+    description: str
+    request_id: str | None = None
+
+
+def hold(account_id: str, hold_id: str, amount: int) -> Transaction[None]:
+    """Set `amount` aside; raises `InsufficientCredits` when less is available."""
+    if amount <= 0:
+        raise LedgerFault("a hold needs a positive amount")
+    rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
+    if not rows:
+        raise errors.InsufficientCredits
+    yield Query("hold_insert", {"id": hold_id, "account_id": account_id, "amount": amount})
+
+
+def capture(hold_id: str, amount: int, entry: Entry) -> Transaction[None]:
+    """Charge `amount` of a pending hold and give the rest back; capturing 0 releases it."""
+    if amount == 0:
+        yield from release(hold_id)
+        return
+    ended = yield Query("hold_end", {"id": hold_id, "state": "captured", "captured": amount})
+    if not ended:
+        raise LedgerFault(f"hold {hold_id} is not pending, or holds less than is to be captured")
+    account_id = str(ended[0]["account_id"])
+    held = int(ended[0]["amount"])
+    yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": amount})
+    yield Query("ledger_post", {"account_id": REVENUE, "amount": amount})
+    yield _transfer(f"capture:{hold_id}", (account_id, REVENUE), amount, entry, hold_id)
+
+
+def release(hold_id: str) -> Transaction[None]:
+    """Give a pending hold back, whole."""
+    ended = yield Query("hold_end", {"id": hold_id, "state": "released", "captured": 0})
+    if not ended:
+        raise LedgerFault(f"hold {hold_id} is not pending")
+    account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
+    yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
+
+
+def deposit(account_id: str, amount: int, entry: Entry, transfer_id: str | None = None) -> Transaction[None]:
+    """Credit an account from the world outside; a negative amount takes it back."""
+    if amount == 0:
+        raise LedgerFault("a deposit needs an amount")
+    source, target = (WORLD, account_id) if amount > 0 else (account_id, WORLD)
+    size = abs(amount)
+    yield Query("ledger_post", {"account_id": source, "amount": -size})
+    posted = yield Query("ledger_post", {"account_id": target, "amount": size})
+    if not posted:
+        raise LedgerFault(f"there is no account {target}")
+    yield _transfer(transfer_id or ids.new("txn"), (source, target), size, entry, None)
+
+
+def _transfer(
+    transfer_id: str, sides: tuple[str, str], amount: int, entry: Entry, hold_id: str | None
+) -> Query:
+    return Query(
+        "transfer_insert",
+        {
+            "id": transfer_id,
+            "debit": sides[0],
+            "credit": sides[1],
+            "amount": amount,
+            "hold_id": hold_id,
+            "kind": entry.kind,
+            "description": entry.description,
+            "request_id": entry.request_id,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some entries of an account, newest first, and where the next page starts."""
+
+    entries: tuple[Row, ...]
+    next_cursor: str | None
+
+
+def page(account_id: str, limit: int, cursor: str | None) -> Transaction[Page]:
+    """An account's journal; `cursor` is what the page before gave. Raises `BadRequest` on another text."""
+    before_at, before_id = _parse_cursor(cursor)
+    rows = yield Query(
+        "ledger_page",
+        {"account_id": account_id, "before_at": before_at, "before_id": before_id, "limit": limit + 1},
+    )
+    entries = tuple(rows[:limit])
+    more = len(rows) > limit
+    return Page(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if more else None)
+
+
+def _parse_cursor(cursor: str | None) -> tuple[int, str]:
+    if not cursor:
+        return _END_OF_TIME, ""
+    at, tilde, entry_id = cursor.partition("~")
+    if not tilde or not at.isdecimal() or not at.isascii() or len(at) > 18:
+        raise errors.BadRequest("Invalid cursor")
+    return int(at), entry_id
+
+
+_CHECKS = {
+    "ledger_drift_posted": "balance differs from the journal",
+    "ledger_drift_held": "held money differs from the pending holds",
+    "ledger_overdrawn": "balance is below zero",
+    "ledger_holds_without_transfer": "captured hold and transfer differ",
+    "ledger_predictions_unsettled": "prediction and hold tell different stories",
+}
+
+
+def verify() -> Transaction[tuple[str, ...]]:
+    """Every broken invariant as one sentence; an empty tuple means that all sums are right."""
+    faults: list[str] = []
+    total = yield from one("ledger_sum_posted")
+    if total is not None and total["total"] != 0:
+        faults.append(f"the sum of all balances is {total['total']} micro-dollars instead of 0")
+    for name, sentence in _CHECKS.items():
+        rows = yield Query(name, {})
+        faults += [f"{row['id']}: {sentence}" for row in rows]
+    return tuple(faults)

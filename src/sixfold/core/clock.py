@@ -1,0 +1,30 @@
+"""Time is passed in: a clock gives epoch microseconds that never jump."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], int]
+
+SECOND_US = 1_000_000
+HOUR_US = 3600 * SECOND_US
+DAY_US = 24 * HOUR_US
+
+
+def steady_clock() -> Clock:
+    """Epoch µs, anchored once to the wall and carried on by the monotonic clock.
+
+    Setting the machine's clock back or forth therefore changes no lease and no expiry.
+    """
+    anchor = time.time_ns() - time.monotonic_ns()
+    return lambda: (anchor + time.monotonic_ns()) // 1000
+
+
+def rfc3339(epoch_us: int | None) -> str | None:
+    """`2026-11-20T21:04:05.123Z` of epoch µs; None stays None."""
+    if epoch_us is None:
+        return None
+    moment = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,32 @@
+"""Money is an integer number of micro-dollars; text is only for people and wires."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+MICROS_PER_USD = 1_000_000
+MICROS_PER_CREDIT = 10_000
+
+
+def parse_usd(text: str) -> int:
+    """Micro-dollars of a decimal text such as `0.007`; raises `ValueError` beyond six decimals."""
+    try:
+        micros = Decimal(text) * MICROS_PER_USD
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not an amount in USD") from None
+    if not micros.is_finite() or micros != micros.to_integral_value():
+        raise ValueError(f"{text!r} is not an amount in USD with at most six decimals")
+    return int(micros)
+
+
+def format_usd(micros: int) -> str:
+    """Decimal text with at least two decimals and no further trailing zeros: `0.04`, `0.007`, `0.30`."""
+    sign = "-" if micros < 0 else ""
+    whole, fraction = divmod(abs(micros), MICROS_PER_USD)
+    decimals = f"{fraction:06d}".rstrip("0").ljust(2, "0")
+    return f"{sign}{whole}.{decimals}"
+
+
+def credits_for(micros: int) -> int:
+    """Credits shown for one priced unit: 1 credit is 0.01 USD, rounded up."""
+    return -(-micros // MICROS_PER_CREDIT)

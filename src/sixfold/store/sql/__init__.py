@@ -1,0 +1,59 @@
+"""Named queries and numbered migrations, read from the SQL files beside this module."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_NAME = re.compile(r"^-- name: (\w+) \| (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One named query: its SQL with `:name` parameters, and the sentence that describes it."""
+
+    sql: str
+    description: str
+    needs_now: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step of the schema, forward and back."""
+
+    number: int
+    name: str
+    up: str
+    down: str
+
+
+@cache
+def queries(dialect: str) -> dict[str, Statement]:
+    """Every named query; a file in `queries/<dialect>/` replaces portable ones by name."""
+    found: dict[str, Statement] = {}
+    folder = _HERE / "queries"
+    for path in sorted(folder.glob("*.sql")) + sorted((folder / dialect).glob("*.sql")):
+        pieces = _NAME.split(path.read_text("utf-8"))[1:]
+        for name, description, sql in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+            found[name] = Statement(sql.strip().rstrip(";"), description, ":now" in sql)
+    return found
+
+
+@cache
+def migrations(dialect: str) -> tuple[Migration, ...]:
+    """The migrations of a dialect in their order."""
+    steps: list[Migration] = []
+    for up in sorted((_HERE / dialect).glob("*.up.sql")):
+        number, _, name = up.name.removesuffix(".up.sql").partition("_")
+        down = up.with_name(up.name.replace(".up.sql", ".down.sql"))
+        steps.append(Migration(int(number), name, up.read_text("utf-8"), down.read_text("utf-8")))
+    return tuple(steps)
+
+
+def latest(dialect: str) -> int:
+    """The newest schema version that this program knows."""
+    steps = migrations(dialect)
+    return steps[-1].number if steps else 0

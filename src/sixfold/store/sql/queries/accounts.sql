@@ -1,0 +1,78 @@
+-- name: account_insert | A new account with an empty balance; nothing when the email is taken.
+INSERT INTO account (id, kind, email, can_go_negative, webhook_secret, created_at)
+VALUES (:id, :kind, :email, :can_go_negative, :webhook_secret, :now)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: account_by_id | One account.
+SELECT * FROM account WHERE id = :id;
+
+-- name: account_by_email | One account by its address.
+SELECT * FROM account WHERE email = :email;
+
+-- name: account_operator | The operator's account: the first that was made on this machine.
+SELECT * FROM account WHERE kind = 'operator' ORDER BY created_at, id LIMIT 1;
+
+-- name: account_people | Every account that belongs to a person.
+SELECT * FROM account WHERE kind <> 'system' ORDER BY created_at, id;
+
+-- name: account_set_password | Replace a password's hash.
+UPDATE account SET password_hash = :password_hash WHERE id = :id RETURNING id;
+
+-- name: key_insert | A new key; only its hash is kept.
+INSERT INTO api_key (id, account_id, hash, hint, scope, created_at, expires_at)
+VALUES (:id, :account_id, :hash, :hint, :scope, :now, :expires_at);
+
+-- name: key_by_hash | A key that is neither revoked nor expired, with its account.
+SELECT k.id AS key_id, k.scope, a.id AS account_id, a.kind, a.email
+FROM api_key k JOIN account a ON a.id = k.account_id
+WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now);
+
+-- name: keys_of | Every key of an account, newest first.
+SELECT id, hint, scope, created_at, expires_at, revoked_at FROM api_key
+WHERE account_id = :account_id ORDER BY created_at DESC, id DESC;
+
+-- name: key_revoke | Revoke one key; nothing when it is unknown or was revoked before.
+UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETURNING id, account_id;
+
+-- name: signin_insert | A one-time link or a browser session; only the token's hash is kept.
+INSERT INTO signin (token_hash, account_id, kind, created_at, expires_at)
+VALUES (:token_hash, :account_id, :kind, :now, :expires_at);
+
+-- name: signin_take | Use a one-time link up.
+DELETE FROM signin WHERE token_hash = :token_hash AND kind = 'link' AND expires_at > :now
+RETURNING account_id;
+
+-- name: signin_session | The account of a live browser session.
+SELECT a.* FROM signin s JOIN account a ON a.id = s.account_id
+WHERE s.token_hash = :token_hash AND s.kind = 'session' AND s.expires_at > :now;
+
+-- name: signin_end | End a browser session.
+DELETE FROM signin WHERE token_hash = :token_hash RETURNING account_id;
+
+-- name: signin_sweep | Forget what has expired.
+DELETE FROM signin WHERE expires_at <= :now RETURNING account_id;
+
+-- name: audit_insert | One line of what was done to an account.
+INSERT INTO audit (id, account_id, action, detail, created_at)
+VALUES (:id, :account_id, :action, :detail, :now);
+
+-- name: idempotency_insert | Claim an Idempotency-Key; nothing when it is taken.
+INSERT INTO idempotency (id, body_hash, boot, created_at) VALUES (:id, :body_hash, :boot, :now)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: idempotency_get | What is known of an Idempotency-Key.
+SELECT * FROM idempotency WHERE id = :id;
+
+-- name: idempotency_adopt | Take over a claim whose server died before it answered.
+UPDATE idempotency SET boot = :boot WHERE id = :id AND boot = :old_boot AND status IS NULL RETURNING id;
+
+-- name: idempotency_finish | Keep the answer for replays.
+UPDATE idempotency SET status = :status, headers = :headers, body = :body WHERE id = :id;
+
+-- name: idempotency_forget | Let the key be used again: the answer was none that is kept.
+DELETE FROM idempotency WHERE id = :id;
+
+-- name: idempotency_sweep | Forget answers that are older than `before`.
+DELETE FROM idempotency WHERE created_at < :before RETURNING id;

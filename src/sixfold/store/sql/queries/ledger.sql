@@ -1,0 +1,73 @@
+-- name: ledger_reserve | Move available money to held; nothing when the balance is too low.
+UPDATE account SET held = held + :amount
+WHERE id = :account_id AND (can_go_negative = 1 OR posted - held >= :amount)
+RETURNING id;
+
+-- name: hold_insert | Write the hold that explains a reservation.
+INSERT INTO hold (id, account_id, amount, state, created_at)
+VALUES (:id, :account_id, :amount, 'pending', :now);
+
+-- name: hold_end | End a pending hold, once: captured (with an amount) or released.
+UPDATE hold SET state = :state, captured = :captured, ended_at = :now
+WHERE id = :id AND state = 'pending' AND amount >= :captured
+RETURNING account_id, amount;
+
+-- name: hold_by_id | One hold.
+SELECT * FROM hold WHERE id = :id;
+
+-- name: ledger_settle | Give held money back, less what was captured of it.
+UPDATE account SET held = held - :amount, posted = posted - :captured WHERE id = :account_id
+RETURNING id;
+
+-- name: ledger_post | Add to (or take from) an account's posted balance.
+UPDATE account SET posted = posted + :amount WHERE id = :account_id RETURNING id;
+
+-- name: transfer_insert | One line of the journal.
+INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, created_at)
+VALUES (:id, :debit, :credit, :amount, :hold_id, :kind, :description, :request_id, :now);
+
+-- name: transfer_by_id | One line of the journal.
+SELECT * FROM transfer WHERE id = :id;
+
+-- name: ledger_page | An account's entries, newest first, from before a position.
+SELECT id, created_at, kind, description, request_id,
+       CASE WHEN credit = :account_id THEN amount ELSE -amount END AS amount
+FROM transfer
+WHERE (debit = :account_id OR credit = :account_id)
+  AND (created_at < :before_at OR (created_at = :before_at AND id < :before_id))
+ORDER BY created_at DESC, id DESC
+LIMIT :limit;
+
+-- name: ledger_sum_posted | Must be 0: money is only moved.
+SELECT CAST(COALESCE(SUM(posted), 0) AS BIGINT) AS total FROM account;
+
+-- name: ledger_drift_posted | Accounts whose balance differs from the journal.
+SELECT a.id, a.posted,
+       CAST(COALESCE((SELECT SUM(amount) FROM transfer WHERE credit = a.id), 0)
+          - COALESCE((SELECT SUM(amount) FROM transfer WHERE debit = a.id), 0) AS BIGINT) AS journal
+FROM account a
+WHERE a.posted <> COALESCE((SELECT SUM(amount) FROM transfer WHERE credit = a.id), 0)
+                - COALESCE((SELECT SUM(amount) FROM transfer WHERE debit = a.id), 0);
+
+-- name: ledger_drift_held | Accounts whose held money differs from their pending holds.
+SELECT a.id, a.held,
+       CAST(COALESCE((SELECT SUM(amount) FROM hold WHERE account_id = a.id AND state = 'pending'), 0)
+            AS BIGINT) AS pending
+FROM account a
+WHERE a.held <> COALESCE((SELECT SUM(amount) FROM hold WHERE account_id = a.id AND state = 'pending'), 0);
+
+-- name: ledger_overdrawn | Accounts below zero that may not be.
+SELECT id, posted, held FROM account WHERE can_go_negative = 0 AND posted - held < 0;
+
+-- name: ledger_holds_without_transfer | Captured holds that no transfer of the same amount explains.
+SELECT h.id FROM hold h LEFT JOIN transfer t ON t.hold_id = h.id
+WHERE (h.state = 'captured') <> (t.id IS NOT NULL)
+   OR (t.id IS NOT NULL AND (t.amount <> h.captured OR t.debit <> h.account_id));
+
+-- name: ledger_predictions_unsettled | Predictions whose state and hold tell different stories.
+SELECT p.id, p.state, h.state AS hold_state FROM prediction p LEFT JOIN hold h ON h.id = p.id
+WHERE (p.price > 0 AND h.id IS NULL)
+   OR (p.price = 0 AND h.id IS NOT NULL)
+   OR (h.state = 'captured' AND p.state <> 'succeeded')
+   OR (h.state = 'pending' AND p.state IN ('succeeded', 'failed', 'canceled', 'expired'))
+   OR (h.state = 'released' AND p.state NOT IN ('failed', 'canceled', 'expired') AND p.cost > 0);

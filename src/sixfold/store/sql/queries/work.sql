@@ -1,0 +1,128 @@
+-- name: prediction_insert | A priced and held prediction joins the queue.
+INSERT INTO prediction (
+    id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
+    output_kind, inputs, task, fingerprint, origin_id, state, price, credits, priced_us, created_at)
+VALUES (
+    :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
+    :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :priced_us, :now);
+
+-- name: prediction_origin | The first prediction of an account that was asked for exactly this.
+SELECT origin_id FROM prediction
+WHERE account_id = :account_id AND fingerprint = :fingerprint
+  AND state NOT IN ('failed', 'canceled', 'expired')
+ORDER BY id LIMIT 1;
+
+-- name: prediction_by_id | One prediction.
+SELECT * FROM prediction WHERE id = :id;
+
+-- name: prediction_by_job | One prediction by its capability.
+SELECT * FROM prediction WHERE job_id = :job_id;
+
+-- name: prediction_by_idempotency | The prediction that an Idempotency-Key made before.
+SELECT * FROM prediction WHERE idempotency_id = :idempotency_id;
+
+-- name: prediction_page | An account's predictions, newest first.
+SELECT * FROM prediction
+WHERE account_id = :account_id AND id < :before
+  AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: prediction_waiting | How many of a model are waiting, counted up to a limit.
+SELECT COUNT(*) AS waiting FROM (
+    SELECT 1 FROM prediction WHERE state = 'queued' AND model = :model LIMIT :limit) AS q;
+
+-- name: prediction_position | How many stand before one in its queue.
+SELECT COUNT(*) AS ahead FROM prediction
+WHERE state = 'queued' AND engine = :engine
+  AND (created_at < :created_at OR (created_at = :created_at AND id < :id));
+
+-- name: prediction_claim | Lease the oldest waiting predictions of an engine to this server.
+UPDATE prediction
+SET state = :state, attempt = attempt + 1, holder = :holder, lease_until = :now + :lease,
+    started_at = COALESCE(started_at, :now)
+WHERE id IN (SELECT id FROM prediction WHERE state = 'queued' AND engine = :engine
+             ORDER BY created_at, id LIMIT :limit)
+RETURNING *;
+
+-- name: prediction_move | One guarded step of the state machine.
+UPDATE prediction SET state = :to_state WHERE id = :id AND state = :from_state AND attempt = :attempt
+RETURNING id;
+
+-- name: prediction_succeed | The last step: the output is written with the state.
+UPDATE prediction
+SET state = 'succeeded', output = :output, cost = :cost, credits = :credits, quality = :quality,
+    engine_version = :engine_version, logs = :logs, cold_start_us = :cold_start_us, run_us = :run_us,
+    stored_us = :stored_us, stored_bytes = :stored_bytes, completed_at = :now,
+    holder = NULL, lease_until = NULL
+WHERE id = :id AND state = :from_state AND attempt = :attempt
+RETURNING *;
+
+-- name: prediction_end | Any other ending.
+UPDATE prediction
+SET state = :to_state, error = :error, error_kind = :error_kind, logs = :logs,
+    cold_start_us = :cold_start_us, run_us = :run_us, completed_at = :now,
+    holder = NULL, lease_until = NULL
+WHERE id = :id AND state = :from_state AND attempt = :attempt
+RETURNING *;
+
+-- name: prediction_requeue | Back to the queue: the lease was lost.
+UPDATE prediction SET state = 'queued', holder = NULL, lease_until = NULL
+WHERE id = :id AND state = :from_state AND attempt = :attempt
+RETURNING *;
+
+-- name: prediction_heartbeat | Extend every lease that this server holds.
+UPDATE prediction SET lease_until = :now + :lease
+WHERE holder = :holder AND state IN ('starting', 'running', 'canceling')
+RETURNING id;
+
+-- name: prediction_lapsed | Leases that ran out.
+SELECT * FROM prediction
+WHERE state IN ('starting', 'running', 'canceling') AND lease_until < :now
+ORDER BY lease_until LIMIT :limit;
+
+-- name: prediction_orphans | What servers other than this one hold.
+SELECT * FROM prediction
+WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder
+ORDER BY id LIMIT :limit;
+
+-- name: prediction_stale | What has waited longer than the queue's time to live.
+SELECT * FROM prediction WHERE state = 'queued' AND created_at < :before ORDER BY id LIMIT :limit;
+
+-- name: prediction_engines_waiting | Which engines have work.
+SELECT engine, COUNT(*) AS waiting FROM prediction WHERE state = 'queued' GROUP BY engine;
+
+-- name: prediction_states | How many predictions are in each living state.
+SELECT state, COUNT(*) AS total FROM prediction
+WHERE state IN ('queued', 'starting', 'running', 'canceling') GROUP BY state;
+
+-- name: media_insert | One named file of an account.
+INSERT INTO media (name, account_id, blob, kind, content_type, size, sha256, prediction_id, upload_id,
+                   created_at, expires_at)
+VALUES (:name, :account_id, :blob, :kind, :content_type, :size, :sha256, :prediction_id, :upload_id,
+        :now, :expires_at);
+
+-- name: media_by_name | One named file.
+SELECT * FROM media WHERE name = :name AND (expires_at IS NULL OR expires_at > :now);
+
+-- name: media_by_upload | One upload of an account by its id.
+SELECT * FROM media WHERE upload_id = :upload_id AND account_id = :account_id
+  AND (expires_at IS NULL OR expires_at > :now);
+
+-- name: media_usage | Bytes of uploads that count against an account's quota.
+SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS used FROM media
+WHERE account_id = :account_id AND kind = 'upload' AND (expires_at IS NULL OR expires_at > :now);
+
+-- name: media_keep | An upload that was used lives on.
+UPDATE media SET expires_at = NULL WHERE name = :name RETURNING name;
+
+-- name: media_expired | Files whose time is up.
+SELECT * FROM media WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+
+-- name: media_delete | Forget one named file.
+DELETE FROM media WHERE name = :name RETURNING blob;
+
+-- name: media_blob_names | Whether any name still points to a blob.
+SELECT name FROM media WHERE blob = :blob LIMIT 1;
+
+-- name: media_blobs | Every blob that a name points to.
+SELECT DISTINCT blob, size FROM media ORDER BY blob;

@@ -1,0 +1,9 @@
+DROP TABLE audit;
+DROP TABLE media;
+DROP TABLE prediction;
+DROP TABLE idempotency;
+DROP TABLE signin;
+DROP TABLE api_key;
+DROP TABLE transfer;
+DROP TABLE hold;
+DROP TABLE account;

@@ -1,0 +1,230 @@
+"""SQLite behind the Database port: WAL, one writer thread, many requests to one durable commit.
+
+Every write gets a savepoint, so one that fails leaves its neighbours alone, and one fsync pays for
+all that arrived while the last one ran. Reads are short and run on the caller's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sixfold.core.clock import Clock, steady_clock
+from sixfold.core.database import Query, Transaction, TransactionConflict
+from sixfold.store import sql
+
+T = TypeVar("T")
+
+_MAX_GROUP = 512
+_BUSY_MS = 30_000
+_STOP = None
+
+
+class SchemaMismatch(Exception):
+    """The database's schema is not the one that this program speaks."""
+
+
+@dataclass(slots=True)
+class _Job:
+    transaction: Transaction[Any]
+    durable: bool
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    value: Any = None
+    error: BaseException | None = None
+
+
+class SqliteDatabase:
+    """One database file (or `:memory:`), opened by one server; other processes may administer it."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path | str, *, clock: Clock | None = None) -> None:
+        self._path = str(path)
+        self._clock = clock or steady_clock()
+        self._uri = self._path == ":memory:"
+        if self._uri:
+            self._path = f"file:sixfold-{id(self)}?mode=memory&cache=shared"
+        self._writer = self._connect()
+        migrate(self._writer)
+        self._reader = self._connect()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._queries = sql.queries(self.dialect)
+        self._closed = False
+        self._thread = threading.Thread(target=self._write_forever, name="sqlite-writer", daemon=True)
+        self._thread.start()
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self._path, uri=self._uri)
+
+    # -- the port --------------------------------------------------------------------------------
+
+    async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
+        """Hand `transaction` to the writer; returns after the commit that holds it."""
+        if self._closed:
+            raise sqlite3.ProgrammingError("the database is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put(_Job(transaction, durable, loop, future))
+        return await future
+
+    async def read(self, transaction: Transaction[T]) -> T:
+        """Run `transaction` here and now, on one snapshot."""
+        reader = self._reader
+        reader.execute("BEGIN")
+        try:
+            return self._drive(reader, transaction)
+        finally:
+            reader.execute("ROLLBACK")
+
+    async def close(self) -> None:
+        """Commit what was accepted, then let go of the file."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(_STOP)
+        await asyncio.to_thread(self._thread.join)
+        self._reader.close()
+        self._writer.close()
+
+    # -- the writer thread -----------------------------------------------------------------------
+
+    def _write_forever(self) -> None:
+        while True:
+            group, stop = self._next_group()
+            if group:
+                self._commit_group(group)
+                _settle(group)
+            if stop:
+                return
+
+    def _next_group(self) -> tuple[list[_Job], bool]:
+        group: list[_Job] = []
+        job = self._jobs.get()
+        while True:
+            if job is _STOP:
+                return group, True
+            group.append(job)
+            if len(group) >= _MAX_GROUP:
+                return group, False
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return group, False
+
+    def _commit_group(self, group: list[_Job]) -> None:
+        writer = self._writer
+        durable = any(job.durable for job in group)
+        try:
+            writer.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            writer.execute("BEGIN IMMEDIATE")
+            for job in group:
+                self._run(writer, job)
+            writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                writer.execute("ROLLBACK")
+            for job in group:
+                job.error = job.error or error
+
+    def _run(self, writer: sqlite3.Connection, job: _Job) -> None:
+        writer.execute("SAVEPOINT request")
+        try:
+            job.value = self._drive(writer, job.transaction)
+        except Exception as error:  # noqa: BLE001 - whatever a request raises is its own answer, not its neighbours'
+            if not writer.in_transaction:  # the whole group went down with it: disk full, I/O error
+                raise
+            job.error = error
+            writer.execute("ROLLBACK TO request")
+        writer.execute("RELEASE request")
+
+    def _drive(self, connection: sqlite3.Connection, transaction: Transaction[T]) -> T:
+        try:
+            query = next(transaction)
+            while True:
+                try:
+                    rows = self._execute(connection, query)
+                except sqlite3.IntegrityError as error:
+                    query = transaction.throw(TransactionConflict(str(error)))
+                else:
+                    query = transaction.send(rows)
+        except StopIteration as end:
+            return end.value
+
+    def _execute(self, connection: sqlite3.Connection, query: Query) -> list[Any]:
+        statement = self._queries[query.name]
+        params = query.params
+        if statement.needs_now:
+            params = {**params, "now": self._clock()}
+        return connection.execute(statement.sql, params).fetchall()
+
+
+def connect(path: str, *, uri: bool = False) -> sqlite3.Connection:
+    """A connection with this store's settings, in autocommit: transactions are written out."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, uri=uri)
+    connection.row_factory = sqlite3.Row
+    for pragma in (
+        f"busy_timeout={_BUSY_MS}",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "cache_size=-16000",
+        "temp_store=MEMORY",
+        "wal_autocheckpoint=4000",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, target: int | None = None) -> tuple[int, int]:
+    """Bring the schema to `target` (default: the newest), forward or back; gives (before, after)."""
+    steps = sql.migrations("sqlite")
+    goal = sql.latest("sqlite") if target is None else target
+    before = version(connection)
+    if before > sql.latest("sqlite"):
+        raise SchemaMismatch(
+            f"The database has schema {before}, newer than this program's {sql.latest('sqlite')}: upgrade Sixfold."
+        )
+    forward = [step for step in steps if before < step.number <= goal]
+    back = [step for step in reversed(steps) if goal < step.number <= before]
+    for step in forward:
+        _apply(connection, step.up, step.number)
+    for step in back:
+        _apply(connection, step.down, step.number - 1)
+    return before, version(connection)
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """The schema version of a database file; 0 when it is empty."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _apply(connection: sqlite3.Connection, script: str, number: int) -> None:
+    connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version={number};\nCOMMIT;")
+
+
+def _settle(group: list[_Job]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in group:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # that loop has ended: nobody waits any more
+            loop.call_soon_threadsafe(_resolve, jobs)
+
+
+def _resolve(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.value)
+
+
