@@ -1,0 +1,125 @@
+"""Accounts: who owns money, keys and work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core import ids, money
+from sixfold.core.accounts import ledger
+from sixfold.core.database import Query, Row, Transaction, one
+
+LOCAL_EMAIL = "local@localhost"
+_EMAIL = re.compile(r"^[^@\s]{1,64}@[^@\s]{1,190}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account as it stands; money in micro-dollars. `posted` includes what is held."""
+
+    id: str
+    kind: str
+    email: str
+    posted: int
+    held: int
+    plan: str
+    webhook_secret: str
+    password_hash: str | None
+
+    @classmethod
+    def of(cls, row: Row) -> Account:
+        """The account that a row describes."""
+        return cls(
+            id=row["id"],
+            kind=row["kind"],
+            email=row["email"] or "",
+            posted=row["posted"],
+            held=row["held"],
+            plan=row["plan"],
+            webhook_secret=row["webhook_secret"] or "",
+            password_hash=row["password_hash"],
+        )
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether this is the account of whoever runs the server."""
+        return self.kind == "operator"
+
+
+def create(email: str, *, credit: int = 0, operator: bool = False) -> Transaction[Account]:
+    """A new account with `credit` micro-dollars; raises `BadRequest` or `Conflict` over its address."""
+    address = email.strip().lower()
+    if not _EMAIL.match(address):
+        raise errors.BadRequest(f"{email!r} is not an e-mail address")
+    account_id = ids.new("acct")
+    made = yield Query(
+        "account_insert",
+        {
+            "id": account_id,
+            "kind": "operator" if operator else "customer",
+            "email": address,
+            "can_go_negative": int(operator),
+            "webhook_secret": ids.secret("whsec"),
+        },
+    )
+    if not made:
+        raise errors.Conflict(f"There is an account {address} already")
+    if credit:
+        entry = ledger.Entry("credit", f"Opening credit of {money.format_usd(credit)} USD")
+        yield from ledger.deposit(account_id, credit, entry)
+    yield from _note(account_id, "account.create", address)
+    return (yield from by_id(account_id))
+
+
+def credit(email: str, amount: int) -> Transaction[Account]:
+    """Add `amount` micro-dollars; a negative amount takes them back, never below zero."""
+    account = yield from by_email(email)
+    if amount < 0 and not account.is_operator and account.posted - account.held + amount < 0:
+        raise errors.BadRequest(f"{account.email} has less than {money.format_usd(-amount)} USD available")
+    if amount == 0:
+        raise errors.BadRequest("A credit needs an amount other than 0")
+    yield from ledger.deposit(account.id, amount, ledger.Entry("credit", "Credit by the operator"))
+    yield from _note(account.id, "account.credit", money.format_usd(amount))
+    return (yield from by_id(account.id))
+
+
+def by_id(account_id: str) -> Transaction[Account]:
+    """One account; raises `NotFound`."""
+    row = yield from one("account_by_id", id=account_id)
+    if row is None:
+        raise errors.NotFound("There is no such account")
+    return Account.of(row)
+
+
+def by_email(email: str) -> Transaction[Account]:
+    """One account by its address; raises `NotFound`."""
+    row = yield from one("account_by_email", email=email.strip().lower())
+    if row is None:
+        raise errors.NotFound(f"There is no account {email}")
+    return Account.of(row)
+
+
+def operator() -> Transaction[Account | None]:
+    """The operator's account, once there is one."""
+    row = yield from one("account_operator")
+    return Account.of(row) if row is not None else None
+
+
+def people() -> Transaction[tuple[Account, ...]]:
+    """Every account that belongs to a person, oldest first."""
+    rows = yield Query("account_people", {})
+    return tuple(Account.of(row) for row in rows)
+
+
+def set_password_hash(account_id: str, password_hash: str) -> Transaction[None]:
+    """Replace the password; the hash is made outside, off the writer's thread."""
+    yield Query("account_set_password", {"id": account_id, "password_hash": password_hash})
+    yield from _note(account_id, "account.password", "")
+
+
+def _note(account_id: str, action: str, detail: str) -> Transaction[None]:
+    yield Query(
+        "audit_insert",
+        {"id": ids.new("aud"), "account_id": account_id, "action": action, "detail": detail},
+    )

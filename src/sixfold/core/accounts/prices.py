@@ -1,0 +1,82 @@
+"""The price table: data in, exact micro-dollars out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core import money
+
+_MILLI = 1000
+_PER_UNIT_CREDITS = frozenset({"image"})
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one request costs: micro-dollars, the credits shown for them, and the sum in words."""
+
+    micros: int
+    credits: int
+    text: str
+
+    @property
+    def cost(self) -> str:
+        """Decimal text in USD."""
+        return money.format_usd(self.micros)
+
+
+FREE = Price(0, 0, "free")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One row of the table; amounts in micro-dollars. `variants` is keyed by the input named `by`."""
+
+    per: str
+    unit: int
+    request: int
+    by: str | None
+    variants: Mapping[str, int]
+
+    def price(self, quantity: int | float = 1, variant: str | None = None) -> Price:
+        """The price of `quantity` units (to the thousandth), rounded up to the micro-dollar."""
+        unit = self.variants.get(variant or "", self.unit)
+        milli_units = round(quantity * _MILLI)
+        micros = -(-unit * milli_units // _MILLI) + self.request
+        if self.per in _PER_UNIT_CREDITS:
+            shown = money.credits_for(unit) * -(-milli_units // _MILLI) + money.credits_for(self.request)
+        else:
+            shown = money.credits_for(micros)
+        return Price(micros, shown, self._in_words(unit))
+
+    def _in_words(self, unit: int) -> str:
+        extra = f" plus {money.format_usd(self.request)} USD per request" if self.request else ""
+        return f"{money.format_usd(unit)} USD per {self.per}{extra}"
+
+
+class PriceTable:
+    """Every rate by its name; built from `data/prices.toml` and the operator's own rows over it."""
+
+    def __init__(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        self._rates = {name: _rate(name, row) for name, row in rows.items()}
+
+    def __getitem__(self, name: str) -> Rate:
+        return self._rates[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rates
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all rates."""
+        return tuple(self._rates)
+
+
+def _rate(name: str, row: Mapping[str, Any]) -> Rate:
+    usd = row["usd"]
+    variants = {key: money.parse_usd(text) for key, text in usd.items()} if isinstance(usd, Mapping) else {}
+    unit = next(iter(variants.values())) if variants else money.parse_usd(str(usd))
+    request = money.parse_usd(str(row.get("request_usd", "0")))
+    if unit < 0 or request < 0 or any(amount < 0 for amount in variants.values()):
+        raise ValueError(f"the price of {name} is negative")
+    return Rate(per=row["per"], unit=unit, request=request, by=row.get("by"), variants=variants)

@@ -1,0 +1,171 @@
+"""The catalogue: every model that a request can name, and the engines that can serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.accounts.prices import Price, PriceTable
+from sixfold.core.work import inputs
+from sixfold.core.work.engines import Quality
+from sixfold.core.work.inputs import Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One engine as the catalogue knows it, without loading it.
+
+    `concurrency` is how many workers may run it at once (0: as many as there are slots);
+    `full_for` names inputs and the texts with which the engine is `full` rather than `quality`.
+    """
+
+    name: str
+    factory: str
+    version: str
+    quality: Quality
+    kind: str
+    concurrency: int
+    idle_seconds: float
+    unlock: str
+    full_for: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+
+    def quality_for(self, values: Mapping[str, Any]) -> Quality:
+        """How good this engine is at exactly these inputs."""
+        for name, texts in self.full_for.items():
+            if " ".join(str(values.get(name, "")).lower().split()) in texts:
+                return "full"
+        return self.quality
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model: its inputs, its price and its engines in order of preference."""
+
+    name: str
+    title: str
+    description: str
+    output_kind: str
+    price: str
+    quantity: str | None
+    inputs: tuple[Descriptor, ...]
+    sizes: Mapping[str, tuple[int, int]]
+    fixed: Mapping[str, Any]
+    engines: tuple[EngineSpec, ...]
+
+    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Checked and complete inputs; raises `InvalidInput` with every problem."""
+        return inputs.check(self.inputs, given)
+
+    @property
+    def media_inputs(self) -> tuple[Descriptor, ...]:
+        """The inputs that name a file or a URL."""
+        return tuple(d for d in self.inputs if d.type in inputs.MEDIA_TYPES)
+
+    def takes(self, name: str) -> bool:
+        """Whether the model has an input of this name."""
+        return any(descriptor.name == name for descriptor in self.inputs)
+
+    def for_engine(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs in an engine's words: a `size` becomes `width` and `height`, fixed ones join."""
+        translated = {**values, **self.fixed}
+        size = translated.pop("size", None)
+        if size is not None:
+            translated["width"], translated["height"] = self.dimensions(str(size))
+        return translated
+
+    def dimensions(self, size: str) -> tuple[int, int]:
+        """Pixels of a checked `size`: a preset of this model, or `WxH`."""
+        if size in self.sizes:
+            return self.sizes[size]
+        width, _, height = size.partition("x")
+        return int(width), int(height)
+
+    def choose(self, values: Mapping[str, Any], *, previews: bool) -> tuple[EngineSpec, Quality]:
+        """The first engine that may serve these inputs; raises `EngineUnavailable` with the unlock."""
+        for engine in self.engines:
+            quality = engine.quality_for(values)
+            if quality == "full" or previews:
+                return engine, quality
+        unlock = self.engines[-1].unlock if self.engines else ""
+        raise errors.EngineUnavailable(
+            f"Only a preview engine can serve {self.name} here. {unlock} SIXFOLD_PREVIEWS=allow serves previews."
+        )
+
+
+class Catalog:
+    """All models by name; raises `NotFound` for another name."""
+
+    def __init__(self, models: Mapping[str, Model], prices: PriceTable) -> None:
+        self._models = dict(models)
+        self._prices = prices
+
+    def __getitem__(self, name: str) -> Model:
+        try:
+            return self._models[name]
+        except KeyError:
+            raise errors.NotFound(f"There is no model {name}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._models
+
+    def models(self) -> tuple[Model, ...]:
+        """Every model, in the catalogue's order."""
+        return tuple(self._models.values())
+
+    def engines(self) -> Mapping[str, EngineSpec]:
+        """Every engine that some model names."""
+        return {engine.name: engine for model in self._models.values() for engine in model.engines}
+
+    def price(self, model: Model, values: Mapping[str, Any]) -> Price:
+        """What a run with these checked inputs costs."""
+        rate = self._prices[model.price]
+        quantity = int(values[model.quantity]) if model.quantity else 1
+        variant = str(values[rate.by]) if rate.by and rate.by in values else None
+        return rate.price(quantity, variant)
+
+
+def build(
+    document: Mapping[str, Any], prices: PriceTable, full_texts: Mapping[str, tuple[str, ...]]
+) -> Catalog:
+    """The catalogue of a parsed `models.toml`.
+
+    `full_texts` gives, for an engine with a `named_styles_are_full` input, the texts it does fully.
+    """
+    engines = {name: _engine(name, row, full_texts) for name, row in document["engines"].items()}
+    models = {name: _model(name, row, engines) for name, row in document["models"].items()}
+    for model in models.values():
+        if model.price not in prices:
+            raise ValueError(f"model {model.name} has no price row {model.price}")
+    return Catalog(models, prices)
+
+
+def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[str, ...]]) -> EngineSpec:
+    by_input = row.get("named_styles_are_full")
+    full_for = {by_input: frozenset(full_texts.get(name, ()))} if by_input else {}
+    plain = {key: value for key, value in row.items() if key != "named_styles_are_full"}
+    return EngineSpec(name=name, full_for=full_for, **plain)
+
+
+def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec]) -> Model:
+    return Model(
+        name=name,
+        title=row["title"],
+        description=row["description"],
+        output_kind=row["output_kind"],
+        price=row["price"],
+        quantity=row.get("quantity"),
+        inputs=tuple(
+            _descriptor(order, input_name, facts)
+            for order, (input_name, facts) in enumerate(row["inputs"].items())
+        ),
+        sizes={key: (int(w), int(h)) for key, (w, h) in row.get("sizes", {}).items()},
+        fixed=row.get("fixed", {}),
+        engines=tuple(engines[engine] for engine in row["engines"]),
+    )
+
+
+def _descriptor(order: int, name: str, facts: Mapping[str, Any]) -> Descriptor:
+    choices = tuple(facts.get("choices", ()))
+    return Descriptor(name=name, order=order, **{**facts, "choices": choices})

@@ -1,0 +1,198 @@
+"""Every setting, read once: environment over configuration file over default.
+
+This is the only module that reads the environment. A field `queue_limit` is `SIXFOLD_QUEUE_LIMIT` in
+the environment and `queue_limit` in `sixfold.toml`; `docs/reference/settings.md` lists them all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+MIB = 2**20
+GIB = 2**30
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
+_TABLES = frozenset({"prices", "gateway", "engines"})
+
+
+class InvalidSetting(Exception):
+    """A setting cannot be understood; the text names it and what would be valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole configuration of one server; immutable, handed down by `assembly`."""
+
+    data_dir: Path = field(default_factory=lambda: Path(".sixfold"))
+    host: str = "127.0.0.1"
+    port: int = 8600
+    public_url: str = ""
+    areas: tuple[str, ...] = AREAS
+    config: Path | None = None
+    log_level: str = "info"
+
+    # where predictions run
+    driver: Literal["process", "inline"] = "process"
+    workers: int = max(1, os.cpu_count() or 1)
+    worker_memory_bytes: int = 4 * GIB
+    idle_seconds: float | None = None
+    run_limit_seconds: float = 600
+    lease_seconds: float = 30
+    max_attempts: int = 3
+    queue_limit: int = 1000
+    queue_ttl: float = 24 * 3600
+    drain_seconds: float = 30
+    previews: Literal["", "allow"] = ""
+
+    # what may come in
+    json_body_bytes: int = MIB
+    inline_body_bytes: int = 32 * MIB
+    upload_body_bytes: int = 512 * MIB
+    upload_quota_bytes: int = 10 * GIB
+    upload_life_days: int = 30
+    fetch_allow: str = ""
+    fetch_image_bytes: int = 64 * MIB
+    fetch_image_pixels: int = 40_000_000
+    fetch_seconds: float = 30
+    open_image_service: bool = False
+    upload_url: str = ""
+
+    # for tests only
+    testing: bool = False
+    failpoints: str = ""
+    probe: bool = True
+
+    # tables of the configuration file
+    tables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InvalidSetting(f"port must be 0 to 65535, not {self.port}")
+        unknown = set(self.areas) - set(AREAS)
+        if unknown:
+            raise InvalidSetting(f"areas has {sorted(unknown)[0]!r}; the areas are {', '.join(AREAS)}")
+        if self.failpoints and not self.testing:
+            raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests: it needs SIXFOLD_TESTING=1")
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether the server is bound to this machine alone."""
+        return self.host in LOOPBACK_HOSTS
+
+    @property
+    def base_url(self) -> str:
+        """The origin that absolute URLs in answers start with, without a trailing slash."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def previews_allowed(self) -> bool:
+        """Whether engines of quality `preview` may serve: on loopback, or where the operator said so."""
+        return self.previews == "allow" or (self.on_loopback and not self.public_url)
+
+    def replace(self, **changes: Any) -> Settings:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Settings from the environment (default: the process's), the configuration file, and `overrides`.
+
+    Raises `InvalidSetting` with one sentence for a value that cannot be understood.
+    """
+    env = os.environ if environ is None else environ
+    given = {name: value for name, value in overrides.items() if value is not None}
+    values: dict[str, Any] = {}
+    for spec in dataclasses.fields(Settings):
+        text = env.get(f"SIXFOLD_{spec.name.upper()}")
+        if spec.name != "tables" and text is not None and text != "":
+            values[spec.name] = _parse(spec.name, str(spec.type), text)
+    values.update(given)
+    data_dir = Path(values.get("data_dir") or ".sixfold").expanduser().absolute()
+    document = _read_config(values.get("config"), data_dir)
+    fields = {spec.name: spec for spec in dataclasses.fields(Settings)}
+    for name, value in document.items():
+        if name in _TABLES or name in values:
+            continue
+        if name not in fields or name == "tables":
+            raise InvalidSetting(f"sixfold.toml has an unknown setting {name!r}")
+        values[name] = _parse(name, str(fields[name].type), value)
+    values["data_dir"] = data_dir
+    values["tables"] = {name: document[name] for name in _TABLES if name in document}
+    return Settings(**values)
+
+
+def api_key(environ: Mapping[str, str] | None = None) -> str | None:
+    """The key that the command line uses as a client: `SIXFOLD_API_KEY`."""
+    return (os.environ if environ is None else environ).get("SIXFOLD_API_KEY") or None
+
+
+def worker_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The part of the environment that a worker process may see: no key, no secret, no setting."""
+    env = os.environ if environ is None else environ
+    kept = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
+    return {name: env[name] for name in kept if name in env}
+
+
+def _read_config(path: Any, data_dir: Path) -> dict[str, Any]:
+    file = Path(path) if path else data_dir / "sixfold.toml"
+    if not file.exists():
+        if path:
+            raise InvalidSetting(f"there is no configuration file {file}")
+        return {}
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"{file} is not valid TOML: {error}") from None
+
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+def _parse(name: str, kind: str, value: Any) -> Any:
+    try:
+        return _convert(kind, value)
+    except ValueError:
+        raise InvalidSetting(f"SIXFOLD_{name.upper()} is {value!r}, which is no {_noun(kind)}") from None
+
+
+def _convert(kind: str, value: Any) -> Any:
+    if kind.startswith("bool"):
+        return _boolean(value)
+    if kind.startswith("int"):
+        return int(value)
+    if kind.startswith("float"):
+        return float(value)
+    if kind.startswith("Path"):
+        return Path(str(value)).expanduser()
+    if kind.startswith("tuple"):
+        parts = value if isinstance(value, list) else str(value).split(",")
+        return tuple(str(part).strip() for part in parts if str(part).strip())
+    if kind.startswith("Literal"):
+        choices = [part.strip(" \"'") for part in kind[len("Literal[") : -1].split(",")]
+        if str(value) not in choices:
+            raise ValueError(value)
+    return str(value)
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise ValueError(value)
+
+
+def _noun(kind: str) -> str:
+    nouns = {"bool": "switch (0 or 1)", "int": "whole number", "float": "number"}
+    return next((noun for start, noun in nouns.items() if kind.startswith(start)), f"value of {kind}")
