@@ -49,7 +49,11 @@ dev) layers="constraints.txt constraints-embedded.txt constraints-test.txt const
 esac
 files=$(for layer in $layers; do printf ' -r %s' "$layer"; done)
 
-echo "Installing what '$1' needs (about a minute the first time)"
+if [ -e "$venv/.ready-$1" ]; then
+    echo "Bringing $venv up to date"
+else
+    echo "Installing what '$1' needs into $venv (a minute or so, once)"
+fi
 # shellcheck disable=SC2086  # $files is a list of options
 quietly "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes $files
 quietly "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -1,0 +1,49 @@
+"""What holds for every test: no network beyond this machine, no keys, no settings from the outside."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+# The variables by which a provider's client would find a key, or this server a setting.
+OUTSIDE = ("SIXFOLD_", "OPENAI_", "ANTHROPIC_", "FAL_", "REPLICATE_", "GEMINI_", "HF_", "STRIPE_", "AWS_")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def is_local(host: str) -> bool:
+    """Say whether `host` is this machine; a name other than localhost is not."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host in {"", "localhost"} or host.endswith(".localhost")
+
+
+def refuse_the_network(event: str, args: tuple[Any, ...]) -> None:
+    """Stop a connection or a look-up that would leave this machine, and name it."""
+    if event == "socket.connect":
+        address: Any = args[1]
+        host = address[0] if isinstance(address, tuple) else None
+    elif event == "socket.getaddrinfo":
+        host = args[0]
+    else:
+        return
+    host = host.decode() if isinstance(host, bytes) else host
+    if isinstance(host, str) and not is_local(host) and host not in {"0.0.0.0", "::"}:  # noqa: S104  # listening
+        raise RuntimeError(f"A test may not reach {host}: use a loopback fake (tests/conftest.py).")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Shut the outside out before anything of the product is imported."""
+    for name in list(os.environ):
+        if name.startswith(OUTSIDE) or name in PROXIES:
+            del os.environ[name]
+    sys.addaudithook(refuse_the_network)
