@@ -1,0 +1,1 @@
+"""Everything that leaves this server for an address a request has named."""

@@ -1,0 +1,138 @@
+"""Which addresses a user's URL may reach: the public internet, and what the operator adds.
+
+`ipaddress.is_global` is not the question asked here: on Python 3.11 it passes NAT64, 6to4, site-local
+and multicast addresses and the host agent of one cloud. The tables below are the whole answer: IPv4
+is public unless listed, IPv6 is public only inside 2000::/3 and there unless listed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_DENIED_V4 = tuple(
+    ipaddress.IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",  # this network; 0.0.0.0 connects to loopback on Linux
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # carrier-grade NAT, with 100.100.100.200, a metadata service
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # a cloud's host agent, although the address is globally routed
+        "169.254.0.0/16",  # link-local, with 169.254.169.254, the usual metadata service
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments, with 192.0.0.192, a metadata service
+        "192.0.2.0/24",  # documentation
+        "192.31.196.0/24",  # AS112 name servers
+        "192.52.193.0/24",  # automatic multicast tunnelling
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "192.175.48.0/24",  # AS112 name servers
+        "198.18.0.0/15",  # benchmarking
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, with the broadcast address
+    )
+)
+
+# Everything outside is unicast to nobody we want: loopback, mapped and compatible IPv4, NAT64, ULA
+# (with the metadata services fd00:ec2::254 and fd20:ce::254), link-local, site-local, multicast.
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+
+_DENIED_V6 = tuple(
+    ipaddress.IPv6Network(text)
+    for text in (
+        "2001::/23",  # protocol assignments: Teredo, benchmarking, ORCHID
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "2620:4f:8000::/48",  # AS112 name servers
+        "3ffe::/16",  # the retired 6bone
+        "3fff::/20",  # documentation
+    )
+)
+
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_ISATAP = frozenset((0x00005EFE, 0x02005EFE))
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet, and so does every address inside it."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _DENIED_V4)
+    if address.scope_id is not None or address not in _GLOBAL_V6:
+        return False
+    if any(address in network for network in _DENIED_V6):
+        return False
+    inner = embedded(address)
+    return inner is None or is_public(inner)
+
+
+def embedded(address: Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that a gateway on the way would take out of an IPv6 address, if there is one."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    value = int(address)
+    compatible = address in _COMPATIBLE and value > 1  # :: and ::1 hold no IPv4 address
+    isatap = (value >> 32) & 0xFFFFFFFF in _ISATAP
+    if compatible or isatap or address in _TRANSLATED or address in _NAT64:
+        return ipaddress.IPv4Address(value & 0xFFFFFFFF)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class AllowList:
+    """Networks that the operator opens beyond the public internet, there with any port."""
+
+    networks: tuple[Network, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> AllowList:
+        """Read networks separated by commas or spaces; ValueError names the first that is none."""
+        return cls(tuple(_network(part) for part in text.replace(",", " ").split()))
+
+    def permits(self, address: Address) -> bool:
+        """Whether an address lies in an allowed network.
+
+        An allowed translation network (64:ff9b::/96, say) opens the public addresses inside it and
+        those that are allowed themselves, never the loopback of the gateway behind it.
+        """
+        if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
+            return False
+        if not any(address.version == net.version and address in net for net in self.networks):
+            return False
+        inner = embedded(address)
+        return inner is None or is_public(inner) or self.permits(inner)
+
+    def admits(self, addresses: Iterable[Address], port: int) -> bool:
+        """Whether every one of a host's addresses may be reached on a port; False for none at all."""
+        found = tuple(addresses)
+        return bool(found) and all(
+            self.permits(address) or (port in PUBLIC_PORTS and is_public(address)) for address in found
+        )
+
+
+PUBLIC_PORTS = frozenset((80, 443))
+
+
+def _network(text: str) -> Network:
+    if "%" in text:
+        raise ValueError(f"{text!r} is not a network: a zone cannot be allowed")
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{text!r} is not a network such as 10.1.0.0/16, 127.0.0.1 or fd00:1::/64 "
+            "(names cannot be allowed, and the bits after the prefix must be zero)"
+        ) from error

@@ -1,0 +1,136 @@
+"""The outgoing clients of one server, opened and closed with it.
+
+`fetcher` is for every URL that a request can set. `guarded` is the same guard under httpx, for a
+library that takes an httpx client. `upstream` is unguarded, for the bases that the operator wrote into
+the configuration, which no request can set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import httpcore
+import httpx
+
+from sixfold.net.fetch import Fetcher
+from sixfold.net.guard import GuardedBackend
+
+_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamOptions:
+    """How trusted upstreams are reached; a proxy is set here and never taken from the environment."""
+
+    timeout: httpx.Timeout = _TIMEOUT
+    connections: int = 256
+    idle_connections: int = 64
+    proxy: str | None = None
+
+
+class Clients:
+    """Holds the clients; each is made at its first use, and all are closed together."""
+
+    def __init__(self, fetcher: Fetcher, upstream: UpstreamOptions | None = None) -> None:
+        self.fetcher = fetcher
+        self._options = upstream or UpstreamOptions()
+        self._opened: list[httpx.AsyncClient] = []
+
+    @cached_property
+    def upstream(self) -> httpx.AsyncClient:
+        """For the operator's own upstreams, keeping connections alive."""
+        options = self._options
+        client = httpx.AsyncClient(
+            timeout=options.timeout,
+            limits=httpx.Limits(
+                max_connections=options.connections, max_keepalive_connections=options.idle_connections
+            ),
+            proxy=options.proxy,
+            trust_env=False,
+        )
+        self._opened.append(client)
+        return client
+
+    @cached_property
+    def guarded(self) -> httpx.AsyncClient:
+        """For a library that brings its own requests to an address somebody else named."""
+        client = httpx.AsyncClient(
+            transport=GuardedTransport(self.fetcher.backend), timeout=_TIMEOUT, trust_env=False
+        )
+        self._opened.append(client)
+        return client
+
+    async def aclose(self) -> None:
+        for client in self._opened:
+            await client.aclose()
+        self._opened.clear()
+        await self.fetcher.aclose()
+
+
+class GuardedTransport(httpx.AsyncBaseTransport):
+    """httpx over the guard: whatever the client is told to do, each connection is checked.
+
+    Only addresses and ports are guarded; sizes, times and compressed bodies are the caller's here.
+    """
+
+    def __init__(self, backend: GuardedBackend) -> None:
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=httpx.create_ssl_context(trust_env=False),
+            max_connections=64,
+            max_keepalive_connections=16,
+            keepalive_expiry=5.0,
+            network_backend=backend,
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        with _as_httpx():
+            response = await self._pool.handle_async_request(
+                httpcore.Request(
+                    method=request.method.encode(),
+                    url=httpcore.URL(
+                        scheme=request.url.raw_scheme,
+                        host=request.url.raw_host,
+                        port=request.url.port,
+                        target=request.url.raw_path,
+                    ),
+                    headers=request.headers.raw,
+                    content=request.stream,
+                    extensions=request.extensions,
+                )
+            )
+        return httpx.Response(response.status, headers=response.headers, stream=_Body(response))
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, response: httpcore.Response) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _as_httpx():
+            async for chunk in self._response.aiter_stream():
+                yield chunk
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+@contextmanager
+def _as_httpx() -> Generator[None, None, None]:
+    try:
+        yield
+    except httpcore.ConnectTimeout as error:
+        raise httpx.ConnectTimeout(str(error)) from error
+    except httpcore.TimeoutException as error:
+        raise httpx.ReadTimeout(str(error)) from error
+    except httpcore.ConnectError as error:
+        raise httpx.ConnectError(str(error)) from error
+    except httpcore.NetworkError as error:
+        raise httpx.ReadError(str(error)) from error
+    except (httpcore.ProtocolError, httpcore.UnsupportedProtocol) as error:
+        raise httpx.RemoteProtocolError(str(error)) from error

@@ -1,0 +1,69 @@
+"""`data:` URIs, which carry their content with them and fetch nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from sixfold.errors import FetchFailed, TooLarge
+
+_HEADER = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<base64>;base64)?", re.I)
+_MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
+_MAX_HEADER = 1024
+_BLANKS = bytes.maketrans(b"", b""), b" \t\r\n\f"
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """What a data: URI holds; the type is its own claim."""
+
+    body: bytes
+    content_type: str
+
+
+def is_data_uri(text: str) -> bool:
+    return text[:5].lower() == "data:"
+
+
+def parse_data_uri(text: str, max_bytes: int) -> Inline:
+    """Decode a data: URI; FetchFailed where it is none, TooLarge before anything large is decoded."""
+    comma = text.find(",", 0, _MAX_HEADER)
+    match = _HEADER.fullmatch(text, 0, comma) if comma >= 0 else None
+    if match is None:
+        raise FetchFailed("This data: URI is not valid: it needs data:<type>;base64,<content>.")
+    content_type = match["type"].strip().lower() or "text/plain"
+    if not _MEDIA_TYPE.fullmatch(content_type):
+        raise FetchFailed("This data: URI is not valid: its media type is not proper.")
+    # A byte takes at most three characters (%41), in base64 the more so when those are escaped too.
+    if len(text) - comma - 1 > max_bytes * (6 if match["base64"] else 3) + 1024:
+        raise _too_large(max_bytes)
+    content = text[comma + 1 :]
+    body = _base64(content, max_bytes) if match["base64"] else _percent(content)
+    if len(body) > max_bytes:
+        raise _too_large(max_bytes)
+    return Inline(body, content_type)
+
+
+def _percent(content: str) -> bytes:
+    try:
+        return unquote_to_bytes(content)
+    except UnicodeEncodeError as error:
+        raise FetchFailed("This data: URI is not valid: its content is not proper text.") from error
+
+
+def _base64(content: str, max_bytes: int) -> bytes:
+    packed = _percent(content) if "%" in content else content.encode("utf-8", "replace")
+    packed = packed.translate(*_BLANKS).rstrip(b"=")
+    if len(packed) * 3 // 4 > max_bytes:
+        raise _too_large(max_bytes)
+    try:
+        return base64.b64decode(packed + b"=" * (-len(packed) % 4), validate=True)
+    except binascii.Error as error:
+        raise FetchFailed("This data: URI is not valid: its content is not base64.") from error
+
+
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"The content of this data: URI is larger than {max_bytes} bytes.")

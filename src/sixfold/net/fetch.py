@@ -1,0 +1,418 @@
+"""The guarded fetcher: every URL that a request can set goes through here.
+
+It speaks HTTP through httpcore alone. A client library above it would bring what is not wanted here
+(proxies and passwords from the environment, cookies, decoding of compressed bodies) and cost the
+server's start several times what httpcore does.
+
+Each exchange has a connection of its own, so one account's slow server holds up nobody else's, and a
+webhook never meets a connection that the other side has just closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import certifi
+import httpcore
+
+from sixfold.core.work import ports
+from sixfold.errors import FetchFailed, TooLarge
+from sixfold.net import urls
+from sixfold.net.addresses import AllowList
+from sixfold.net.guard import GuardedBackend
+from sixfold.net.resolver import Lookup, Resolver
+
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
+_OURS = frozenset(
+    (
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What a stranger's server may cost; the size and the whole time are each call's own."""
+
+    redirects: int = 5
+    resolve_seconds: float = 5.0
+    connect_seconds: float = 10.0
+    head_seconds: float = 30.0  # until a fetched answer's headers are complete
+    idle_seconds: float = 15.0  # between two pieces of a fetched body
+    grace_seconds: float = 10.0  # of waiting, before the next limit counts
+    floor_bytes_per_second: int = 1024
+    concurrent: int = 64  # fetches and sends at once; the others wait within their time
+
+
+DEFAULT_LIMITS = FetchLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a URL gave: `body`, or `path` where a file was asked for. The type is the server's claim."""
+
+    body: bytes
+    path: Path | None
+    content_type: str
+    final_url: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said to `send`: any status, header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer whose body is still arriving."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    headers: Mapping[str, str]
+    content: bytes
+    head_seconds: float
+    idle_seconds: float
+
+
+class Fetcher:
+    """Fetches from, and sends to, public addresses and those that the operator allows."""
+
+    def __init__(
+        self,
+        allow: AllowList,
+        limits: FetchLimits = DEFAULT_LIMITS,
+        *,
+        lookup: Lookup | None = None,
+        user_agent: str = "Sixfold",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._limits = limits
+        self._resolver = Resolver(allow, lookup, timeout_seconds=limits.resolve_seconds)
+        self._backend = GuardedBackend(self._resolver, connect_seconds=limits.connect_seconds)
+        self._slots = asyncio.Semaphore(limits.concurrent)
+        self._user_agent = user_agent
+        self._tls = tls
+
+    @property
+    def backend(self) -> GuardedBackend:
+        """The guard, for a client that is built upon it."""
+        return self._backend
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        into: Path | None = None,
+        max_bytes: int,
+        timeout_seconds: float,
+        accept: str = "*/*",
+    ) -> Fetched:
+        """GET a URL, into memory or into a file, which is removed again where the body fails.
+
+        `timeout_seconds` covers everything: waiting for a turn, every redirect, the whole body.
+        Raises FetchRefused, FetchFailed or TooLarge.
+        """
+        target = urls.parse(url)
+        request = _Request(
+            "GET", {"accept": accept}, b"", self._limits.head_seconds, self._limits.idle_seconds
+        )
+        async with _deadline(timeout_seconds), self._slots:
+            for _ in range(self._limits.redirects + 1):
+                async with self._exchange(request, target) as response:
+                    if response.status not in _REDIRECTS:
+                        return await self._take(response, target, into, max_bytes)
+                    target = _next(target, response)
+        raise FetchFailed(
+            f"This URL could not be fetched: it redirects more than {self._limits.redirects} times."
+        )
+
+    async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> ports.Fetched:
+        """GET a URL into memory, in the shape that core asks for."""
+        got = await self.fetch(url, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+        return ports.Fetched(got.body, got.content_type, got.final_url)
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        timeout_seconds: float,
+        max_bytes: int,
+    ) -> Answer:
+        """Make one request and return the answer, whatever its status; redirects are not followed.
+
+        `max_bytes=0` asks for the status alone and leaves the body unread.
+        """
+        opened = self.stream(method, url, headers=headers, content=content, timeout_seconds=timeout_seconds)
+        async with _deadline(timeout_seconds), self._slots, opened as answer:
+            body = b""
+            if max_bytes > 0:
+                _check_length(answer.headers, max_bytes)
+                body = await _gather(_capped(answer.chunks, max_bytes))
+            return Answer(answer.status, answer.headers, body)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        timeout_seconds: float,
+    ) -> AsyncGenerator[Stream, None]:
+        """Make one request and read its answer piece by piece, as for server-sent events.
+
+        `timeout_seconds` covers the whole of it; sizes are the reader's to count.
+        """
+        if method not in _METHODS:
+            raise ValueError(f"{method!r} is not a method that is sent")
+        target = urls.parse(url)
+        request = _Request(method, headers or {}, content, timeout_seconds, timeout_seconds)
+        async with _deadline(timeout_seconds), self._exchange(request, target) as response:
+            if method != "HEAD":
+                _check_encoding(_headers(response))
+            async with aclosing(_chunks(response)) as chunks:
+                yield Stream(response.status, _headers(response), chunks)
+
+    async def aclose(self) -> None:
+        """Let go of the resolver's threads; connections end with their exchanges."""
+        self._resolver.close()
+
+    @asynccontextmanager
+    async def _exchange(
+        self, request: _Request, target: urls.Target
+    ) -> AsyncGenerator[httpcore.Response, None]:
+        connection = httpcore.AsyncHTTPConnection(
+            origin=httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port),
+            ssl_context=await self._context() if target.scheme == "https" else None,
+            network_backend=self._backend,
+        )
+        try:
+            with _explained():
+                async with _deadline(request.head_seconds):
+                    response = await connection.handle_async_request(self._outgoing(request, target))
+            yield response
+        finally:
+            await connection.aclose()
+
+    def _outgoing(self, request: _Request, target: urls.Target) -> httpcore.Request:
+        given = [(name, value) for name, value in request.headers.items() if name.lower() not in _OURS]
+        names = {name.lower() for name, _ in given}
+        ours = [("Host", target.netloc), ("Connection", "close"), ("Accept-Encoding", "identity")]
+        if "user-agent" not in names:
+            ours.append(("User-Agent", self._user_agent))
+        if request.content or request.method in ("POST", "PUT", "PATCH"):
+            ours.append(("Content-Length", str(len(request.content))))
+        try:
+            headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in ours + given]
+        except UnicodeEncodeError as error:
+            raise FetchFailed("This URL could not be fetched: a header for it is not plain text.") from error
+        idle = request.idle_seconds
+        return httpcore.Request(
+            method=request.method.encode(),
+            url=httpcore.URL(
+                scheme=target.scheme.encode(),
+                host=target.host.encode(),
+                port=target.port,
+                target=target.path.encode(),
+            ),
+            headers=headers,
+            content=request.content,
+            extensions={
+                "timeout": {"connect": self._limits.connect_seconds, "read": idle, "write": idle},
+            },
+        )
+
+    async def _take(
+        self, response: httpcore.Response, target: urls.Target, into: Path | None, max_bytes: int
+    ) -> Fetched:
+        if response.status != 200:
+            raise FetchFailed(f"This URL could not be fetched: its server answered {response.status}.")
+        headers = _headers(response)
+        _check_encoding(headers)
+        _check_length(headers, max_bytes)
+        body, size = b"", 0
+        async with aclosing(_chunks(response, self._limits)) as chunks:
+            if into is None:
+                body = await _gather(_capped(chunks, max_bytes))
+                size = len(body)
+            else:
+                size = await _save(_capped(chunks, max_bytes), into)
+        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        return Fetched(body, into, content_type, target.url, size)
+
+    async def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(_default_tls)
+        return self._tls
+
+
+def _default_tls() -> ssl.SSLContext:
+    """The system's certificate authorities, for a slim container without any also the usual ones."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
+
+
+@asynccontextmanager
+async def _deadline(seconds: float) -> AsyncGenerator[None, None]:
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            yield
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        raise FetchFailed(
+            f"This URL could not be fetched: it took longer than {seconds:g} seconds."
+        ) from error
+
+
+@contextmanager
+def _explained() -> Generator[None, None, None]:
+    """Say in one sentence what went wrong on the network, and nothing about who was there."""
+    try:
+        yield
+    except httpcore.TimeoutException as error:
+        raise FetchFailed("This URL could not be fetched: its server did not answer in time.") from error
+    except httpcore.ProtocolError as error:
+        raise FetchFailed(
+            "This URL could not be fetched: its answer broke off or is not proper HTTP."
+        ) from error
+    except (httpcore.NetworkError, OSError) as error:
+        reason = "could not be reached"
+        if isinstance(error, ssl.SSLError) or isinstance(error.__context__, ssl.SSLError):
+            reason = "has no valid certificate"
+        raise FetchFailed(f"This URL could not be fetched: its server {reason}.") from error
+
+
+async def _chunks(
+    response: httpcore.Response, limits: FetchLimits | None = None
+) -> AsyncGenerator[bytes, None]:
+    """The body as it arrives. With limits, a server that drips is cut off; our own pauses are not its."""
+    now = asyncio.get_running_loop().time
+    waited, received = 0.0, 0
+    with _explained():
+        async with aclosing(cast("AsyncGenerator[bytes, None]", response.aiter_stream())) as stream:
+            before = now()
+            async for chunk in stream:
+                waited += now() - before
+                received += len(chunk)
+                if limits and _drips(waited, received, limits):
+                    raise FetchFailed("This URL could not be fetched: its server sends too slowly.")
+                yield chunk
+                before = now()
+
+
+def _drips(waited: float, received: int, limits: FetchLimits) -> bool:
+    return waited > limits.grace_seconds and received < waited * limits.floor_bytes_per_second
+
+
+async def _capped(chunks: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        yield chunk
+
+
+async def _gather(chunks: AsyncIterator[bytes]) -> bytes:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+    return bytes(body)
+
+
+async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
+    """Write a body to a file in large blocks, off the event loop; a body that fails leaves no file."""
+    file = await asyncio.to_thread(path.open, "wb")
+    size, block = 0, bytearray()
+    try:
+        async for chunk in chunks:
+            block += chunk
+            size += len(chunk)
+            if len(block) >= _BLOCK_BYTES:
+                await asyncio.to_thread(file.write, block)
+                block = bytearray()
+        await asyncio.to_thread(_finish, file, block)
+    except BaseException:
+        _discard(file, path)
+        raise
+    return size
+
+
+def _finish(file: BinaryIO, block: bytearray) -> None:
+    file.write(block)
+    file.close()
+
+
+def _discard(file: BinaryIO, path: Path) -> None:
+    try:
+        file.close()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _headers(response: httpcore.Response) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.headers:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _check_encoding(headers: Mapping[str, str]) -> None:
+    """No compressed bodies: what a few kilobytes unpack to is known only afterwards."""
+    if headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise FetchFailed("This URL could not be fetched: its server sent a compressed body, unasked.")
+
+
+def _check_length(headers: Mapping[str, str], max_bytes: int) -> None:
+    length = headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > max_bytes):
+        raise _too_large(max_bytes)
+
+
+def _too_large(max_bytes: int) -> TooLarge:
+    size = f"{max_bytes / 2**20:.4g} MiB" if max_bytes >= 2**20 else f"{max_bytes} bytes"
+    return TooLarge(f"The content of this URL is larger than {size}.")
+
+
+def _next(target: urls.Target, response: httpcore.Response) -> urls.Target:
+    locations = [value for name, value in response.headers if name.lower() == b"location"]
+    if len(locations) != 1:
+        raise FetchFailed("This URL could not be fetched: it redirects without saying where to.")
+    try:
+        return urls.follow(target, locations[0].decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise FetchFailed("This URL could not be fetched: it redirects to something not a URL.") from error
