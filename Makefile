@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint types docs bench gallery lock release setup
+.PHONY: help serve test quick check lint types docs bench gallery lock release setup laws
 export PYTHON
 
 VENV ?= .venv
@@ -24,8 +24,7 @@ test: $(STAMP)-test ## run every test that this machine can run
 quick: $(STAMP)-test ## the fast tests, stopping at the first failure: for your own loop
 	@$(BIN)/python -m pytest -q -x -m "not slow and not browser and not postgres and not s3" $(ARGS)
 
-check: lint types docs ## every law that a machine can check
-	@$(BIN)/python -m pytest -q tests/tidy
+check: lint types docs laws ## every law that a machine can check
 
 lint: $(STAMP)-dev ## style and import rules
 	@$(BIN)/ruff check $(ARGS)
@@ -34,6 +33,9 @@ lint: $(STAMP)-dev ## style and import rules
 
 types: $(STAMP)-dev ## pyright: strict where it matters most
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --warnings $(ARGS)
+
+laws: $(STAMP)-dev # the laws that are tests; `make test` runs them too
+	@$(BIN)/python -m pytest -q tests/tidy
 
 docs: $(STAMP)-dev ## build the documentation into docs/_build/html
 	@$(BIN)/python -m sphinx -W -n -q --keep-going -b html docs docs/_build/html $(ARGS)

@@ -2,7 +2,6 @@
 
 from sixfold import __version__
 
-
 project = "Sixfold"
 author = "The Sixfold contributors"
 copyright = f"2026, {author}"
