@@ -73,3 +73,11 @@ def test_an_installation_stays_small() -> None:
     base, embedded = sizes.installed(("constraints.txt", "constraints-embedded.txt"))
     assert base <= 300 * MEGABYTE, f"base: {base / MEGABYTE:.0f} MB"
     assert base + embedded <= 600 * MEGABYTE, f"with embedded: {(base + embedded) / MEGABYTE:.0f} MB"
+
+
+def test_every_face_is_kept_from_drivers_engines_and_stores() -> None:
+    """import-linter knows no optional module here, so a face that arrives must join the contract."""
+    contracts = tomllib.loads(source.text("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    held = next(contract for contract in contracts if contract["name"].startswith("Faces"))["source_modules"]
+    there = {f"sixfold.{face}" for face in ("areas", "ui", "mcp") if (source.PACKAGE / face).is_dir()}
+    assert there <= set(held), f"add {sorted(there - set(held))} to the contract 'Faces reach …'"

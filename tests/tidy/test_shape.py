@@ -56,11 +56,12 @@ def test_a_name_says_what_is_in_it() -> None:
 
 
 def catches_everything(handler: ast.ExceptHandler) -> bool:
-    """Say whether a handler takes any exception and does not raise it again at its end."""
+    """Say whether a handler takes any exception and does not pass it on at its end."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     broad = any(kind is None or ast.unparse(kind) in {"Exception", "BaseException"} for kind in kinds)
     last = handler.body[-1]
-    return broad and not (isinstance(last, ast.Raise) and last.exc is None)
+    passed_on = isinstance(last, ast.Raise) and (last.exc is None or last.cause is not None)
+    return broad and not passed_on
 
 
 def test_only_an_outermost_loop_catches_everything() -> None:
