@@ -19,7 +19,9 @@
     ├── FetchRefused             400  fetch_refused        (a user's URL that may not be fetched)
     ├── FetchFailed              400  fetch_failed         (a user's URL that could not be fetched)
     ├── EngineFailed             502  generation_failed
-    └── EngineUnavailable        503  engine_unavailable
+    ├── EngineUnavailable        503  engine_unavailable
+    ├── ShuttingDown             503  shutting_down
+    └── StoreFailed              503  storage_unavailable  (the database or the disk refuses)
 
 The docstring is the default message; the status and the code sit on the class. A face translates
 them into its dialect, and nothing below the faces knows HTTP.
@@ -186,3 +188,17 @@ class EngineUnavailable(SixfoldError):
 
     status = 503
     code = "engine_unavailable"
+
+
+class ShuttingDown(SixfoldError):
+    """The server is shutting down; ask again in a moment."""
+
+    status = 503
+    code = "shutting_down"
+
+
+class StoreFailed(SixfoldError):
+    """The server cannot write to its storage right now; nothing was changed."""
+
+    status = 503
+    code = "storage_unavailable"

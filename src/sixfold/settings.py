@@ -48,6 +48,7 @@ class Settings:
     queue_limit: int = 1000
     queue_ttl: float = 24 * 3600
     drain_seconds: float = 30
+    inline_seconds: float = 600
     previews: Literal["", "allow"] = ""
 
     # what may come in

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
 from sixfold.core.database import Query, Transaction, TransactionConflict
 from sixfold.store import sql
@@ -131,7 +132,7 @@ class SqliteDatabase:
             with contextlib.suppress(sqlite3.Error):
                 writer.execute("ROLLBACK")
             for job in group:
-                job.error = job.error or error
+                job.error = job.error or _store_failed(error)
 
     def _run(self, writer: sqlite3.Connection, job: _Job) -> None:
         writer.execute("SAVEPOINT request")
@@ -163,6 +164,12 @@ class SqliteDatabase:
         if statement.needs_now:
             params = {**params, "now": self._clock()}
         return connection.execute(statement.sql, params).fetchall()
+
+
+def _store_failed(error: sqlite3.Error) -> errors.StoreFailed:
+    failure = errors.StoreFailed()
+    failure.__cause__ = error
+    return failure
 
 
 def connect(path: str, *, uri: bool = False) -> sqlite3.Connection:

@@ -116,7 +116,7 @@ WHERE account_id = :account_id AND kind = 'upload' AND (expires_at IS NULL OR ex
 UPDATE media SET expires_at = NULL WHERE name = :name RETURNING name;
 
 -- name: media_expired | Files whose time is up.
-SELECT * FROM media WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+SELECT name, blob, CAST(:now AS BIGINT) AS now FROM media WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
 
 -- name: media_delete | Forget one named file.
 DELETE FROM media WHERE name = :name RETURNING blob;
@@ -126,3 +126,6 @@ SELECT name FROM media WHERE blob = :blob LIMIT 1;
 
 -- name: media_blobs | Every blob that a name points to.
 SELECT DISTINCT blob, size FROM media ORDER BY blob;
+
+-- name: clock | The database's clock, in epoch µs.
+SELECT CAST(:now AS BIGINT) AS now;

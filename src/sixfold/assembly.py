@@ -1,0 +1,213 @@
+"""Settings in, running product out: the one module that names concrete classes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import tomllib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database
+from sixfold.core.work import catalog as catalogs
+from sixfold.core.work import pipeline as pipelines
+from sixfold.core.work import supervisor as supervisors
+from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.events import Bus
+from sixfold.core.work.failpoints import Failpoints
+from sixfold.core.work.manifest.signing import Signer
+from sixfold.core.work.media import Limits, Media
+from sixfold.core.work.pipeline import Pipeline
+from sixfold.core.work.ports import BlobStore, Driver
+from sixfold.core.work.runs import Finisher
+from sixfold.core.work.supervisor import Supervisor
+from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.process import ProcessDriver
+from sixfold.engines.image import headers
+from sixfold.engines.image.style.names import NAMED_STYLES
+from sixfold.net.addresses import AllowList
+from sixfold.net.fetch import Fetcher
+from sixfold.settings import Settings
+from sixfold.store.files import FileStore
+from sixfold.store.sqlite import SqliteDatabase
+
+_DATA = Path(__file__).parent / "data"
+_FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Everything that a running server is made of; faces are built upon it."""
+
+    settings: Settings
+    database: Database
+    blobs: BlobStore
+    uploads: BlobStore
+    catalog: Catalog
+    prices: PriceTable
+    media: Media
+    pipeline: Pipeline
+    supervisor: Supervisor
+    fetcher: Fetcher
+    signer: Signer
+    bus: Bus
+
+
+def read_toml(name: str) -> dict[str, Any]:
+    """One of the data files that come with the program."""
+    return tomllib.loads((_DATA / name).read_text("utf-8"))
+
+
+def price_table(settings: Settings) -> PriceTable:
+    """The bundled prices with the operator's own over them."""
+    own: Mapping[str, Any] = settings.tables.get("prices", {})
+    rows = read_toml("prices.toml")
+    return PriceTable({**rows, **{name: {**rows.get(name, {}), **row} for name, row in own.items()}})
+
+
+def catalog(prices: PriceTable) -> Catalog:
+    """The bundled catalogue."""
+    return catalogs.build(read_toml("models.toml"), prices, {"style-painter": NAMED_STYLES})
+
+
+def server_secret(data_dir: Path, name: str) -> bytes:
+    """32 random bytes kept in `DATA/<name>`, made when they are first asked for (mode 0600)."""
+    path = data_dir / name
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+    return path.read_bytes()
+
+
+def open_database(settings: Settings) -> SqliteDatabase:
+    """The server's database, brought to this program's schema."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return SqliteDatabase(settings.data_dir / "sixfold.db")
+
+
+def open_blobs(settings: Settings) -> BlobStore:
+    """Where content lies, by its hash."""
+    return FileStore(settings.data_dir / "store")
+
+
+def open_uploads(settings: Settings) -> BlobStore:
+    """Area C's bucket: a folder of the data folder unless `SIXFOLD_UPLOAD_URL` names another."""
+    url = settings.upload_url
+    if url and not url.startswith("file://"):
+        raise errors.EngineUnavailable("Object stores come with the next release; use a file:// URL")
+    return FileStore(Path(url.removeprefix("file://")) if url else settings.data_dir / "uploads")
+
+
+def build(settings: Settings) -> Product:
+    """The product, not yet running."""
+    failpoints = Failpoints(settings.failpoints)
+    database = open_database(settings)
+    blobs = open_blobs(settings)
+    prices = price_table(settings)
+    models = catalog(prices)
+    signer = Signer(server_secret(settings.data_dir, "server.key"))
+    fetcher = Fetcher(AllowList.parse(settings.fetch_allow))
+    media = Media(database, blobs, fetcher, probe_image, _limits(settings))
+    media.own_origins.add(settings.base_url)
+    bus = Bus()
+    road = Pipeline(
+        database,
+        models,
+        media,
+        bus,
+        pipelines.Policy(settings.queue_limit, settings.previews_allowed),
+        failpoints,
+    )
+    finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
+    workers = Supervisor(
+        database, driver(settings, failpoints), models.engines(), finisher, bus, _policy(settings)
+    )
+    road.on_accepted = workers.accepted
+    road.on_cancel = workers.cancel
+    return Product(
+        settings=settings,
+        database=database,
+        blobs=blobs,
+        uploads=open_uploads(settings),
+        catalog=models,
+        prices=prices,
+        media=media,
+        pipeline=road,
+        supervisor=workers,
+        fetcher=fetcher,
+        signer=signer,
+        bus=bus,
+    )
+
+
+@asynccontextmanager
+async def running(product: Product) -> AsyncIterator[Product]:
+    """The product at work; drains and closes on the way out."""
+    await product.supervisor.start()
+    sweeper = asyncio.create_task(_sweep_media(product.media), name="media-sweep")
+    try:
+        yield product
+    finally:
+        sweeper.cancel()
+        product.pipeline.drain()
+        await product.supervisor.drain(product.settings.drain_seconds)
+        await product.supervisor.stop()
+        await product.fetcher.aclose()
+        await product.database.close()
+
+
+def driver(settings: Settings, failpoints: Failpoints) -> Driver:
+    """Where workers run."""
+    if settings.driver == "inline":
+        return InlineDriver(failpoints=failpoints.engines)
+    return ProcessDriver(failpoints=failpoints.engines)
+
+
+def probe_image(data: bytes) -> tuple[str, int, int]:
+    """Content type, width and height that an image claims; raises `BadRequest`."""
+    try:
+        name, width, height = headers.probe(data)
+    except headers.UnreadableImage as error:
+        raise errors.BadRequest(str(error)) from error
+    return _FORMATS.get(name, f"image/{name.lower()}"), width, height
+
+
+async def _sweep_media(media: Media) -> None:
+    while True:
+        await asyncio.sleep(60)
+        with contextlib.suppress(errors.StoreFailed):
+            await media.sweep()
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        image_bytes=settings.fetch_image_bytes,
+        image_pixels=settings.fetch_image_pixels,
+        fetch_seconds=settings.fetch_seconds,
+        quota_bytes=settings.upload_quota_bytes,
+        upload_life_us=settings.upload_life_days * DAY_US,
+    )
+
+
+def _policy(settings: Settings) -> supervisors.Policy:
+    return supervisors.Policy(
+        slots=settings.workers,
+        run_limit_seconds=settings.run_limit_seconds,
+        lease_seconds=settings.lease_seconds,
+        max_attempts=settings.max_attempts,
+        queue_ttl_seconds=settings.queue_ttl,
+        idle_seconds=settings.idle_seconds,
+        memory_bytes=settings.worker_memory_bytes,
+        scratch=settings.data_dir / "scratch",
+    )

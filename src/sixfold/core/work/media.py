@@ -1,0 +1,323 @@
+"""Named files of accounts: results, uploads, and what users' URLs gave; the bytes lie in blobs.
+
+A blob's key is its BLAKE3 hash, so equal bytes are stored once; a name is random, so it cannot be
+guessed, and any number of names may point to one blob.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import blake3
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Query, Row, Transaction, one
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.manifest import embedding
+from sixfold.core.work.ports import BlobStore, Fetcher, StagedFile
+from sixfold.core.work.predictions import OutputFile
+
+EXTENSIONS = {
+    "image/png": "png",
+    "image/jpeg": "jpg",
+    "image/webp": "webp",
+    "image/gif": "gif",
+    "image/avif": "avif",
+    "image/bmp": "bmp",
+    "image/tiff": "tiff",
+    "image/svg+xml": "svg",
+    "video/mp4": "mp4",
+    "video/webm": "webm",
+    "video/quicktime": "mov",
+    "audio/mpeg": "mp3",
+    "audio/wav": "wav",
+    "audio/ogg": "ogg",
+    "audio/flac": "flac",
+    "model/gltf-binary": "glb",
+    "application/json": "json",
+    "application/zip": "zip",
+    "text/plain": "txt",
+    "text/markdown": "md",
+    "text/html": "html",
+}
+MEDIA_PATH = "/media/"
+_GRACE_US = DAY_US
+Probe = Callable[[bytes], tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may come in: bytes and pixels of one file, seconds of one fetch, bytes of an account."""
+
+    image_bytes: int
+    image_pixels: int
+    fetch_seconds: float
+    quota_bytes: int
+    upload_life_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A media input that was fetched or found: the blob that holds it."""
+
+    blob: str
+    content_type: str
+    size: int
+
+    @property
+    def digest(self) -> str:
+        """`blake3:<hex>` of the bytes."""
+        return "blake3:" + self.blob.removeprefix("blobs/").replace("/", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One named file."""
+
+    name: str
+    blob: str
+    content_type: str
+    size: int
+    created_at: int
+
+    @classmethod
+    def of(cls, row: Row) -> Named:
+        """The file that a row describes."""
+        return cls(row["name"], row["blob"], row["content_type"], row["size"], row["created_at"])
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload as its owner sees it."""
+
+    id: str
+    name: str
+    content_type: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A run's files, stored and waiting for the transaction that names them."""
+
+    files: tuple[OutputFile, ...]
+    records: tuple[Mapping[str, Any], ...]
+    total_bytes: int
+
+
+def blob_key(data: bytes) -> str:
+    """Where bytes lie: `blobs/<2 hex>/<62 hex>` of their BLAKE3 hash."""
+    digest = blake3.blake3(data).hexdigest()
+    return f"blobs/{digest[:2]}/{digest[2:]}"
+
+
+def new_name(content_type: str) -> str:
+    """A fresh public file name of 192 random bits."""
+    return f"{secrets.token_urlsafe(24)}.{EXTENSIONS.get(content_type, 'bin')}"
+
+
+class Media:
+    """Named files in the store."""
+
+    def __init__(
+        self, database: Database, blobs: BlobStore, fetcher: Fetcher, probe: Probe, limits: Limits
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._fetcher = fetcher
+        self._probe = probe
+        self._limits = limits
+        self.own_origins: set[str] = set()
+
+    @property
+    def blobs(self) -> BlobStore:
+        """Where the bytes lie."""
+        return self._blobs
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    async def resolve(self, account_id: str, descriptor: Descriptor, text: str) -> Source:
+        """The bytes behind a media input, stored: our own media, an upload's id, a `data:` URI or a URL.
+
+        Raises `InvalidInput` with one sentence that names the input.
+        """
+        try:
+            source = await self._find(account_id, text)
+            if source is None:
+                source = await self._fetch(text)
+            if descriptor.type == "image":
+                await self._check_image(source)
+        except (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest) as error:
+            sentence = f"{descriptor.name}: {error.message}"
+            raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)]) from error
+        return source
+
+    async def _find(self, account_id: str, text: str) -> Source | None:
+        row: Row | None = None
+        name = self._own_name(text)
+        if name is not None:
+            row = await self._database.read(one("media_by_name", name=name))
+            if row is None:
+                raise errors.FetchFailed("There is no such file on this server")
+        elif text.startswith("blob_"):
+            row = await self._database.read(one("media_by_upload", upload_id=text, account_id=account_id))
+            if row is None:
+                raise errors.FetchFailed("There is no such upload")
+        if row is None:
+            return None
+        if row["kind"] == "upload":
+            await self._database.write(one("media_keep", name=row["name"]))
+        return Source(row["blob"], row["content_type"], row["size"])
+
+    def _own_name(self, text: str) -> str | None:
+        for origin in ("", *self.own_origins):
+            prefix = origin + MEDIA_PATH
+            if text.startswith(prefix):
+                return text[len(prefix) :]
+        return None
+
+    async def _fetch(self, url: str) -> Source:
+        fetched = await self._fetcher.fetch_bytes(
+            url, max_bytes=self._limits.image_bytes, timeout_seconds=self._limits.fetch_seconds
+        )
+        key = blob_key(fetched.data)
+        await self._blobs.put(key, fetched.data)
+        return Source(key, fetched.content_type, len(fetched.data))
+
+    async def _check_image(self, source: Source) -> None:
+        if source.size > self._limits.image_bytes:
+            raise errors.TooLarge(f"An image may have at most {self._limits.image_bytes // 2**20} MiB")
+        data = await self._blobs.get(source.blob)
+        _kind, width, height = self._probe(data)
+        if width * height > self._limits.image_pixels:
+            megapixels = self._limits.image_pixels // 1_000_000
+            raise errors.BadRequest(f"An image may have at most {megapixels} megapixels")
+
+    # -- what goes out ---------------------------------------------------------------------------
+
+    async def store_outputs(
+        self, prediction_id: str, account_id: str, staged: tuple[StagedFile, ...], texts: tuple[str, ...]
+    ) -> Stored:
+        """Put a run's files into blobs, each with its manifest text embedded; the staged files go."""
+        files: list[OutputFile] = []
+        for file, text in zip(staged, texts, strict=True):
+            data = await asyncio.to_thread(_with_manifest, file, text)
+            key = await asyncio.to_thread(blob_key, data)
+            await self._blobs.put(key, data, content_type=file.content_type)
+            await asyncio.to_thread(discard, (file,))
+            name = new_name(file.content_type)
+            files.append(OutputFile(name, key, file.content_type, len(data), dict(file.info)))
+        records = tuple(record(file, account_id, "output", prediction_id=prediction_id) for file in files)
+        return Stored(tuple(files), records, sum(file.size for file in files))
+
+    async def upload(self, account_id: str, path: Path, content_type: str) -> Upload:
+        """Keep the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
+        size = path.stat().st_size
+        key, sha256 = await asyncio.to_thread(_hashes, path)
+        await self._blobs.put_file(key, path, content_type=content_type)
+        upload = Upload(ids.new("blob"), new_name(content_type), content_type, size, sha256)
+        await self._database.write(self._name_upload(account_id, key, upload))
+        return upload
+
+    def _name_upload(self, account_id: str, key: str, upload: Upload) -> Transaction[None]:
+        usage = yield from one("media_usage", account_id=account_id)
+        used = int(usage["used"]) if usage is not None else 0
+        if used + upload.size > self._limits.quota_bytes:
+            raise errors.TooLarge(f"Uploads may take at most {self._limits.quota_bytes // 2**20} MiB in all")
+        clock = yield from one("clock")
+        expires = int(clock["now"]) + self._limits.upload_life_us if clock is not None else None
+        file = OutputFile(upload.name, key, upload.content_type, upload.size)
+        row = record(file, account_id, "upload", sha256=upload.sha256, upload_id=upload.id)
+        yield Query("media_insert", {**row, "expires_at": expires})
+
+    async def find(self, name: str) -> Named:
+        """One named file; raises `NotFound`."""
+        row = await self._database.read(one("media_by_name", name=name))
+        if row is None:
+            raise errors.NotFound("There is no such file")
+        return Named.of(row)
+
+    # -- what goes away --------------------------------------------------------------------------
+
+    async def sweep(self, limit: int = 200) -> int:
+        """Forget uploads whose time is up, and the blobs that nothing names any more; gives how many."""
+        rows = await self._database.read(_expired(limit))
+        for row in rows:
+            orphan = await self._database.write(_forget(str(row["name"])))
+            if orphan is not None:
+                await self._delete_if_old(orphan, int(row["now"]))
+        return len(rows)
+
+    async def _delete_if_old(self, blob: str, now: int) -> None:
+        stored = await self._blobs.stat(blob)
+        if stored is not None and stored.modified_at < now - _GRACE_US:  # else somebody may be about to name it
+            await self._blobs.delete(blob)
+
+
+
+def discard(staged: tuple[StagedFile, ...]) -> None:
+    """Remove what a worker left behind."""
+    for file in staged:
+        with contextlib.suppress(OSError):
+            file.path.unlink()
+
+
+def _with_manifest(file: StagedFile, text: str) -> bytes:
+    return embedding.embed(file.path.read_bytes(), file.content_type, text)
+
+
+def _hashes(path: Path) -> tuple[str, str]:
+    fast, sha256 = blake3.blake3(), hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            fast.update(piece)
+            sha256.update(piece)
+    digest = fast.hexdigest()
+    return f"blobs/{digest[:2]}/{digest[2:]}", sha256.hexdigest()
+
+
+def record(
+    file: OutputFile,
+    account_id: str,
+    kind: str,
+    *,
+    sha256: str | None = None,
+    prediction_id: str | None = None,
+    upload_id: str | None = None,
+) -> dict[str, Any]:
+    return {
+        "name": file.name,
+        "account_id": account_id,
+        "blob": file.blob,
+        "kind": kind,
+        "content_type": file.content_type,
+        "size": file.size,
+        "sha256": sha256,
+        "prediction_id": prediction_id,
+        "upload_id": upload_id,
+        "expires_at": None,
+    }
+
+
+def _expired(limit: int) -> Transaction[tuple[Row, ...]]:
+    rows = yield Query("media_expired", {"limit": limit})
+    return tuple(rows)
+
+
+def _forget(name: str) -> Transaction[str | None]:
+    gone = yield Query("media_delete", {"name": name})
+    if not gone:
+        return None
+    blob = str(gone[0]["blob"])
+    still_named = yield Query("media_blob_names", {"blob": blob})
+    return None if still_named else blob

@@ -1,0 +1,247 @@
+"""The road: an order is checked, priced, held and queued here; its run and its end are the supervisor's.
+
+Everything that costs money goes through `Pipeline.submit`, whichever face it came in by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts.prices import FREE, Price
+from sixfold.core.database import Database
+from sixfold.core.work import media as media_files
+from sixfold.core.work import predictions
+from sixfold.core.work.catalog import Catalog, EngineSpec, Model
+from sixfold.core.work.events import Bus, Event, Moved
+from sixfold.core.work.failpoints import Failpoints
+from sixfold.core.work.manifest import inputs as manifest_inputs
+from sixfold.core.work.media import Media, Source
+from sixfold.core.work.predictions import Draft, OutputFile, Prediction, TaskRecord
+
+_MAX_SEED = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody asks for. `charged=False` is the operator's own keyless use on his loopback.
+
+    `job=True` gives the prediction a job id, with which alone it can be asked after.
+    """
+
+    account_id: str
+    model: str
+    inputs: Mapping[str, Any]
+    face: str
+    request_id: str
+    idempotency_id: str | None = None
+    charged: bool = True
+    job: bool = False
+    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What an order would cost, and which engine would serve it."""
+
+    price: Price
+    engine: EngineSpec
+    quality: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The limits of the queue, and whether previews may serve."""
+
+    queue_limit: int
+    previews: bool
+
+
+class Pipeline:
+    """Takes orders, answers after them, cancels them."""
+
+    def __init__(
+        self,
+        database: Database,
+        catalog: Catalog,
+        media: Media,
+        bus: Bus,
+        policy: Policy,
+        failpoints: Failpoints,
+    ) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._media = media
+        self._bus = bus
+        self._policy = policy
+        self._failpoints = failpoints
+        self._draining = asyncio.Event()
+        self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
+        self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
+
+    @property
+    def catalog(self) -> Catalog:
+        """Every model that can be ordered."""
+        return self._catalog
+
+    @property
+    def bus(self) -> Bus:
+        """What happens to predictions in this process."""
+        return self._bus
+
+    # -- taking orders ---------------------------------------------------------------------------
+
+    def quote(self, model_name: str, given: Mapping[str, Any]) -> Quote:
+        """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`."""
+        model = self._catalog[model_name]
+        values = model.check(given)
+        engine, quality = model.choose(values, previews=self._policy.previews)
+        return Quote(self._catalog.price(model, values), engine, quality, values)
+
+    async def submit(self, order: Order) -> Prediction:
+        """Accept an order: it is durable, held and queued when this returns.
+
+        Raises what `quote` raises, then `QueueFull` or `InsufficientCredits`; nothing was changed then.
+        """
+        if self._draining.is_set():
+            raise errors.ShuttingDown
+        began = time.perf_counter_ns()
+        model = self._catalog[order.model]
+        quote = self.quote(order.model, order.inputs)
+        sources = await self._resolve(order.account_id, model, quote.values)
+        draft = self._draft(order, model, quote, sources)
+        priced_us = (time.perf_counter_ns() - began) // 1000
+        draft = dataclasses.replace(draft, priced_us=priced_us)
+        self._failpoints.hit("accept.before")
+        prediction = await self._database.write(predictions.accept(draft, self._policy.queue_limit))
+        self._failpoints.hit("accept.after")
+        self._bus.publish(prediction.id, Moved(prediction))
+        self.on_accepted(prediction)
+        return prediction
+
+    async def _resolve(self, account_id: str, model: Model, values: Mapping[str, Any]) -> dict[str, Source]:
+        sources: dict[str, Source] = {}
+        for descriptor in model.media_inputs:
+            text = values.get(descriptor.name)
+            if text is not None:
+                sources[descriptor.name] = await self._media.resolve(account_id, descriptor, text)
+        return sources
+
+    def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
+        values = {**model.for_engine(quote.values), **order.extras}
+        if model.takes("seed"):
+            values.setdefault("seed", secrets.randbelow(_MAX_SEED))
+        for name in sources:
+            values.pop(name, None)
+        task = TaskRecord(values, {name: source.blob for name, source in sources.items()})
+        prediction_id = ids.new("pred")
+        return Draft(
+            id=prediction_id,
+            account_id=order.account_id,
+            job_id=ids.new("job") if order.job else None,
+            request_id=order.request_id,
+            idempotency_id=order.idempotency_id,
+            face=order.face,
+            model=model.name,
+            engine=quote.engine.name,
+            quality=quote.quality,
+            output_kind=model.output_kind,
+            inputs=manifest_inputs.clean(quote.values),
+            task=task,
+            fingerprint=fingerprint(model.name, quote.engine, task),
+            price=quote.price if order.charged else FREE,
+            priced_us=0,
+            media=tuple(_input_record(source, order.account_id, prediction_id) for source in sources.values()),
+        )
+
+    # -- answering -------------------------------------------------------------------------------
+
+    async def get(self, prediction_id: str, account_id: str) -> Prediction:
+        """An account's prediction; raises `NotFound`."""
+        return await self._database.read(predictions.get(prediction_id, account_id))
+
+    async def by_job(self, job_id: str) -> Prediction:
+        """A prediction by its job id; raises `NotFound`."""
+        return await self._database.read(predictions.by_job(job_id))
+
+    async def position(self, prediction: Prediction) -> int:
+        """How many stand before a queued prediction."""
+        return await self._database.read(predictions.position(prediction))
+
+    async def page(
+        self, account_id: str, wanted: predictions.Filter, limit: int, cursor: str | None
+    ) -> tuple[tuple[Prediction, ...], str | None]:
+        """An account's predictions, newest first, and the cursor of the next page."""
+        return await self._database.read(predictions.page(account_id, wanted, limit, cursor))
+
+    async def wait(self, prediction: Prediction, timeout_seconds: float) -> Prediction:
+        """The prediction once it has ended, or as it stands after the time-out or when the server drains."""
+        with self._bus.listen(prediction.id) as events:
+            current = await self.get(prediction.id, prediction.account_id)
+            if current.is_terminal:
+                return current
+            draining = asyncio.create_task(self._draining.wait())
+            ending = asyncio.create_task(_ending(events))
+            try:
+                done, _ = await asyncio.wait(
+                    {draining, ending}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                draining.cancel()
+                ending.cancel()
+            if ending in done:
+                return ending.result()
+            return await self.get(prediction.id, prediction.account_id)
+
+    async def events(self, prediction: Prediction) -> AsyncIterator[Event]:
+        """Its events from now to its end, beginning with how it stands."""
+        with self._bus.listen(prediction.id) as queue:
+            current = await self.get(prediction.id, prediction.account_id)
+            yield Moved(current)
+            while not current.is_terminal:
+                event = await queue.get()
+                yield event
+                if isinstance(event, Moved):
+                    current = event.prediction
+
+    async def cancel(self, prediction_id: str, account_id: str) -> Prediction:
+        """Cancel what has not ended; raises `NotFound`."""
+        prediction = await self._database.write(predictions.cancel(prediction_id, account_id))
+        self._bus.publish(prediction.id, Moved(prediction))
+        if not prediction.is_terminal:
+            self.on_cancel(prediction)
+        return prediction
+
+    def drain(self) -> None:
+        """Accept nothing more, and let whoever waits go with what is known."""
+        self._draining.set()
+
+
+async def _ending(events: asyncio.Queue[Event]) -> Prediction:
+    while True:
+        event = await events.get()
+        if isinstance(event, Moved) and event.prediction.is_terminal:
+            return event.prediction
+
+
+def fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
+    """Equal for orders that give equal bytes: model, engine, version, inputs, and media by content."""
+    encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
+    return hashlib.blake2b(encoded, digest_size=16).digest()
+
+
+def _input_record(source: Source, account_id: str, prediction_id: str) -> Mapping[str, Any]:
+    name = media_files.new_name(source.content_type)
+    file = OutputFile(name, source.blob, source.content_type, source.size)
+    return media_files.record(file, account_id, "input", prediction_id=prediction_id)

@@ -1,0 +1,515 @@
+"""Predictions in the store: accepted with their hold, claimed by lease, ended with their money.
+
+Each function is one transaction. A claim raises `attempt`, and every later step names the attempt
+it belongs to, so a worker that comes back from the dead writes nothing (`StaleAttempt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.accounts import ledger
+from sixfold.core.accounts.prices import Price
+from sixfold.core.database import Query, Row, Rows, Transaction, one
+from sixfold.core.work.states import TERMINAL, Event, State, follow
+
+LOST = "lost"
+_LAST_ID = "~"
+_MAX_SWEEP = 500
+
+
+class StaleAttempt(Exception):
+    """This attempt is over: its lease was lost, or the prediction has ended."""
+
+
+class OutputFile(msgspec.Struct, frozen=True):
+    """One stored result: its public name, its blob, and what it is."""
+
+    name: str
+    blob: str
+    content_type: str
+    size: int
+    info: dict[str, Any] = {}
+
+
+class Output(msgspec.Struct, frozen=True):
+    """All that a prediction gave."""
+
+    files: tuple[OutputFile, ...] = ()
+    data: dict[str, Any] = {}
+
+
+class TaskRecord(msgspec.Struct, frozen=True):
+    """What the engine is given: its inputs, and the blob behind each media input."""
+
+    inputs: dict[str, Any]
+    files: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Stations:
+    """How long each station of the road took, in µs; money stands in the prediction itself."""
+
+    priced: int
+    queued: int | None
+    cold_start: int
+    run: int
+    stored: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One prediction as it stands. Times are epoch µs, money is micro-dollars.
+
+    `output` is there once it succeeded; `error` and `error_kind` once it failed.
+    """
+
+    id: str
+    account_id: str
+    job_id: str | None
+    request_id: str
+    parent_id: str | None
+    face: str
+    model: str
+    engine: str
+    engine_version: str | None
+    quality: str
+    output_kind: str
+    inputs: dict[str, Any]
+    task: TaskRecord
+    origin_id: str
+    state: State
+    attempt: int
+    price: int
+    credits: int
+    cost: int
+    output: Output | None
+    error: str | None
+    error_kind: str | None
+    logs: str
+    stations: Stations
+    created_at: int
+    started_at: int | None
+    completed_at: int | None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state in TERMINAL
+
+    @classmethod
+    def of(cls, row: Row) -> Prediction:
+        """The prediction that a row describes."""
+        started, created = row["started_at"], row["created_at"]
+        output = row["output"]
+        return cls(
+            id=row["id"],
+            account_id=row["account_id"],
+            job_id=row["job_id"],
+            request_id=row["request_id"],
+            parent_id=row["parent_id"],
+            face=row["face"],
+            model=row["model"],
+            engine=row["engine"],
+            engine_version=row["engine_version"],
+            quality=row["quality"],
+            output_kind=row["output_kind"],
+            inputs=_decode_object(row["inputs"]),
+            task=_decode_task(row["task"]),
+            origin_id=row["origin_id"],
+            state=State(row["state"]),
+            attempt=row["attempt"],
+            price=row["price"],
+            credits=row["credits"],
+            cost=row["cost"],
+            output=_decode_output(output) if output is not None else None,
+            error=row["error"],
+            error_kind=row["error_kind"],
+            logs=row["logs"],
+            stations=Stations(
+                priced=row["priced_us"],
+                queued=started - created if started is not None else None,
+                cold_start=row["cold_start_us"],
+                run=row["run_us"],
+                stored=row["stored_us"],
+                stored_bytes=row["stored_bytes"],
+            ),
+            created_at=created,
+            started_at=started,
+            completed_at=row["completed_at"],
+        )
+
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_task = msgspec.json.Decoder(TaskRecord).decode
+_decode_output = msgspec.json.Decoder(Output).decode
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# -- accepting -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A prediction that was checked and priced, and is about to be accepted."""
+
+    id: str
+    account_id: str
+    job_id: str | None
+    request_id: str
+    idempotency_id: str | None
+    face: str
+    model: str
+    engine: str
+    quality: str
+    output_kind: str
+    inputs: Mapping[str, Any]
+    task: TaskRecord
+    fingerprint: bytes
+    price: Price
+    priced_us: int
+    parent_id: str | None = None
+    media: tuple[Mapping[str, Any], ...] = ()
+
+
+def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
+    """Write the prediction and its hold; raises `QueueFull` or `InsufficientCredits`.
+
+    A draft whose idempotency id was accepted before gives that prediction and changes nothing.
+    """
+    if draft.idempotency_id is not None:
+        earlier = yield from one("prediction_by_idempotency", idempotency_id=draft.idempotency_id)
+        if earlier is not None:
+            return Prediction.of(earlier)
+    counted = yield from one("prediction_waiting", model=draft.model, limit=queue_limit)
+    if counted is not None and counted["waiting"] >= queue_limit:
+        raise errors.QueueFull(f"{queue_limit} requests are waiting for {draft.model} already")
+    first = yield from one("prediction_origin", account_id=draft.account_id, fingerprint=draft.fingerprint)
+    yield Query(
+        "prediction_insert",
+        {
+            "id": draft.id,
+            "account_id": draft.account_id,
+            "job_id": draft.job_id,
+            "request_id": draft.request_id,
+            "idempotency_id": draft.idempotency_id,
+            "parent_id": draft.parent_id,
+            "face": draft.face,
+            "model": draft.model,
+            "engine": draft.engine,
+            "quality": draft.quality,
+            "output_kind": draft.output_kind,
+            "inputs": _json(draft.inputs),
+            "task": _json(draft.task),
+            "fingerprint": draft.fingerprint,
+            "origin_id": first["origin_id"] if first is not None else draft.id,
+            "price": draft.price.micros,
+            "credits": draft.price.credits,
+            "priced_us": draft.priced_us,
+        },
+    )
+    for record in draft.media:
+        yield Query("media_insert", record)
+    if draft.price.micros:
+        yield from ledger.hold(draft.account_id, draft.id, draft.price.micros)
+    return (yield from _fresh(draft.id))
+
+
+def _fresh(prediction_id: str) -> Transaction[Prediction]:
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None:
+        raise errors.NotFound("There is no such prediction")
+    return Prediction.of(row)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def get(prediction_id: str, account_id: str) -> Transaction[Prediction]:
+    """An account's prediction; raises `NotFound`, for another account's too."""
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None or row["account_id"] != account_id:
+        raise errors.NotFound("There is no such prediction")
+    return Prediction.of(row)
+
+
+def by_job(job_id: str) -> Transaction[Prediction]:
+    """A prediction by its job id, which is a capability; raises `NotFound`."""
+    row = yield from one("prediction_by_job", job_id=job_id)
+    if row is None:
+        raise errors.NotFound("There is no such job")
+    return Prediction.of(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which of an account's predictions to list; empty texts match all."""
+
+    model: str = ""
+    state: str = ""
+
+
+def page(
+    account_id: str, wanted: Filter, limit: int, cursor: str | None
+) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
+    """An account's predictions, newest first, and the cursor of the next page."""
+    rows = yield Query(
+        "prediction_page",
+        {
+            "account_id": account_id,
+            "before": cursor or _LAST_ID,
+            "model": wanted.model,
+            "state": wanted.state,
+            "limit": limit + 1,
+        },
+    )
+    found = tuple(Prediction.of(row) for row in rows[:limit])
+    return found, found[-1].id if len(rows) > limit else None
+
+
+def position(prediction: Prediction) -> Transaction[int]:
+    """How many stand before a queued prediction."""
+    row = yield from one(
+        "prediction_position",
+        engine=prediction.engine,
+        created_at=prediction.created_at,
+        id=prediction.id,
+    )
+    return int(row["ahead"]) if row is not None else 0
+
+
+# -- running -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who holds a claim, and for how many µs without a heartbeat."""
+
+    holder: str
+    life_us: int
+
+
+def claim(engine: str, lease: Lease, limit: int, *, warm: bool) -> Transaction[tuple[Prediction, ...]]:
+    """Take the oldest waiting predictions of an engine; `warm` when workers stand ready for them."""
+    state = follow(State.QUEUED, Event.CLAIM_WARM if warm else Event.CLAIM)
+    rows = yield Query(
+        "prediction_claim",
+        {
+            "state": state,
+            "holder": lease.holder,
+            "lease": lease.life_us,
+            "engine": engine,
+            "limit": limit,
+        },
+    )
+    return tuple(sorted((Prediction.of(row) for row in rows), key=lambda p: (p.created_at, p.id)))
+
+
+def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
+    """The worker of a starting prediction is ready; raises `StaleAttempt`."""
+    row, state = yield from _at(prediction_id, attempt, Event.READY)
+    yield from _move(row, state)
+    return (yield from _fresh(prediction_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was seen of a run: its log and the µs that it took to start, run and store."""
+
+    logs: str = ""
+    cold_start_us: int = 0
+    run_us: int = 0
+    stored_us: int = 0
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """A run's result, its files stored already."""
+
+    output: Output
+    quality: str
+    engine_version: str
+    trace: Trace
+    media: tuple[Mapping[str, Any], ...] = field(default=())
+
+
+def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
+    """Mark it succeeded, name its media and capture its money: one transaction.
+
+    Raises `StaleAttempt` when the attempt is over; then nothing is written.
+    """
+    row, _state = yield from _at(prediction_id, attempt, Event.SUCCEED)
+    price = int(row["price"])
+    ended = yield Query(
+        "prediction_succeed",
+        {
+            "id": prediction_id,
+            "from_state": row["state"],
+            "attempt": attempt,
+            "output": _json(success.output),
+            "cost": price,
+            "credits": row["credits"],
+            "quality": success.quality,
+            "engine_version": success.engine_version,
+            "logs": success.trace.logs,
+            "cold_start_us": success.trace.cold_start_us,
+            "run_us": success.trace.run_us,
+            "stored_us": success.trace.stored_us,
+            "stored_bytes": success.trace.stored_bytes,
+        },
+    )
+    if not ended:
+        raise StaleAttempt(prediction_id)
+    for record in success.media:
+        yield Query("media_insert", record)
+    if price:
+        entry = ledger.Entry("charge", str(row["model"]), row["request_id"])
+        yield from ledger.capture(prediction_id, price, entry)
+    return Prediction.of(ended[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run gave nothing: a sentence for its owner, and a kind for programs."""
+
+    message: str
+    kind: str
+    trace: Trace = Trace()
+
+
+def fail(prediction_id: str, attempt: int, failure: Failure) -> Transaction[Prediction]:
+    """End an attempt without a result and release its money; raises `StaleAttempt`."""
+    row, state = yield from _at(prediction_id, attempt, Event.FAIL)
+    return (yield from _end(row, state, failure))
+
+
+def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Prediction]:
+    """A canceling prediction's worker has let go; raises `StaleAttempt`."""
+    row, state = yield from _at(prediction_id, attempt, Event.STOP)
+    return (yield from _end(row, state, Failure("Canceled", "canceled", trace)))
+
+
+def cancel(prediction_id: str, account_id: str) -> Transaction[Prediction]:
+    """Cancel: at once while it waits, else by asking its worker. What has ended stays as it is."""
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None or row["account_id"] != account_id:
+        raise errors.NotFound("There is no such prediction")
+    current = State(row["state"])
+    if current in TERMINAL or current is State.CANCELING:
+        return Prediction.of(row)
+    state = follow(current, Event.CANCEL)
+    if state is State.CANCELED:
+        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    yield from _move(row, state)
+    return (yield from _fresh(prediction_id))
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+
+def heartbeat(lease: Lease) -> Transaction[int]:
+    """Extend every lease of a holder; gives how many."""
+    return len((yield Query("prediction_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
+
+
+def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Transaction[Prediction]:
+    """The worker went away: back into the queue, or failed after the last attempt."""
+    row, _ = yield from _at(prediction_id, attempt, Event.LOSE)
+    return (yield from _lose(row, max_attempts, reason))
+
+
+def recover(holder: str, max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
+    """At the start of the only server: take back what servers that are gone had claimed."""
+    rows = yield Query("prediction_orphans", {"holder": holder, "limit": _MAX_SWEEP})
+    return (yield from _lose_all(rows, max_attempts, "the server stopped"))
+
+
+def lapse(max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
+    """Take back what has a lease that ran out."""
+    rows = yield Query("prediction_lapsed", {"limit": _MAX_SWEEP})
+    return (yield from _lose_all(rows, max_attempts, "its lease ran out"))
+
+
+def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
+    """End what has waited since `before` (epoch µs)."""
+    rows = yield Query("prediction_stale", {"before": before, "limit": _MAX_SWEEP})
+    ended: list[Prediction] = []
+    for row in rows:
+        state = follow(State(row["state"]), Event.EXPIRE)
+        failure = Failure("Nothing could run this in time", "expired")
+        ended.append((yield from _end(row, state, failure)))
+    return tuple(ended)
+
+
+def _lose_all(rows: Rows, max_attempts: int, reason: str) -> Transaction[tuple[Prediction, ...]]:
+    moved: list[Prediction] = []
+    for row in rows:
+        moved.append((yield from _lose(row, max_attempts, reason)))
+    return tuple(moved)
+
+
+def _lose(row: Row, max_attempts: int, reason: str) -> Transaction[Prediction]:
+    current = State(row["state"])
+    state = follow(current, Event.LOSE)
+    if state is State.CANCELED:
+        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    if row["attempt"] >= max_attempts:
+        message = f"The worker was lost {row['attempt']} times ({reason})"
+        return (yield from _end(row, follow(current, Event.FAIL), Failure(message, LOST)))
+    back = yield Query(
+        "prediction_requeue", {"id": row["id"], "from_state": current, "attempt": row["attempt"]}
+    )
+    if not back:
+        raise StaleAttempt(row["id"])
+    return Prediction.of(back[0])
+
+
+# -- the guarded steps ---------------------------------------------------------------------------
+
+
+def _at(prediction_id: str, attempt: int, event: Event) -> Transaction[tuple[Row, State]]:
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None or row["attempt"] != attempt or State(row["state"]) in TERMINAL | {State.QUEUED}:
+        raise StaleAttempt(prediction_id)
+    return row, follow(State(row["state"]), event)
+
+
+def _move(row: Row, state: State) -> Transaction[None]:
+    moved = yield Query(
+        "prediction_move",
+        {"id": row["id"], "from_state": row["state"], "to_state": state, "attempt": row["attempt"]},
+    )
+    if not moved:
+        raise StaleAttempt(row["id"])
+
+
+def _end(row: Row, state: State, failure: Failure) -> Transaction[Prediction]:
+    ended = yield Query(
+        "prediction_end",
+        {
+            "id": row["id"],
+            "from_state": row["state"],
+            "to_state": state,
+            "attempt": row["attempt"],
+            "error": failure.message,
+            "error_kind": failure.kind,
+            "logs": failure.trace.logs,
+            "cold_start_us": failure.trace.cold_start_us,
+            "run_us": failure.trace.run_us,
+        },
+    )
+    if not ended:
+        raise StaleAttempt(row["id"])
+    if row["price"]:
+        yield from ledger.release(str(row["id"]))
+    return Prediction.of(ended[0])

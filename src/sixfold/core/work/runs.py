@@ -1,0 +1,243 @@
+"""One claimed prediction on its way to one end: run, stored, captured; or failed, canceled, given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from sixfold import errors
+from sixfold.core.database import Database, Transaction
+from sixfold.core.work import media as media_files
+from sixfold.core.work import predictions
+from sixfold.core.work.engines import Task
+from sixfold.core.work.events import Bus, Logged, Moved, Progressed
+from sixfold.core.work.failpoints import FailpointHit, Failpoints
+from sixfold.core.work.manifest.record import Manifest
+from sixfold.core.work.manifest.signing import Signer
+from sixfold.core.work.media import Media, Stored
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, StagedFile, Stopped, Worker
+from sixfold.core.work.predictions import (
+    Failure,
+    Output,
+    Prediction,
+    StaleAttempt,
+    Success,
+    Trace,
+)
+
+_LOG = logging.getLogger("sixfold.runs")
+_MAX_LOG_CHARS = 16_384
+_RETRY_SECONDS = 0.5
+
+
+class WorkerCrashed(Exception):
+    """The worker was lost under a run; the run itself is back in the queue or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finisher:
+    """What every run needs to end: the store, the media, the signature, and how often to try."""
+
+    database: Database
+    media: Media
+    signer: Signer
+    max_attempts: int
+    failpoints: Failpoints
+
+
+class Run:
+    """One attempt of one prediction."""
+
+    def __init__(
+        self, prediction: Prediction, finisher: Finisher, bus: Bus, limit_seconds: float
+    ) -> None:
+        self._prediction = prediction
+        self._finisher = finisher
+        self._bus = bus
+        self._limit_seconds = limit_seconds
+        self._worker: Worker | None = None
+        self._canceled = False
+        self._log_lines: list[str] = []
+        self._log_chars = 0
+        self._began = 0
+        self.cold_start_us = 0
+
+    @property
+    def id(self) -> str:
+        """The prediction's id."""
+        return self._prediction.id
+
+    def cancel(self) -> None:
+        """Ask the run to stop, or never to begin."""
+        self._canceled = True
+        if self._worker is not None:
+            self._worker.cancel(self.id)
+
+    async def run(self, worker: Worker) -> None:
+        """Take the prediction to its end on `worker`; raises `WorkerCrashed` when that was lost."""
+        self._worker = worker
+        try:
+            if self._prediction.state is not predictions.State.RUNNING and not self._canceled:
+                moved = await self._finisher.database.write(
+                    predictions.ready(self.id, self._prediction.attempt), durable=False
+                )
+                self._bus.publish(self.id, Moved(moved))
+            if self._canceled:
+                await self._finish(self._stop)
+                return
+            self._hit("dispatch.before")
+            outcome = await self._outcome(worker)
+            self._hit("dispatch.after")
+            await self._settle(outcome)
+        except StaleAttempt:
+            _LOG.warning("a stale attempt was refused", extra={"prediction_id": self.id})
+        except FailpointHit as hit:
+            await self._fail(Failure(f"failpoint {hit}", "internal", self._trace()))
+
+    async def give_back(self, reason: str) -> None:
+        """Return the prediction to the queue (or fail it after its last attempt)."""
+        with contextlib.suppress(StaleAttempt):
+            await self._finish(lambda: self._lose(reason))
+
+    async def abandon(self) -> None:
+        """The same when the server shuts down: tried once, as the next start takes it back anyway."""
+        with contextlib.suppress(StaleAttempt, errors.StoreFailed):
+            await self._write(self._lose("the server is shutting down"))
+
+    def _lose(self, reason: str) -> Transaction[Prediction]:
+        return predictions.lose(self.id, self._attempt, self._finisher.max_attempts, reason)
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    @property
+    def _attempt(self) -> int:
+        return self._prediction.attempt
+
+    def _hit(self, point: str) -> None:
+        self._finisher.failpoints.hit(point)
+
+    async def _outcome(self, worker: Worker) -> Outcome:
+        self._began = time.perf_counter_ns()
+        record = self._prediction.task
+        blobs = self._finisher.media.blobs
+        try:
+            files = {name: await blobs.local_path(key) for name, key in record.files.items()}
+        except KeyError as missing:
+            return Failed(f"The input file {missing} is no longer stored", public=True)
+        task = Task(id=self.id, model=self._prediction.model, inputs=record.inputs, files=files)
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                return await worker.run(task, Reports(self._report, self._log))
+        except TimeoutError:
+            await worker.kill()
+            return Failed(f"The run took longer than {self._limit_seconds:g} seconds", public=True)
+
+    def _report(self, fraction: float) -> None:
+        self._bus.publish(self.id, Progressed(min(1.0, max(0.0, fraction))))
+
+    def _log(self, line: str) -> None:
+        self._bus.publish(self.id, Logged(line))
+        if self._log_chars < _MAX_LOG_CHARS:
+            self._log_chars += len(line) + 1
+            self._log_lines.append(line)
+
+    def _trace(self, run_us: int | None = None) -> Trace:
+        if run_us is None:
+            run_us = (time.perf_counter_ns() - self._began) // 1000 if self._began else 0
+        logs = "\n".join(self._log_lines)[:_MAX_LOG_CHARS]
+        return Trace(logs=logs, cold_start_us=self.cold_start_us, run_us=run_us)
+
+    async def _settle(self, outcome: Outcome) -> None:
+        match outcome:
+            case Completed():
+                await self._complete(outcome)
+            case Failed():
+                message = outcome.message if outcome.public else "The engine failed"
+                if outcome.detail:
+                    _LOG.warning("an engine failed", extra={"prediction_id": self.id, "detail": outcome.detail})
+                await self._fail(Failure(message, "engine", self._trace()))
+            case Stopped():
+                await self._finish(self._stop)
+            case Lost():
+                await self.give_back(outcome.reason)
+                raise WorkerCrashed(outcome.reason)
+            case _:
+                assert_never(outcome)
+
+    def _stop(self) -> Transaction[Prediction]:
+        return predictions.stop(self.id, self._attempt, self._trace())
+
+    async def _fail(self, failure: Failure) -> None:
+        await self._finish(lambda: predictions.fail(self.id, self._attempt, failure))
+
+    # -- stored, captured ------------------------------------------------------------------------
+
+    async def _complete(self, done: Completed) -> None:
+        began = time.perf_counter_ns()
+        self._hit("store.before")
+        try:
+            stored = await self._store(done.files, done)
+        except OSError as error:
+            _LOG.exception("a result could not be stored", extra={"prediction_id": self.id})
+            media_files.discard(done.files)
+            await self._fail(Failure(f"The result could not be stored: {error.strerror}", "storage", self._trace()))
+            return
+        self._hit("store.after")
+        trace = self._trace(done.run_us)
+        success = Success(
+            output=Output(stored.files, dict(done.data)),
+            quality=done.quality or self._prediction.quality,
+            engine_version=done.engine_version,
+            trace=Trace(
+                logs=trace.logs,
+                cold_start_us=trace.cold_start_us,
+                run_us=done.run_us,
+                stored_us=(time.perf_counter_ns() - began) // 1000,
+                stored_bytes=stored.total_bytes,
+            ),
+            media=stored.records,
+        )
+        self._hit("capture.before")
+        await self._finish(lambda: predictions.succeed(self.id, self._attempt, success))
+        self._hit("capture.after")
+
+    async def _store(self, staged: tuple[StagedFile, ...], done: Completed) -> Stored:
+        texts = tuple(self._finisher.signer.sign(self._manifest(index, done)) for index in range(len(staged)))
+        return await self._finisher.media.store_outputs(
+            self.id, self._prediction.account_id, staged, texts
+        )
+
+    def _manifest(self, index: int, done: Completed) -> Manifest:
+        task = self._prediction.task
+        return Manifest(
+            model=self._prediction.model,
+            inputs=self._prediction.inputs,
+            engine=self._prediction.engine,
+            engine_version=done.engine_version,
+            quality=done.quality or self._prediction.quality,
+            prediction_id=self._prediction.origin_id,
+            index=index,
+            seed=task.inputs.get("seed"),
+            parents=tuple(f"blake3:{key.removeprefix('blobs/').replace('/', '')}" for key in task.files.values()),
+        )
+
+    # -- the end is written, however long the store refuses --------------------------------------
+
+    async def _finish(self, make: Callable[[], Transaction[Prediction]]) -> None:
+        while True:
+            try:
+                await self._write(make())
+            except errors.StoreFailed:
+                _LOG.exception("an ending could not be written; trying again")
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    async def _write(self, transaction: Transaction[Prediction]) -> None:
+        ended = await self._finisher.database.write(transaction)
+        self._bus.publish(self.id, Moved(ended))
