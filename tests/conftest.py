@@ -37,7 +37,7 @@ def refuse_the_network(event: str, args: tuple[Any, ...]) -> None:
     else:
         return
     host = host.decode() if isinstance(host, bytes) else host
-    if isinstance(host, str) and not is_local(host) and host not in {"0.0.0.0", "::"}:  # noqa: S104  # listening
+    if isinstance(host, str) and not is_local(host) and host not in {"0.0.0.0", "::"}:
         raise RuntimeError(f"A test may not reach {host}: use a loopback fake (tests/conftest.py).")
 
 
