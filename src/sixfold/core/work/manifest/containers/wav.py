@@ -1,0 +1,31 @@
+"""WAV: a chunk `sxfd` behind the samples. RF64, and files whose length was never filled in, refuse."""
+
+from __future__ import annotations
+
+from sixfold.core.work.manifest.containers import riff
+from sixfold.core.work.manifest.containers.edits import Edit, Unembeddable, text_of
+
+_FORM = b"WAVE"
+_KIND = b"sxfd"
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin as a WAV file."""
+    return riff.is_form(data, _FORM)
+
+
+def embed(data: bytes, text: str) -> bytes:
+    """Put the text into a chunk of its own, the last."""
+    found = riff.complete(data, _FORM)
+    if not {b"fmt ", b"data"} <= {chunk.kind for chunk in found}:
+        raise Unembeddable("a WAV without format or samples")
+    cuts = [Edit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == _KIND]
+    return riff.rewritten(data, found, cuts, riff.chunk(_KIND, text.encode()))
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of our chunk."""
+    for chunk in riff.chunks(data, _FORM):
+        if chunk.kind == _KIND:
+            return text_of(data[chunk.body : chunk.body + chunk.size])
+    return None

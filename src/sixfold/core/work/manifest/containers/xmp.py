@@ -1,0 +1,39 @@
+"""An XMP packet that carries the text, alone or beside what somebody else wrote into it."""
+
+from __future__ import annotations
+
+import re
+
+from sixfold.core.work.manifest.containers import markup
+from sixfold.core.work.manifest.containers.edits import Unembeddable, text_of
+
+_OURS = re.compile(
+    rb'<rdf:Description rdf:about="" xmlns:sixfold="urn:sixfold:manifest:1">'
+    rb"<sixfold:Manifest>([^<]*)</sixfold:Manifest></rdf:Description>"
+)
+_END = b"</rdf:RDF>"
+_EMPTY = (
+    b'<?xpacket begin="\xef\xbb\xbf" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">'
+    b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"></rdf:RDF></x:xmpmeta>'
+    b'<?xpacket end="w"?>'
+)
+
+
+def merged(packet: bytes | None, text: str) -> bytes:
+    """The packet (or a new one) with our description as its last, an earlier one of ours gone."""
+    packet = _EMPTY if packet is None else _OURS.sub(b"", packet)
+    head, end, tail = packet.rpartition(_END)
+    if not end:
+        raise Unembeddable("the XMP packet of this file is broken")
+    ours = (
+        b'<rdf:Description rdf:about="" xmlns:sixfold="urn:sixfold:manifest:1"><sixfold:Manifest>'
+        + markup.escaped(text).encode()
+        + b"</sixfold:Manifest></rdf:Description>"
+    )
+    return head + ours + end + tail
+
+
+def found(packet: bytes) -> str | None:
+    """Our text in a packet."""
+    match = _OURS.search(packet)
+    return None if match is None else text_of(markup.unescaped(match[1]))

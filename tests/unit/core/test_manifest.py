@@ -1,0 +1,229 @@
+"""A manifest's text, its signature and its inputs."""
+
+from __future__ import annotations
+
+import base64
+
+import blake3
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sixfold import __version__
+from sixfold.core.work.manifest import inputs, record, signing
+
+SIGNER = signing.Signer(bytes(range(32)))
+FOREIGN = signing.Signer(bytes(32))
+MANIFEST = record.Manifest(
+    model="ra1",
+    inputs={"prompt": 'ein Löwe 🦁 <svg> & "Zitat"', "steps": 30, "strength": 0.8, "loras": []},
+    engine="scene",
+    engine_version="3",
+    quality="preview",
+    seed=7,
+    parents=("blake3:" + "ab" * 32,),
+    prediction_id="pred_01",
+    index=1,
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_a_signed_manifest_reads_back_as_ours_and_equal() -> None:
+    signed = SIGNER.read(SIGNER.sign(MANIFEST))
+    assert signed == signing.Signed(MANIFEST, SIGNER.key, intact=True, ours=True)
+    assert signed.valid
+    assert signed.manifest.software == f"sixfold {__version__}"
+
+
+def test_the_text_is_canonical_and_the_same_every_time() -> None:
+    text = SIGNER.sign(MANIFEST)
+    found = msgspec.json.decode(text)
+    assert text == signing.Signer(bytes(range(32))).sign(MANIFEST)
+    assert list(found) == sorted(found)
+    assert text.startswith('{"engine":"scene","engine_version":"3","format":"sixfold-manifest/1","index":1,')
+    assert (found["format"], found["key"]) == ("sixfold-manifest/1", SIGNER.key)
+    assert "Löwe 🦁" in text
+
+
+def test_a_text_in_an_older_order_of_the_inputs_is_the_same_text() -> None:
+    one = msgspec.structs.replace(MANIFEST, inputs={"a": 1, "b": {"c": 2, "d": 3}})
+    other = msgspec.structs.replace(MANIFEST, inputs={"b": {"d": 3, "c": 2}, "a": 1})
+    assert SIGNER.sign(one) == SIGNER.sign(other)
+
+
+def test_the_format_of_today_is_read_for_ever() -> None:
+    signed = SIGNER.read(
+        '{"engine":"e","engine_version":"1","format":"sixfold-manifest/1","index":0,"inputs":{"p":"x"},'
+        '"key":"ed25519:A6EHv_POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg","model":"m","parents":[],'
+        '"prediction_id":"pred_1","quality":"full","seed":null,"signature":"n3My77hy2NMG2di9MiUhRuNJzqMBvD8M3NSv9sSNjEE'
+        'PP7L1a9PKEB1VcV4M9rcntMEHtZB8A-Sfir03-4FQAQ","software":"sixfold 0"}'
+    )
+    assert signed.valid
+    assert signed.manifest.inputs == {"p": "x"}
+
+
+def test_every_changed_byte_makes_the_manifest_invalid() -> None:
+    raw = SIGNER.sign(MANIFEST).encode()
+    for at in range(len(raw)):
+        for mask in (0x01, 0x20, 0x80):
+            changed = raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
+            try:
+                assert not SIGNER.read(changed.decode()).valid, at
+            except (record.NotAManifest, UnicodeDecodeError):
+                continue
+
+
+@pytest.mark.parametrize("change", [" ", "\n", "\0", "{}"])
+def test_a_text_with_anything_added_is_invalid(change: str) -> None:
+    text = SIGNER.sign(MANIFEST)
+    for changed in (text + change, change + text, text.replace(",", "," + change, 1)):
+        try:
+            assert not SIGNER.read(changed).valid
+        except record.NotAManifest:
+            continue
+
+
+def test_a_repeated_name_and_a_padded_signature_are_invalid() -> None:
+    text = SIGNER.sign(MANIFEST)
+    signature = msgspec.json.decode(text)["signature"]
+    assert not SIGNER.read(text.replace('"index":1', '"index":0,"index":1')).valid
+    assert not SIGNER.read(text.replace(signature, signature + "==")).valid
+
+
+def test_a_foreign_manifest_is_intact_but_not_ours() -> None:
+    signed = SIGNER.read(FOREIGN.sign(MANIFEST))
+    assert (signed.intact, signed.ours, signed.valid) == (True, False, False)
+    assert signed.signed_by == FOREIGN.key
+    assert signed.manifest == MANIFEST
+
+
+def test_our_name_on_a_foreign_signature_is_not_intact() -> None:
+    signed = SIGNER.read(FOREIGN.sign(MANIFEST).replace(FOREIGN.key, SIGNER.key))
+    assert (signed.intact, signed.valid) == (False, False)
+
+
+def test_a_retired_key_still_counts_as_ours() -> None:
+    newer = signing.Signer(bytes([1] * 32), retired=[SIGNER.key])
+    assert newer.read(SIGNER.sign(MANIFEST)).valid
+
+
+def test_checking_needs_only_the_public_key() -> None:
+    text = SIGNER.sign(MANIFEST)
+    assert signing.verify(text, [SIGNER.key]).valid
+    assert not signing.verify(text, []).valid
+
+
+def test_an_unsigned_manifest_reads_as_nobodys() -> None:
+    signed = SIGNER.read(record.canonical(record.document(MANIFEST)))
+    assert (signed.manifest, signed.signed_by, signed.valid) == (MANIFEST, "", False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "{}",
+            "[]",
+            "null",
+            "[" * 100_000,
+            "\ud800",
+            "9" * 5000,
+            "x" * 300_000,
+            '{"format":' + "[" * 9000,
+        ),
+        *('{"format":"sixfold-manifest/2"}', '{"format":"sixfold-manifest/1","model":1}'),
+    ],
+)
+def test_what_is_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(record.NotAManifest):
+        SIGNER.read(text)
+
+
+def test_a_manifest_over_256_kib_is_refused() -> None:
+    large = msgspec.structs.replace(MANIFEST, inputs={"prompt": "x" * record.MAX_TEXT_BYTES})
+    with pytest.raises(record.ManifestTooLarge):
+        SIGNER.sign(large)
+
+
+def test_a_later_field_that_is_unknown_here_leaves_the_signature_good() -> None:
+    document = {**record.document(MANIFEST), "key": "ed25519:x", "later": [1]}
+    manifest, found = record.parse(record.canonical(document))
+    assert manifest == MANIFEST
+    assert found["later"] == [1]
+
+
+@given(st.text())
+@settings(deadline=None, max_examples=100)
+def test_any_prompt_is_signed_and_read_and_holds_nothing_that_xml_refuses(prompt: str) -> None:
+    manifest = msgspec.structs.replace(MANIFEST, inputs=inputs.clean({"prompt": prompt}))
+    text = SIGNER.sign(manifest)
+    assert SIGNER.read(text).valid
+    assert not set(text) & {*map(chr, range(32)), "\x7f", "\x85", "\ufffe", "\uffff", "\u2028"}
+
+
+@given(st.dictionaries(st.text(), json_values, max_size=5))
+@settings(deadline=None, max_examples=100)
+def test_any_inputs_clean_into_a_manifest_that_is_valid_and_stable(given_inputs: dict[str, object]) -> None:
+    cleaned = inputs.clean(given_inputs)
+    signed = SIGNER.read(SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=cleaned)))
+    assert signed.valid
+    assert inputs.clean(cleaned) == cleaned
+
+
+def test_a_data_uri_becomes_the_digest_of_what_it_holds() -> None:
+    content = bytes(range(256))
+    uri = "data:image/png;base64," + base64.b64encode(content).decode()
+    cleaned = inputs.clean({"image": uri, "mask": "data:,a%20b"})
+    digest = blake3.blake3(content).hexdigest()
+    assert cleaned["image"] == {"blake3": digest, "bytes": 256, "media_type": "image/png"}
+    assert cleaned["mask"]["bytes"] == 3
+    assert inputs.replaced(cleaned) == ["image", "mask"]
+
+
+def test_long_strings_and_bytes_become_digests_and_prompts_stay() -> None:
+    cleaned = inputs.clean({"prompt": "a lion " * 500, "file": b"abc", "page": "x" * 20_000})
+    assert cleaned["prompt"] == "a lion " * 500
+    assert cleaned["file"]["bytes"] == 3
+    assert cleaned["page"]["bytes"] == 20_000
+
+
+def test_links_lose_their_credentials() -> None:
+    cleaned = inputs.clean(
+        {
+            "plain": "https://example.org/a.png",
+            "signed": "https://example.org/a.png?token=secret",
+            "account": ["http://me:secret@example.org:8080/b.png"],
+            "prose": "https://example.org?x is a page",
+        }
+    )
+    assert cleaned["plain"] == "https://example.org/a.png"
+    assert cleaned["signed"] == {"url": "https://example.org/a.png", "withheld": "query"}
+    assert cleaned["account"] == [{"url": "http://example.org:8080/b.png", "withheld": "part"}]
+    assert cleaned["prose"] == "https://example.org?x is a page"
+    assert inputs.replaced(cleaned) == ["account.0", "signed"]
+
+
+def test_inputs_that_are_many_still_fit() -> None:
+    medium = inputs.clean({f"p{index}": "word " * 200 for index in range(1000)})
+    assert medium["p0"]["bytes"] == 1000
+    huge = inputs.clean({f"p{index}": "word" for index in range(100_000)})
+    assert set(huge) == {"blake3", "bytes"}
+    assert inputs.replaced(huge) == [""]
+    for cleaned in (medium, huge):
+        assert SIGNER.read(SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=cleaned))).valid
+
+
+def test_deep_inputs_are_cut() -> None:
+    nested: list[object] = []
+    for _ in range(200):
+        nested = [nested]
+    assert SIGNER.read(
+        SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=inputs.clean({"n": nested})))
+    ).valid
