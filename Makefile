@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint types docs bench gallery lock release setup laws
+.PHONY: help serve test quick check lint format types docs bench gallery lock release setup laws
 export PYTHON
 
 VENV ?= .venv
@@ -30,6 +30,10 @@ lint: $(STAMP)-dev ## style and import rules
 	@$(BIN)/ruff check $(ARGS)
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports --no-logo
+
+format: $(STAMP)-dev ## put right what a machine can: imports, layout, old idioms
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
 
 types: $(STAMP)-dev ## pyright: strict where it matters most
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --warnings $(ARGS)
