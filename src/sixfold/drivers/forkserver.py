@@ -1,0 +1,215 @@
+"""The server's side of the zygote: starts it, asks it for workers, hears how they end."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from sixfold.worker import protocol
+
+_FIXED = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",  # every arena takes 64 MiB of address space, which the limit counts
+    "PYTHONHASHSEED": "0",  # the order of sets is part of an engine's output
+    "PYTHONSAFEPATH": "1",
+    "PYTHONFAULTHANDLER": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+_BOOT_SECONDS = 60
+_END_SECONDS = 5
+
+
+class ForkServerGone(Exception):
+    """The zygote went away before it could answer."""
+
+
+def environment(allowed: Mapping[str, str]) -> dict[str, str]:
+    """What the zygote and its workers see: what is `allowed`, and fixed values."""
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
+    return {**allowed, **_FIXED, "PYTHONPATH": path}
+
+
+class ForkServer:
+    """One zygote. Made by `boot`; when it has ended, `alive` is false for good."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._control = control
+        self._booted = self._loop.create_future()
+        self._pids: dict[str, int] = {}
+        self._exits: dict[str, asyncio.Future[str]] = {}
+        self._reaping: asyncio.Future[None] | None = None
+        self.alive = True
+        control.setblocking(False)
+        self._loop.add_reader(control, self._readable)
+
+    @classmethod
+    async def boot(cls, environ: Mapping[str, str], preload: Sequence[str]) -> ForkServer:
+        """Start a zygote and wait until it takes requests; raises `ForkServerGone`."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                process = await asyncio.to_thread(_spawn, theirs.fileno(), environ, preload)
+        except BaseException:
+            ours.close()
+            raise
+        server = cls(process, ours)
+        try:
+            async with asyncio.timeout(_BOOT_SECONDS):
+                await server._booted  # its own class's
+        except BaseException as error:
+            await server.close()
+            if isinstance(error, TimeoutError):
+                raise ForkServerGone(f"the worker parent did not boot within {_BOOT_SECONDS} s") from error
+            raise
+        return server
+
+    @property
+    def pid(self) -> int:
+        """The zygote's process id."""
+        return self._process.pid
+
+    def pid_of(self, worker: str) -> int | None:
+        """The worker's process id while it lives."""
+        return self._pids.get(worker)
+
+    async def spawn(self, order: protocol.Spawn, link: int, output: int) -> asyncio.Future[str]:
+        """Fork a worker; gives what will say how it ended; raises `ForkServerGone`."""
+        exited = self._exits[order.worker] = self._loop.create_future()
+        try:
+            await self._send(order, (link, output))
+        except ForkServerGone:
+            self._exits.pop(order.worker, None)
+            raise
+        return exited
+
+    def kill(self, worker: str) -> None:
+        """End the worker and what it has started; its exit is reported as any other."""
+        try:
+            self._control.send(protocol.encode(protocol.Kill(worker)))
+        except OSError:  # the zygote is gone (and so are its workers) or does not read any more
+            _kill_group(self._pids.get(worker))
+
+    async def close(self) -> None:
+        """End the zygote, which ends its workers. Idempotent."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        if not await self._waited(_END_SECONDS):
+            self._process.kill()
+            await self._waited(None)
+        self._lost()
+        if self._reaping is not None:
+            await self._reaping
+
+    async def _waited(self, seconds: float | None) -> bool:
+        try:
+            await asyncio.to_thread(self._process.wait, seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    async def _send(self, message: protocol.Message, descriptors: Sequence[int]) -> None:
+        data = protocol.encode(message)
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+        while self.alive:
+            try:
+                self._control.sendmsg([data], ancillary)
+            except BlockingIOError:
+                await self._writable()
+            except OSError as error:
+                raise ForkServerGone(f"the worker parent is gone: {error.strerror}") from error
+            else:
+                return
+        raise ForkServerGone("the worker parent is gone")
+
+    async def _writable(self) -> None:
+        ready = self._loop.create_future()
+        self._loop.add_writer(self._control, lambda: ready.done() or ready.set_result(None))
+        try:
+            await ready
+        finally:
+            if self.alive:
+                self._loop.remove_writer(self._control)
+
+    def _readable(self) -> None:
+        try:
+            data = self._control.recv(protocol.MAX_RECORD_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        try:
+            message = protocol.from_zygote.decode(data) if data else None
+        except msgspec.MsgspecError:
+            message = None
+        match message:
+            case None:
+                self._lost()
+            case protocol.Booted():
+                if not self._booted.done():
+                    self._booted.set_result(None)
+            case protocol.Born(worker, pid):
+                self._pids[worker] = pid
+            case protocol.Exited(worker, reason):
+                self._pids.pop(worker, None)
+                _tell(self._exits.pop(worker, None), reason)
+
+    def _lost(self) -> None:
+        """The zygote is gone: so are its workers, by their parent-death signal."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._loop.remove_reader(self._control)
+        self._loop.remove_writer(self._control)
+        self._control.close()
+        if not self._booted.done():
+            self._booted.set_exception(ForkServerGone("the worker parent ended while it booted"))
+            self._booted.exception()  # whoever waits gets it; nobody waiting is no news
+        for pid in self._pids.values():
+            _kill_group(pid)  # what the workers had started lives on without this
+        self._pids.clear()
+        for exited in self._exits.values():
+            _tell(exited, "went with the worker parent, which has ended")
+        self._exits.clear()
+        self._reaping = asyncio.ensure_future(self._reap())
+
+    async def _reap(self) -> None:
+        if not await self._waited(_END_SECONDS):
+            self._process.kill()
+            await self._waited(None)
+
+
+def _tell(future: asyncio.Future[str] | None, reason: str) -> None:
+    if future is not None and not future.done():
+        future.set_result(reason)
+
+
+def _kill_group(pid: int | None) -> None:
+    if pid is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _spawn(control: int, environ: Mapping[str, str], preload: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-m", "sixfold.worker.zygote", str(control), *preload],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(control,),
+        env=dict(environ),
+        cwd="/",
+        start_new_session=True,
+    )

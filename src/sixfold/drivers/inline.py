@@ -1,0 +1,226 @@
+"""Workers as threads of the server's own process: for tests, `replay` and tiny jobs.
+
+A thread cannot be killed: `kill` gives the run up at once and leaves the thread to end at the
+engine's next report of progress. There is no memory limit, and printed output is not caught.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sixfold.core.work.engines import Engine, Task
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers import outcomes
+from sixfold.worker import protocol, runner
+
+CANCEL_SECONDS = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One run on its way through the thread; the sink of its reports."""
+
+    task: Task
+    reports: Reports
+    staging: runner.Staging
+    failpoint: protocol.Failpoint | None
+    outcome: asyncio.Future[Outcome]
+    canceled: threading.Event = field(default_factory=threading.Event)
+    deadline: asyncio.TimerHandle | None = None
+
+    def progress(self, fraction: float) -> None:
+        """Pass on to the loop."""
+        self.call(self._report, self.reports.progress, fraction)
+
+    def log(self, line: str) -> None:
+        """Pass on to the loop."""
+        self.call(self._report, self.reports.log, line)
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call `function` on the loop, if there still is one."""
+        with suppress(RuntimeError):
+            self.outcome.get_loop().call_soon_threadsafe(function, *arguments)
+
+    def _report(self, target: Callable[[Any], None], value: object) -> None:
+        if not self.outcome.done():
+            target(value)
+
+    def end(self, outcome: Outcome) -> None:
+        """Give the outcome, unless one was given before; on the loop."""
+        if self.deadline is not None:
+            self.deadline.cancel()
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+        elif isinstance(outcome, Completed):  # the run was given up: nobody would take the files
+            for file in outcome.files:
+                file.path.unlink(missing_ok=True)
+
+
+class InlineWorker:
+    """One thread with an engine."""
+
+    def __init__(self, driver: InlineDriver, spec: WorkerSpec) -> None:
+        self.id = uuid.uuid4().hex
+        self.engine_name = ""
+        self.engine_version = ""
+        self._loop = asyncio.get_running_loop()
+        self._driver = driver
+        self._spec = spec
+        self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._ready: asyncio.Future[str] = self._loop.create_future()
+        self._ended = asyncio.Event()
+        self._current: _Job | None = None
+        self._runs = 0
+        self._alive = True
+        self._why = ""
+
+    @property
+    def alive(self) -> bool:
+        """False once the worker can run nothing more."""
+        return self._alive
+
+    async def begin(self) -> None:
+        """Start the thread and wait for its engine; raises `StartFailed`."""
+        threading.Thread(target=self._work, name=f"worker-{self.id[:8]}", daemon=True).start()
+        if problem := await self._ready:
+            self._end("could not load its engine")
+            raise StartFailed(problem)
+
+    async def run(self, task: Task, reports: Reports) -> Outcome:
+        """Run `task` to its end; never raises for what the engine or the worker did."""
+        if not self._alive:
+            return Lost(f"the worker {self._why}")
+        if self._current is not None:
+            raise RuntimeError("a worker runs one task at a time")
+        self._runs += 1
+        try:  # the same trip that a task makes to a process, so that engines see the same types
+            inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
+        except (TypeError, ValueError, OverflowError) as error:
+            return Failed(f"The task cannot be sent to a worker: {error}", public=False)
+        staging = runner.Staging(self._spec.scratch, f"{self.id}-{self._runs}")
+        failpoint = self._driver.failpoints.get(task.model)
+        copy = Task(task.id, task.model, inputs, task.files)
+        job = self._current = _Job(copy, reports, staging, failpoint, self._loop.create_future())
+        self._inbox.put(job)
+        try:
+            return await job.outcome
+        except asyncio.CancelledError:
+            self.cancel(task.id)
+            raise
+
+    def cancel(self, task_id: str) -> None:
+        """Ask the running task to stop, and give the worker up when it does not."""
+        job = self._current
+        if job is not None and job.task.id == task_id and not job.canceled.is_set():
+            job.canceled.set()
+            why = "did not stop when canceled, and was given up"
+            job.deadline = self._loop.call_later(self._driver.cancel_seconds, self._give_up, Stopped(), why)
+
+    async def kill(self) -> None:
+        """Give the worker up; a run in progress gives `Lost`. Idempotent."""
+        self._give_up(Lost("the worker was killed"), "was killed")
+
+    async def stop(self) -> None:
+        """Let the worker go when idle; ends in `kill` after a short grace. Idempotent."""
+        self._inbox.put(None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._driver.cancel_seconds):
+                await self._ended.wait()
+        await self.kill()
+
+    def _give_up(self, outcome: Outcome, why: str) -> None:
+        self._end(why)
+        job, self._current = self._current, None
+        if job is not None:
+            job.end(Stopped() if job.canceled.is_set() else outcome)
+            job.canceled.set()
+        self._inbox.put(None)
+
+    def _end(self, why: str) -> None:
+        if self._alive:
+            self._alive = False
+            self._why = why
+        self._driver.workers.discard(self)
+        self._ended.set()
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            engine = runner.load(self._spec.factory)
+        except runner.EngineLoadFailed as error:
+            self._call(self._loaded, str(error))
+            return
+        self.engine_name, self.engine_version = str(engine.name), str(engine.version)
+        self._call(self._loaded, "")
+        while (job := self._inbox.get()) is not None:
+            self._call(self._finish, job, self._perform(engine, job))
+        self._call(self._end, "had ended")
+
+    def _perform(self, engine: Engine, job: _Job) -> Outcome:
+        if job.failpoint == "crash":
+            return Lost("the worker crashed (injected by a failpoint)")
+        context = runner.RunContext(job, job.canceled)
+        reply = runner.perform(engine, job.task, context, job.staging, job.failpoint)
+        if isinstance(reply, protocol.Done):
+            reply = protocol.done.decode(protocol.encode(reply))  # the same types as from a process
+        return outcomes.outcome(reply, job.staging.scratch, job.staging.prefix)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    # -- on the loop -------------------------------------------------------------------------------
+
+    def _loaded(self, problem: str) -> None:
+        if not self._ready.done():
+            self._ready.set_result(problem)
+
+    def _finish(self, job: _Job, outcome: Outcome) -> None:
+        if self._current is job:
+            self._current = None
+        if isinstance(outcome, Lost):
+            self._end("crashed")
+            self._inbox.put(None)
+        job.end(outcome)
+
+
+class InlineDriver:
+    """Runs engines in threads. `failpoints` (tests only) make a model's engine fail, hang or crash."""
+
+    name = "inline"
+
+    def __init__(
+        self,
+        *,
+        failpoints: Mapping[str, protocol.Failpoint] | None = None,
+        cancel_seconds: float = CANCEL_SECONDS,
+    ) -> None:
+        self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
+        self.cancel_seconds = cancel_seconds
+        self.workers: set[InlineWorker] = set()
+        self._closed = False
+
+    async def start(self, spec: WorkerSpec) -> InlineWorker:
+        """A worker with its engine loaded; raises `WorkerStartFailed`."""
+        if self._closed:
+            raise StartFailed("the driver is closed")
+        spec.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        worker = InlineWorker(self, spec)
+        self.workers.add(worker)
+        await worker.begin()
+        return worker
+
+    async def close(self) -> None:
+        """Give every worker up. Idempotent."""
+        self._closed = True
+        for worker in tuple(self.workers):
+            await worker.kill()

@@ -1,0 +1,36 @@
+"""From what a run answered to what the server knows of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sixfold.core.work import ports
+from sixfold.worker import protocol
+
+
+class ForeignFile(ValueError):
+    """A worker named a file that is not one of its run's."""
+
+
+def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
+    """The reply as the port says it; raises `ForeignFile` for a name outside `scratch/<prefix>-…`."""
+    match reply:
+        case protocol.Done():
+            files = tuple(_staged(file, scratch, prefix) for file in reply.files)
+            return ports.Completed(files, reply.data, reply.quality, reply.version, reply.run_us)
+        case protocol.Fail():
+            return ports.Failed(reply.message, reply.public, reply.detail)
+        case protocol.Halted():
+            return ports.Stopped()
+
+
+def _staged(file: protocol.Staged, scratch: Path, prefix: str) -> ports.StagedFile:
+    if not file.name.startswith(f"{prefix}-") or "/" in file.name:
+        raise ForeignFile(f"a worker named {file.name!r} as its file")
+    return ports.StagedFile(scratch / file.name, file.content_type, file.info)
+
+
+def remove_staged(scratch: Path, prefix: str) -> None:
+    """Remove every file that the run with this prefix may have left."""
+    for path in scratch.glob(f"{prefix}-*"):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,400 @@
+"""Workers as forked processes of this machine: the default driver."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sixfold import settings
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers import outcomes
+from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
+from sixfold.worker import protocol, runner
+
+PRELOAD = ("numpy", "PIL.Image", "cv2")  # never torch or ONNX: they start threads, which no fork survives
+_PIPE_BYTES = 1 << 16
+_TAIL_LINES = 20
+_HANG_UP_SECONDS = 2.0  # from one sign of a worker's end to believing it without the other
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the driver waits, in seconds."""
+
+    start: float = 120.0
+    cancel: float = 2.0
+    stop: float = 2.0
+
+
+@dataclass(slots=True)
+class _Current:
+    """The run in progress."""
+
+    number: int
+    task_id: str
+    prefix: str
+    reports: Reports
+    outcome: asyncio.Future[Outcome]
+    canceled: bool = False
+    abandoned: bool = False
+    deadline: asyncio.TimerHandle | None = None
+    lines: int = 0
+    partial: bytes = field(default=b"")
+
+
+class ProcessWorker(asyncio.Protocol):
+    """One forked worker: frames on its socket, its printed output on a pipe."""
+
+    def __init__(self, driver: ProcessDriver, spec: WorkerSpec, server: ForkServer, output: int) -> None:
+        self.id = uuid.uuid4().hex
+        self.engine_name = ""
+        self.engine_version = ""
+        self._loop = asyncio.get_running_loop()
+        self._driver = driver
+        self._scratch = spec.scratch.absolute()
+        self._server = server
+        self._output: int | None = output
+        self._frames = protocol.Frames()
+        self._transport: asyncio.Transport | None = None
+        self._alive = True
+        self._why = ""
+        self._reason: str | None = None
+        self._hung_up = False
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._burial: asyncio.Task[None] | None = None
+        self._current: _Current | None = None
+        self._runs = 0
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._loop.add_reader(output, self.drain)
+
+    # -- the port ----------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """False once the worker can run nothing more."""
+        return self._alive
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it lives."""
+        return self._server.pid_of(self.id)
+
+    async def run(self, task: Task, reports: Reports) -> Outcome:
+        """Run `task` to its end; never raises for what the engine or the worker did."""
+        if not self._alive or self._transport is None:
+            return Lost(self._why or "the worker had ended")
+        if self._current is not None:
+            raise RuntimeError("a worker runs one task at a time")
+        self._runs += 1
+        files = {name: str(path.absolute()) for name, path in task.files.items()}
+        point = self._driver.failpoints.get(task.model)
+        order = protocol.Run(self._runs, task.id, task.model, dict(task.inputs), files, point)
+        try:
+            data = protocol.frame(order)
+        except (TypeError, ValueError, OverflowError) as error:
+            return Failed(f"The task cannot be sent to a worker: {error}", public=False)
+        current = _Current(
+            self._runs, task.id, f"{self.id}-{self._runs}", reports, self._loop.create_future()
+        )
+        self._current = current
+        self._transport.write(data)
+        try:
+            return await current.outcome
+        except asyncio.CancelledError:
+            current.abandoned = True
+            self.cancel(task.id)
+            raise
+
+    def cancel(self, task_id: str) -> None:
+        """Ask the running task to stop, and kill the worker when it does not."""
+        current = self._current
+        if current is None or current.task_id != task_id or current.canceled or self._transport is None:
+            return
+        current.canceled = True
+        self._transport.write(protocol.frame(protocol.Cancel(current.number)))
+        current.deadline = self._loop.call_later(
+            self._driver.patience.cancel, self.end_now, "did not stop when canceled, and was killed"
+        )
+
+    async def kill(self) -> None:
+        """End the worker at once; a run in progress gives `Lost`. Idempotent."""
+        self.end_now("was killed")
+        await asyncio.shield(self._ended)
+
+    async def stop(self) -> None:
+        """Let the worker go politely; ends in `kill` after a short grace. Idempotent."""
+        if self._alive and self._transport is not None:
+            self._transport.write(protocol.frame(protocol.Leave()))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._driver.patience.stop):
+                    await asyncio.shield(self._ended)
+        await self.kill()
+
+    # -- beginning and end -------------------------------------------------------------------------
+
+    async def begin(self, order: protocol.Spawn, link: int, output: int) -> None:
+        """Have the worker forked and wait for its engine; raises `StartFailed`, `ForkServerGone`."""
+        exited = await self._server.spawn(order, link, output)
+        exited.add_done_callback(lambda future: self._exited(future.result()))
+        try:
+            async with asyncio.timeout(self._driver.patience.start):
+                await self._ready
+        except TimeoutError as error:
+            raise StartFailed("the engine did not load in time") from error
+
+    def end_now(self, why: str) -> None:
+        """Kill the process; what follows goes the way of any other end."""
+        if self._alive:
+            self._alive = False
+            self._why = why
+            self._server.kill(self.id)
+
+    def _exited(self, reason: str) -> None:
+        self._reason = reason
+        self._end_seen()
+
+    def _end_seen(self) -> None:
+        """Bury the worker once the zygote and the socket both say so: then nothing is unread."""
+        self._alive = False
+        if self._burial is not None:
+            return
+        if self._reason is not None and self._hung_up:
+            self.bury()
+        elif not self._ended.done():
+            self._loop.call_later(_HANG_UP_SECONDS, self.bury)
+            if self._hung_up:
+                self._server.kill(self.id)  # without its socket it is of no use
+
+    def bury(self) -> None:
+        """Release everything and tell whoever waits. Idempotent."""
+        if self._burial is None:
+            self._alive = False
+            self._burial = self._loop.create_task(self._bury())
+
+    async def _bury(self) -> None:
+        self.drain()
+        self._close_output()
+        if self._transport is not None:
+            self._transport.abort()
+        why = self._why or self._reason or "hung up"
+        self._why = f"the worker {why}"
+        await asyncio.to_thread(self._clean)
+        if not self._ready.done():
+            server_gone = not self._server.alive
+            error = ForkServerGone(self._why) if server_gone else StartFailed(self._with_tail(self._why))
+            self._ready.set_exception(error)
+            self._ready.exception()  # a start that was given up is no news
+        if self._current is not None:
+            self._finish(Stopped() if self._current.canceled else Lost(self._why))
+        self._driver.workers.discard(self)
+        self._ended.set_result(None)
+
+    def _clean(self) -> None:
+        shutil.rmtree(self._scratch / f"{self.id}.tmp", ignore_errors=True)
+        if self._current is not None:
+            outcomes.remove_staged(self._scratch, self._current.prefix)
+
+    def _with_tail(self, text: str) -> str:
+        return "\n".join([text, *self._tail])
+
+    def _close_output(self) -> None:
+        if self._output is not None:
+            self._loop.remove_reader(self._output)
+            os.close(self._output)
+            self._output = None
+
+    # -- what arrives ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is registered."""
+        self._transport = transport  # pyright: ignore[reportAttributeAccessIssue] - a socket's is a Transport
+
+    def data_received(self, data: bytes) -> None:
+        """Frames came; what was printed before them is heard first."""
+        self.drain()
+        try:
+            for body in self._frames.feed(data):
+                self._hear(protocol.to_server.decode(body))
+        except (msgspec.MsgspecError, protocol.FrameTooLarge, outcomes.ForeignFile) as error:
+            self.end_now(f"broke the protocol ({error}) and was killed")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The worker's end of the socket is closed."""
+        self._hung_up = True
+        self._end_seen()
+
+    def _hear(self, message: protocol.ToServer) -> None:
+        current = self._current
+        match message:
+            case protocol.Ready(name, version):
+                self.engine_name, self.engine_version = name, version
+                if not self._ready.done():
+                    self._ready.set_result(None)
+            case protocol.Unready(reason):
+                self._why = self._why or f"could not load its engine: {reason}"
+            case protocol.Progress(fraction):
+                if current is not None and not current.abandoned:
+                    current.reports.progress(fraction)
+            case protocol.Note(line):
+                self._log(line)
+            case protocol.Done() | protocol.Fail() | protocol.Halted():
+                if current is not None:
+                    self._log_partial()
+                    self._finish(outcomes.outcome(message, self._scratch, current.prefix))
+
+    def _finish(self, outcome: Outcome) -> None:
+        current, self._current = self._current, None
+        if current is None:
+            return
+        if current.deadline is not None:
+            current.deadline.cancel()
+        if not current.outcome.done():
+            current.outcome.set_result(outcome)
+        elif isinstance(outcome, Completed):  # nobody waits any more, so nobody would take the files
+            for file in outcome.files:
+                file.path.unlink(missing_ok=True)
+
+    def drain(self) -> None:
+        """Read what the worker has printed so far, line by line."""
+        while self._output is not None:
+            try:
+                data = os.read(self._output, _PIPE_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._close_output()
+                return
+            self._printed(data)
+            if len(data) < _PIPE_BYTES:
+                return
+
+    def _printed(self, data: bytes) -> None:
+        current = self._current
+        *lines, rest = ((current.partial if current else b"") + data).split(b"\n")
+        for line in lines:
+            self._log(line[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"))
+        if current is not None:
+            current.partial = rest[: runner.MAX_LINE_CHARACTERS]
+        elif rest:
+            self._log(rest[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"))
+
+    def _log_partial(self) -> None:
+        if self._current is not None and self._current.partial:
+            partial, self._current.partial = self._current.partial, b""
+            self._log(partial.decode(errors="replace"))
+
+    def _log(self, line: str) -> None:
+        self._tail.append(line)
+        current = self._current
+        if current is None or current.abandoned:
+            return
+        current.lines += 1
+        if current.lines <= runner.MAX_LOG_LINES:
+            current.reports.log(line)
+
+
+class ProcessDriver:
+    """Forks workers from one zygote, which it boots when first needed and again after its death.
+
+    `environ` is all that workers see of the environment, beside a few fixed values; by default what
+    settings allows. `failpoints` (tests only) make a model's engine fail, hang or crash.
+    """
+
+    name = "process"
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str] | None = None,
+        failpoints: Mapping[str, protocol.Failpoint] | None = None,
+        preload: Sequence[str] = PRELOAD,
+        niceness: int = 5,
+        patience: Patience | None = None,
+    ) -> None:
+        self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
+        self.patience = patience or Patience()
+        self.workers: set[ProcessWorker] = set()
+        self._environ = environment(settings.worker_environment() if environ is None else environ)
+        self._preload = tuple(preload)
+        self._niceness = niceness
+        self._server: ForkServer | None = None
+        self._booting = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def zygote_pid(self) -> int | None:
+        """The zygote's process id, while there is one."""
+        return self._server.pid if self._server is not None and self._server.alive else None
+
+    async def warm(self) -> None:
+        """Boot the zygote now, so that the first worker need not wait for it."""
+        await self._forkserver()
+
+    async def start(self, spec: WorkerSpec) -> ProcessWorker:
+        """A worker with its engine loaded; raises `WorkerStartFailed`."""
+        spec.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            try:
+                return await self._start(spec)
+            except ForkServerGone:
+                return await self._start(spec)  # once more, from a new zygote
+        except (ForkServerGone, OSError) as error:
+            raise StartFailed(f"no worker could be forked: {error}") from error
+
+    async def close(self) -> None:
+        """Kill every worker and free everything. Idempotent."""
+        self._closed = True
+        await asyncio.gather(*(worker.kill() for worker in tuple(self.workers)))
+        async with self._booting:
+            server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+
+    async def _forkserver(self) -> ForkServer:
+        async with self._booting:
+            if self._closed:
+                raise StartFailed("the driver is closed")
+            if self._server is None or not self._server.alive:
+                if self._server is not None:
+                    await self._server.close()
+                    self._server = None
+                self._server = await ForkServer.boot(self._environ, self._preload)
+            return self._server
+
+    async def _start(self, spec: WorkerSpec) -> ProcessWorker:
+        server = await self._forkserver()
+        ours, theirs = socket.socketpair()
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reading, False)
+        worker = ProcessWorker(self, spec, server, reading)
+        self.workers.add(worker)
+        order = protocol.Spawn(
+            worker.id, spec.factory, spec.memory_bytes, str(spec.scratch.absolute()), self._niceness
+        )
+        try:
+            ours.setblocking(False)
+            await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
+            await worker.begin(order, theirs.fileno(), writing)
+        except BaseException as error:
+            worker.end_now("was not started")
+            if isinstance(error, ForkServerGone | OSError):  # no process: nothing will report its end
+                worker.bury()
+            raise
+        finally:
+            theirs.close()
+            os.close(writing)
+        return worker

@@ -1,0 +1,372 @@
+"""Blobs as plain files under one folder: what a key names is what the folder shows.
+
+Nothing is ever reached by a path that somebody else could bend: a key's segments are opened one by
+one, each relative to the one before, and a symbolic link on the way is refused. New bytes are
+written beside (`~new`, a name that no key can have), synced, and renamed into place.
+
+An object and a folder cannot share a name: with `a/b` stored, `a` is refused with an `OSError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import os
+import re
+import stat
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from sixfold.core.work.ports import ObjectInfo
+
+MAX_KEY_CHARACTERS = 1024
+MAX_SEGMENT_CHARACTERS = 255
+PIECE_BYTES = 256 << 10
+STALE_SECONDS = 24 * 3600  # a temporary file this old was left by a server that was killed
+_THREADS = 16
+_MAX_KNOWN_FOLDERS = 10_000
+_NEW = "~new"
+_SEGMENT = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR})
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BadKey(ValueError):
+    """This is no object key."""
+
+
+def segments(key: str) -> tuple[str, ...]:
+    """The key's segments; raises `BadKey` for what the grammar does not allow."""
+    parts = tuple(key.split("/"))
+    if len(key) > MAX_KEY_CHARACTERS or not all(map(_is_segment, parts)):
+        raise BadKey(f"{key[:80]!r} is no object key")
+    return parts
+
+
+def _is_segment(text: str) -> bool:
+    fits = 0 < len(text) <= MAX_SEGMENT_CHARACTERS and text not in {".", ".."}
+    return fits and _SEGMENT.fullmatch(text) is not None
+
+
+class FileStore:
+    """A `BlobStore` in a folder of this machine; several processes may share it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="blobs")
+        self._lock = threading.Lock()
+        self._known: set[tuple[str, ...]] = set()  # folders whose entry in their parent is on the disk
+        self._prepared = False
+
+    # -- the port ----------------------------------------------------------------------------------
+
+    async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
+        """Store `data` under `key`, replacing what is there."""
+        parts = segments(key)
+        return await self._threaded(self._put, parts, data)
+
+    async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
+        """Store the file at `path` under `key`: moved when it is on the same filesystem, else copied."""
+        parts = segments(key)
+        return await self._threaded(self._put_file, parts, path)
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        """What is known of `key`, or None."""
+        parts = segments(key)
+        return await self._threaded(self._stat, parts)
+
+    async def get(self, key: str) -> bytes:
+        """The whole object; raises `KeyError`."""
+        parts = segments(key)
+        return await self._threaded(self._get, parts)
+
+    async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        """The object's bytes from `start`, in pieces of 256 KiB; raises `KeyError` at the first."""
+        if start < 0 or (length is not None and length < 0):
+            raise ValueError("a range starts at 0 or later and has no negative length")
+        parts = segments(key)
+        descriptor = await self._threaded(self._open, parts)
+        try:
+            while length is None or length > 0:
+                wanted = PIECE_BYTES if length is None else min(PIECE_BYTES, length)
+                piece = await self._threaded(os.pread, descriptor, wanted, start)
+                if not piece:
+                    return
+                start += len(piece)
+                if length is not None:
+                    length -= len(piece)
+                yield piece
+        finally:
+            os.close(descriptor)
+
+    async def local_path(self, key: str) -> Path:
+        """The object's own file, for reading only; raises `KeyError`."""
+        parts = segments(key)
+        if await self._threaded(self._stat, parts) is None:
+            raise KeyError(key)
+        return self._root.joinpath(*parts)
+
+    async def delete(self, key: str) -> bool:
+        """Remove the object; False when it was not there."""
+        parts = segments(key)
+        return await self._threaded(self._delete, parts)
+
+    async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """Every object whose key starts with `prefix`, in key order."""
+        *within, start = prefix.split("/")
+        if not all(map(_is_segment, within)) or not (start in {"", ".", ".."} or _is_segment(start)):
+            raise BadKey(f"{prefix[:80]!r} is no prefix of object keys")
+        pending = [await self._threaded(self._scan, tuple(within), start)]
+        while pending:
+            entry = next(pending[-1], None)
+            if entry is None:
+                pending.pop()
+            elif isinstance(entry, ObjectInfo):
+                yield entry
+            else:
+                pending.append(await self._threaded(self._scan, entry, ""))
+
+    def close(self) -> None:
+        """Let the threads go; the store must not be used after."""
+        self._pool.shutdown(wait=True)
+
+    async def _threaded(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    # -- in a thread: reading ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _folder(self, parts: tuple[str, ...]) -> Generator[int]:
+        """The folder `parts`, opened step by step without following any link."""
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in parts:
+                below = os.open(part, _DIRECTORY, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = below
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open(self, parts: tuple[str, ...]) -> int:
+        try:
+            with self._folder(parts[:-1]) as folder:
+                descriptor = os.open(parts[-1], _READ, dir_fd=folder)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                raise KeyError("/".join(parts)) from None
+            raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise KeyError("/".join(parts))
+        return descriptor
+
+    def _get(self, parts: tuple[str, ...]) -> bytes:
+        with os.fdopen(self._open(parts), "rb", buffering=0) as file:
+            return file.readall()
+
+    def _stat(self, parts: tuple[str, ...]) -> ObjectInfo | None:
+        try:
+            with self._folder(parts[:-1]) as folder:
+                found = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise
+        return _info(parts, found) if stat.S_ISREG(found.st_mode) else None
+
+    def _scan(self, parts: tuple[str, ...], start: str) -> Iterator[ObjectInfo | tuple[str, ...]]:
+        """One folder's objects and folders in the order of their keys (a folder counts as `name/`)."""
+        found: list[tuple[str, ObjectInfo | tuple[str, ...]]] = []
+        try:
+            with self._folder(parts) as folder, os.scandir(folder) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if not name.startswith(start) or not _is_segment(name):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append((f"{name}/", (*parts, name)))
+                    elif entry.is_file(follow_symlinks=False):
+                        with contextlib.suppress(FileNotFoundError):
+                            info = _info((*parts, name), entry.stat(follow_symlinks=False))
+                            found.append((name, info))
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                raise
+        found.sort(key=_first)
+        return iter([entry for _, entry in found])
+
+    # -- in a thread: writing ----------------------------------------------------------------------
+
+    def _put(self, parts: tuple[str, ...], data: bytes) -> ObjectInfo:
+        self._prepare()
+        with self._folder((_NEW,)) as new, self._made(parts[:-1]) as folder:
+            name = uuid.uuid4().hex
+            descriptor = os.open(name, _CREATE, 0o600, dir_fd=new)
+            try:
+                self._fill(descriptor, data)
+                found = os.fstat(descriptor)
+                os.rename(name, parts[-1], src_dir_fd=new, dst_dir_fd=folder)
+            except BaseException:
+                _remove(name, new)
+                raise
+            finally:
+                os.close(descriptor)
+            self._sync(folder)
+        return _info(parts, found)
+
+    def _fill(self, descriptor: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._write(descriptor, view) :]
+        self._sync(descriptor)
+
+    def _put_file(self, parts: tuple[str, ...], path: Path) -> ObjectInfo:
+        self._prepare()
+        with self._folder((_NEW,)) as new, self._made(parts[:-1]) as folder:
+            name = uuid.uuid4().hex
+            moved = self._bring(path, name, new)
+            try:
+                found = self._settle(name, new)
+                os.rename(name, parts[-1], src_dir_fd=new, dst_dir_fd=folder)
+            except BaseException:
+                if moved:  # a caller may try again: give it its file back
+                    with contextlib.suppress(OSError):
+                        os.rename(name, path, src_dir_fd=new)
+                _remove(name, new)
+                raise
+            self._sync(folder)
+        if not moved:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return _info(parts, found)
+
+    def _bring(self, path: Path, name: str, new: int) -> bool:
+        """Move (True) or copy (False) the file into the folder of new files."""
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "only a regular file can be stored", str(path))
+        if found.st_nlink == 1:  # with another name, somebody could still write to it
+            try:
+                os.rename(path, name, dst_dir_fd=new)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+            else:
+                return True
+        source = os.open(path, _READ)
+        try:
+            target = os.open(name, _CREATE, 0o600, dir_fd=new)
+            try:
+                while piece := os.read(source, PIECE_BYTES):
+                    view = memoryview(piece)
+                    while view:
+                        view = view[self._write(target, view) :]
+            except BaseException:
+                _remove(name, new)
+                raise
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+        return False
+
+    def _settle(self, name: str, new: int) -> os.stat_result:
+        """Make a file that was brought in ours: plain, private, dated now, on the disk."""
+        descriptor = os.open(name, _READ, dir_fd=new)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "only a regular file can be stored")
+            os.fchmod(descriptor, 0o600)
+            os.utime(descriptor)
+            self._sync(descriptor)
+            return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _delete(self, parts: tuple[str, ...]) -> bool:
+        if self._stat(parts) is None:
+            return False
+        try:
+            with self._folder(parts[:-1]) as folder:
+                os.unlink(parts[-1], dir_fd=folder)
+                self._sync(folder)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise
+        return True
+
+    def _prepare(self) -> None:
+        """Make the root and the folder of new files; drop what killed servers left there long ago."""
+        if self._prepared:
+            return
+        (self._root / _NEW).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._folder((_NEW,)) as new, os.scandir(new) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - STALE_SECONDS:
+                        _remove(entry.name, new)
+        self._prepared = True
+
+    @contextlib.contextmanager
+    def _made(self, parts: tuple[str, ...]) -> Generator[int]:
+        """The folder `parts`, made where it is missing, and surely on the disk."""
+        with contextlib.ExitStack() as stack:
+            try:
+                if not self._is_known(parts):
+                    self._make(parts)
+                folder = stack.enter_context(self._folder(parts))
+            except FileNotFoundError:  # known once, removed since by somebody's hand
+                self._make(parts)
+                folder = stack.enter_context(self._folder(parts))
+            yield folder
+
+    def _make(self, parts: tuple[str, ...]) -> None:
+        for depth in range(len(parts)):
+            with self._folder(parts[:depth]) as above:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(parts[depth], 0o700, dir_fd=above)
+                self._sync(above)  # also when another made it, who may not have synced it yet
+        with self._lock:
+            if len(self._known) >= _MAX_KNOWN_FOLDERS:
+                self._known.clear()
+            self._known.add(parts)
+
+    def _is_known(self, parts: tuple[str, ...]) -> bool:
+        with self._lock:
+            return parts in self._known
+
+    # -- where tests let the disk fail -------------------------------------------------------------
+
+    def _write(self, descriptor: int, data: memoryview) -> int:
+        return os.write(descriptor, data)
+
+    def _sync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+
+def _info(parts: tuple[str, ...], found: os.stat_result) -> ObjectInfo:
+    return ObjectInfo("/".join(parts), found.st_size, found.st_mtime_ns // 1000)
+
+
+def _first(pair: tuple[str, object]) -> str:
+    return pair[0]
+
+
+def _remove(name: str, folder: int) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=folder)

@@ -1,0 +1,176 @@
+"""What a forked worker does from its first instruction to its last."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import random
+import resource
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from sixfold.core.work.engines import Engine, Task
+from sixfold.worker import protocol, runner
+
+_PR_SET_PDEATHSIG = 1
+_SOCKET = 3  # the worker's socket after standard input, output and error
+_READ_BYTES = 1 << 18
+_libc = ctypes.CDLL(None, use_errno=True)  # opened before the fork, so that a child need not
+
+
+def serve(link: int, output: int, order: protocol.Spawn, zygote: int) -> NoReturn:
+    """Be the worker that `order` describes; `link` and `output` are open descriptors; never returns."""
+    _settle(link, output, zygote)
+    worker = _Worker(socket.socket(fileno=_SOCKET), order)
+    worker.start()
+    worker.work()
+    os._exit(0)
+
+
+def _settle(link: int, output: int, zygote: int) -> None:
+    """Cut every tie to the zygote: session, signals, descriptors, mask."""
+    os.setsid()
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != zygote:  # it died before the line above
+        os._exit(0)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    keep = os.dup(link), os.dup(output)  # out of the way of 0 to 3, whatever their numbers were
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (keep[1], 1), (keep[1], 2)):
+        os.dup2(source, target)
+    os.dup2(keep[0], _SOCKET, inheritable=False)
+    os.closerange(_SOCKET + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.umask(0o077)
+
+
+def limit_memory(more_bytes: int) -> None:
+    """Allow this process `more_bytes` of address space above what it has; 0 sets no limit."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if more_bytes:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + more_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+@dataclass(slots=True)
+class _Job:
+    run: protocol.Run
+    canceled: threading.Event = field(default_factory=threading.Event)
+
+
+class _Worker:
+    """The main thread runs tasks; a second one hears `Cancel`, and the server's end."""
+
+    def __init__(self, link: socket.socket, order: protocol.Spawn) -> None:
+        self._link = link
+        self._order = order
+        self._scratch = Path(order.scratch)
+        self._temporary = self._scratch / f"{order.worker}.tmp"
+        self._sending = threading.Lock()
+        self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: dict[int, _Job] = {}
+
+    # -- what runs send (`runner.Sink`) ------------------------------------------------------------
+
+    def progress(self, fraction: float) -> None:
+        """Tell the server."""
+        self._send(protocol.Progress(fraction))
+
+    def log(self, line: str) -> None:
+        """Tell the server, after what was printed before."""
+        _flush()
+        self._send(protocol.Note(line))
+
+    def _send(self, message: protocol.Message) -> None:
+        data = protocol.frame(message)
+        with self._sending:
+            self._link.sendall(data)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen, take the limits, and stand in an own temporary folder."""
+        threading.Thread(target=self._listen, name="listener", daemon=True).start()
+        self._temporary.mkdir(mode=0o700)
+        os.environ["TMPDIR"] = str(self._temporary)  # noqa: TID251 - set for libraries, not read
+        tempfile.tempdir = None
+        os.chdir(self._temporary)
+        with suppress(OSError):
+            os.nice(self._order.niceness)
+        cv2 = sys.modules.get("cv2")
+        if cv2 is not None:
+            cv2.setNumThreads(1)
+        limit_memory(self._order.memory_bytes)
+
+    def work(self) -> None:
+        """Build the engine, then run what comes until asked to leave."""
+        try:
+            engine = runner.load(self._order.factory)
+        except (runner.EngineLoadFailed, MemoryError) as error:
+            self._send(protocol.Unready(str(error) or runner.OUT_OF_MEMORY))
+            return
+        _flush()
+        self._send(protocol.Ready(str(engine.name), str(engine.version)))
+        while (job := self._inbox.get()) is not None:
+            self._send(self._perform(engine, job))
+
+    def _perform(self, engine: Engine, job: _Job) -> protocol.Reply:
+        run = job.run
+        task = Task(run.task, run.model, run.inputs, {name: Path(path) for name, path in run.files.items()})
+        staging = runner.Staging(self._scratch, f"{self._order.worker}-{run.number}")
+        random.seed(0)
+        try:
+            context = runner.RunContext(self, job.canceled)
+            return runner.perform(engine, task, context, staging, run.failpoint)
+        finally:
+            self._jobs.pop(run.number, None)
+            _empty(self._temporary)
+            _flush()
+
+    def _listen(self) -> None:
+        with suppress(OSError, MemoryError, msgspec.MsgspecError, protocol.FrameTooLarge):
+            frames = protocol.Frames()
+            while data := self._link.recv(_READ_BYTES):
+                for body in frames.feed(data):
+                    self._hear(protocol.to_worker.decode(body))
+        os.killpg(0, signal.SIGKILL)  # the server is gone: so is every reason to run, here and below
+
+    def _hear(self, message: protocol.ToWorker) -> None:
+        match message:
+            case protocol.Run():
+                self._jobs[message.number] = job = _Job(message)
+                self._inbox.put(job)
+            case protocol.Cancel():
+                if job := self._jobs.get(message.number):
+                    job.canceled.set()
+            case protocol.Leave():
+                self._inbox.put(None)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a run left in the worker's own temporary folder."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                Path(entry.path).unlink(missing_ok=True)

@@ -1,0 +1,211 @@
+"""What the server and a worker say to each other: small msgpack frames; bytes travel as files.
+
+    server → worker   Run · Cancel · Leave
+    worker → server   Ready | Unready, then for each Run: Progress* Note* and one of Done, Fail, Halted
+    server → zygote   Spawn (with two file descriptors) · Kill
+    zygote → server   Booted, then for each Spawn: Born? and one Exited
+
+A frame on a worker's socket is a little-endian length of four bytes and that much msgpack; on the
+zygote's socket one record is one message. A worker answers its runs in order, one at a time, so no
+answer carries a number but those that may cross it on the way (`Cancel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+MAX_FRAME_BYTES = 64 << 20
+MAX_RECORD_BYTES = 64 << 10
+_HEADER_BYTES = 4
+
+Failpoint = Literal["fail", "hang", "crash"]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
+    """One thing said; a subclass's name is its tag."""
+
+
+# -- server -> worker ----------------------------------------------------------------------------
+
+
+class Run(Message, frozen=True, array_like=True, tag="run"):
+    """Run this task; `number` counts the runs of this worker and names its files."""
+
+    number: int
+    task: str
+    model: str
+    inputs: dict[str, Any]
+    files: dict[str, str]
+    failpoint: Failpoint | None = None
+
+
+class Cancel(Message, frozen=True, array_like=True, tag="cancel"):
+    """The run with this number is no longer wanted."""
+
+    number: int
+
+
+class Leave(Message, frozen=True, array_like=True, tag="leave"):
+    """Go when what was asked before is done."""
+
+
+# -- worker -> server ----------------------------------------------------------------------------
+
+
+class Ready(Message, frozen=True, array_like=True, tag="ready"):
+    """The engine is built."""
+
+    name: str
+    version: str
+
+
+class Unready(Message, frozen=True, array_like=True, tag="unready"):
+    """The engine could not be built, and why."""
+
+    reason: str
+
+
+class Progress(Message, frozen=True, array_like=True, tag="progress"):
+    """So much is done, from 0 to 1."""
+
+    fraction: float
+
+
+class Note(Message, frozen=True, array_like=True, tag="note"):
+    """One line for the run's log."""
+
+    line: str
+
+
+class Staged(msgspec.Struct, frozen=True, array_like=True):
+    """One file in the scratch folder, by name."""
+
+    name: str
+    content_type: str
+    info: dict[str, Any]
+
+
+class Done(Message, frozen=True, array_like=True, tag="done"):
+    """The engine returned."""
+
+    files: list[Staged]
+    data: dict[str, Any]
+    quality: Literal["full", "preview"] | None
+    version: str
+    run_us: int
+
+
+class Fail(Message, frozen=True, array_like=True, tag="fail"):
+    """The engine raised; `public` when the user may read the message."""
+
+    message: str
+    public: bool
+    detail: str = ""
+
+
+class Halted(Message, frozen=True, array_like=True, tag="halted"):
+    """The engine stopped because the run was canceled."""
+
+
+# -- server <-> zygote ---------------------------------------------------------------------------
+
+
+class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
+    """Fork a worker; its socket and the write end of its output pipe come along."""
+
+    worker: str
+    factory: str
+    memory_bytes: int
+    scratch: str
+    niceness: int
+
+
+class Kill(Message, frozen=True, array_like=True, tag="kill"):
+    """End this worker and whatever it has started."""
+
+    worker: str
+
+
+class Booted(Message, frozen=True, array_like=True, tag="booted"):
+    """The zygote has its libraries and takes requests."""
+
+
+class Born(Message, frozen=True, array_like=True, tag="born"):
+    """This worker runs as process `pid`."""
+
+    worker: str
+    pid: int
+
+
+class Exited(Message, frozen=True, array_like=True, tag="exited"):
+    """This worker is gone and reaped, and how it ended."""
+
+    worker: str
+    reason: str
+
+
+ToWorker = Run | Cancel | Leave
+Reply = Done | Fail | Halted
+ToServer = Ready | Unready | Progress | Note | Done | Fail | Halted
+ToZygote = Spawn | Kill
+FromZygote = Booted | Born | Exited
+
+
+class FrameTooLarge(ValueError):
+    """A frame is larger than the protocol allows."""
+
+
+def _plain(value: object) -> object:
+    """Let numpy's scalars and arrays through as plain numbers and lists."""
+    convert = getattr(value, "tolist", None)
+    if callable(convert):
+        return convert()
+    raise TypeError(f"{type(value).__name__} cannot be part of a result")
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+"""One message as a record (no length before it)."""
+
+
+def frame(message: Message) -> bytes:
+    """One message with its length before it; raises `FrameTooLarge`, and `TypeError` for foreign types."""
+    body = encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise FrameTooLarge(f"{len(body)} bytes of data are more than {MAX_FRAME_BYTES}")
+    return len(body).to_bytes(_HEADER_BYTES, "little") + body
+
+
+class Frames:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Each frame that is whole with `data`; raises `FrameTooLarge`."""
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while len(buffer) - start >= _HEADER_BYTES:
+                body = start + _HEADER_BYTES
+                length = int.from_bytes(buffer[start:body], "little")
+                if length > MAX_FRAME_BYTES:
+                    raise FrameTooLarge(f"a frame claims {length} bytes")
+                if len(buffer) < body + length:
+                    break
+                start = body + length
+                yield bytes(buffer[body:start])
+        finally:
+            del buffer[:start]
+
+
+to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+to_server: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)
+to_zygote: msgspec.msgpack.Decoder[ToZygote] = msgspec.msgpack.Decoder(ToZygote)
+from_zygote: msgspec.msgpack.Decoder[FromZygote] = msgspec.msgpack.Decoder(FromZygote)
+done: msgspec.msgpack.Decoder[Done] = msgspec.msgpack.Decoder(Done)
+decode_plain = msgspec.msgpack.decode

@@ -1,0 +1,151 @@
+"""The zygote: one small process with the heavy libraries loaded, from which workers are forked.
+
+Run as `python -m sixfold.worker.zygote DESCRIPTOR MODULE…`. It has one thread, opens nothing and
+decides nothing; it reaps, and it ends every worker and itself as soon as its server is gone.
+Linux only (record sockets, parent-death signals).
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from typing import NoReturn
+
+from sixfold.worker import main, protocol
+
+_DESCRIPTORS = 2  # that come with a `Spawn`: the worker's socket, its output pipe
+
+
+class _Zygote:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._workers: dict[str, int] = {}
+        self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+
+    def serve(self) -> None:
+        """Answer the server until it is gone."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        self._tell(protocol.Booted())
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == self._wake:
+                    os.read(self._wake, 4096)
+                    self._reap()
+                elif not self._hear():
+                    return
+
+    def end(self) -> None:
+        """Kill every worker with all that it started."""
+        for pid in self._workers.values():
+            _kill_group(pid)
+
+    def _hear(self) -> bool:
+        room = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
+        data, ancillary, _, _ = self._control.recvmsg(
+            protocol.MAX_RECORD_BYTES, room, socket.MSG_CMSG_CLOEXEC
+        )
+        if not data:
+            return False
+        descriptors = array.array("i")
+        for level, kind, payload in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                descriptors.frombytes(payload)
+        match protocol.to_zygote.decode(data):
+            case protocol.Spawn() as order:
+                link, output = descriptors
+                self._fork(order, link, output)
+            case protocol.Kill(worker):
+                if worker in self._workers:
+                    _kill_group(self._workers[worker])
+        return True
+
+    def _fork(self, order: protocol.Spawn, link: int, output: int) -> None:
+        zygote = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            self._tell(protocol.Exited(order.worker, f"could not be forked: {error.strerror}"))
+        if pid == 0:
+            self._control.detach()  # closed by number below; the object must not close it again
+            _be_worker(link, output, order, zygote)
+        os.close(link)
+        os.close(output)
+        if pid > 0:
+            self._workers[order.worker] = pid
+            self._tell(protocol.Born(order.worker, pid))
+
+    def _reap(self) -> None:
+        for worker, pid in list(self._workers.items()):
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                continue
+            _kill_group(pid)  # before the reaping: until then the number is surely its own
+            _, status = os.waitpid(pid, 0)
+            del self._workers[worker]
+            self._tell(protocol.Exited(worker, _reason(status)))
+
+    def _tell(self, message: protocol.Message) -> None:
+        self._control.send(protocol.encode(message))
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)  # it may not have made its group yet
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _reason(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _be_worker(link: int, output: int, order: protocol.Spawn, zygote: int) -> NoReturn:
+    try:
+        main.serve(link, output, order, zygote)
+    except BaseException:  # noqa: BLE001 - the outermost loop: a child must never return into the zygote's
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _preload(modules: list[str]) -> None:
+    for name in modules:
+        with suppress(ImportError):  # an optional package that is not installed
+            importlib.import_module(name)
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None:
+        cv2.setNumThreads(1)
+    gc.collect()
+    gc.freeze()  # the pages stay shared: a child's collector does not write to them
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _preload(sys.argv[2:])
+    zygote = _Zygote(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        zygote.serve()
+    except OSError:
+        pass  # the server broke the line: the same as its end
+    finally:
+        zygote.end()
+        os._exit(0)
