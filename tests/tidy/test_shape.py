@@ -93,7 +93,7 @@ def says_why(line: str) -> bool:
     """Say whether a line silences no rule, or names the rule and gives a reason."""
     found = SILENCED.search(line)
     named = found is None or found["codes"] or found["rules"]
-    return bool(named) and (found is None or len(found["reason"].strip(" #–-:")) >= 8)
+    return bool(named) and (found is None or len(found["reason"].strip(" #–-:")) >= 5)
 
 
 def test_a_silenced_rule_is_named_and_says_why() -> None:
