@@ -18,14 +18,13 @@ import httpx
 from sixfold.net.fetch import Fetcher
 from sixfold.net.guard import GuardedBackend
 
-_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
-
 
 @dataclass(frozen=True, slots=True)
 class UpstreamOptions:
     """How trusted upstreams are reached; a proxy is set here and never taken from the environment."""
 
-    timeout: httpx.Timeout = _TIMEOUT
+    connect_seconds: float = 10.0
+    timeout_seconds: float = 600.0
     connections: int = 256
     idle_connections: int = 64
     proxy: str | None = None
@@ -44,7 +43,7 @@ class Clients:
         """For the operator's own upstreams, keeping connections alive."""
         options = self._options
         client = httpx.AsyncClient(
-            timeout=options.timeout,
+            timeout=httpx.Timeout(options.timeout_seconds, connect=options.connect_seconds),
             limits=httpx.Limits(
                 max_connections=options.connections, max_keepalive_connections=options.idle_connections
             ),
@@ -58,7 +57,9 @@ class Clients:
     def guarded(self) -> httpx.AsyncClient:
         """For a library that brings its own requests to an address somebody else named."""
         client = httpx.AsyncClient(
-            transport=GuardedTransport(self.fetcher.backend), timeout=_TIMEOUT, trust_env=False
+            transport=GuardedTransport(self.fetcher.backend),
+            timeout=httpx.Timeout(self._options.timeout_seconds, connect=self._options.connect_seconds),
+            trust_env=False,
         )
         self._opened.append(client)
         return client
@@ -80,8 +81,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=httpx.create_ssl_context(trust_env=False),
             max_connections=64,
-            max_keepalive_connections=16,
-            keepalive_expiry=5.0,
+            max_keepalive_connections=0,  # one a request: a stranger's server may hang up between two
             network_backend=backend,
         )
 

@@ -355,7 +355,7 @@ async def _gather(chunks: AsyncIterator[bytes]) -> bytes:
 
 async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
     """Write a body to a file in large blocks, off the event loop; a body that fails leaves no file."""
-    file = await asyncio.to_thread(path.open, "wb")
+    file = _open(path)
     size, block = 0, bytearray()
     try:
         async for chunk in chunks:
@@ -369,6 +369,11 @@ async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
         _discard(file, path)
         raise
     return size
+
+
+def _open(path: Path) -> BinaryIO:
+    """At once, not in a thread: a fetch cancelled while it waits would never learn of its file."""
+    return path.open("wb")
 
 
 def _finish(file: BinaryIO, block: bytearray) -> None:

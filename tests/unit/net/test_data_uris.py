@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import base64
+import time
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.errors import FetchFailed, TooLarge
+from sixfold.net.data_uris import Inline, is_data_uri, parse_data_uri
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "content_type"),
+    [
+        ("data:image/png;base64,aGk=", b"hi", "image/png"),
+        ("DATA:Image/PNG;BASE64,aGk", b"hi", "image/png"),
+        ("data:image/svg+xml;charset=utf-8;base64,aGk=", b"hi", "image/svg+xml"),
+        ("data:image/png;base64,aGk%3D", b"hi", "image/png"),
+        ("data:image/png;base64, aG\nk= ", b"hi", "image/png"),
+        ("data:,Hello%2C%20World!", b"Hello, World!", "text/plain"),
+        ("data:;base64,aGk=", b"hi", "text/plain"),
+        ("data:text/plain;charset=utf-8,%C3%BC,ü", "ü,ü".encode(), "text/plain"),
+        ("data:image/png;base64,", b"", "image/png"),
+    ],
+)
+def test_a_data_uri_gives_its_bytes_and_its_type(text: str, body: bytes, content_type: str) -> None:
+    assert is_data_uri(text)
+    assert parse_data_uri(text, 100) == Inline(body, content_type)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data:",
+        "data:image/png;base64",
+        "http://example.com/,",
+        "data:image;base64,aGk=",
+        "data:image/png/x,aGk=",
+        "data:image/png\r\nX: y,aGk=",
+        "data:image/png;base64,a",
+        "data:image/png;base64,a*b=",
+        "data:image/png;base64,aGk=aGk=",
+        "data:image/png;base64,日本",
+        "data:text/plain,\ud800",
+        "data:image/png;base64,%ud800\ud800",
+        "data:" + "x" * 5000 + ",a",
+    ],
+)
+def test_what_is_none_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(FetchFailed, match="is not valid"):
+        parse_data_uri(text, 100)
+
+
+@given(st.binary(max_size=300), st.booleans(), st.integers(0, 300))
+def test_every_content_survives_up_to_its_cap_and_not_beyond(body: bytes, packed: bool, cap: int) -> None:
+    content = ";base64," + base64.b64encode(body).decode() if packed else "," + quote(body)
+    text = "data:image/png" + content
+    if len(body) <= cap:
+        assert parse_data_uri(text, cap).body == body
+    else:
+        with pytest.raises(TooLarge, match=f"larger than {cap} bytes"):
+            parse_data_uri(text, cap)
+
+
+@pytest.mark.parametrize(
+    "content", [";base64," + "A" * (32 << 20), "," + "%41" * (10 << 20), ";a" * (8 << 20)]
+)
+def test_a_huge_one_is_refused_without_decoding(content: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises((TooLarge, FetchFailed)):
+        parse_data_uri("data:image/png" + content, 1 << 20)
+    assert time.perf_counter() - began < 1.0

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sixfold.errors import FetchRefused
+from sixfold.net import urls
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("http://Example.COM", "http://example.com/"),
+        ("HTTPS://example.com:443/a?b=c#d", "https://example.com/a?b=c"),
+        ("http://example.com:443/", "http://example.com:443/"),
+        ("http://example.com?x=1", "http://example.com/?x=1"),
+        (
+            "http://example.com/a@b:c/%2F%20?u=http://x/&v=[1]",
+            "http://example.com/a@b:c/%2F%20?u=http://x/&v=[1]",
+        ),
+        ("http://example.com/ü/日本.png", "http://example.com/%C3%BC/%E6%97%A5%E6%9C%AC.png"),
+        ('http://example.com/{a}|"b"', "http://example.com/%7Ba%7D%7C%22b%22"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://例え。テスト/", "http://xn--r8jz45g.xn--zckzah/"),
+        ("http://a_b.example/", "http://a_b.example/"),
+        ("http://3com.example/", "http://3com.example/"),
+        ("http://0x7f.example/", "http://0x7f.example/"),
+        ("http://8.8.8.8/", "http://8.8.8.8/"),
+        ("http://[2606:4700:0::1111]:80/", "http://[2606:4700::1111]/"),
+    ],
+)
+def test_a_proper_url_is_read_once_and_written_plainly(text: str, url: str) -> None:
+    assert urls.parse(text).url == url
+    assert urls.parse(url).url == url
+
+
+def test_a_url_that_is_too_long_or_holds_a_lone_surrogate_is_refused() -> None:
+    for text in ("http://example.com/" + "a" * urls.MAX_CHARACTERS, "http://example.com/\ud800"):
+        with pytest.raises(FetchRefused):
+            urls.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("/b?c", "https://example.com/b?c"),
+        ("b", "https://example.com/a/b"),
+        ("?q", "https://example.com/a/x?q"),
+        ("//other.example/b", "https://other.example/b"),
+        ("https://other.example:443/b", "https://other.example/b"),
+    ],
+)
+def test_a_redirect_is_joined_to_where_it_came_from(location: str, url: str) -> None:
+    assert urls.follow(urls.parse("https://example.com/a/x"), location).url == url
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://example.com/",
+        "ftp://example.com/",
+        "file:///etc/passwd",
+        "//a@b/",
+        "/\\b",
+        "/a b",
+        "//[",
+        "\t//x/",
+    ],
+)
+def test_a_redirect_may_not_leave_https_or_be_odd(location: str) -> None:
+    with pytest.raises(FetchRefused):
+        urls.follow(urls.parse("https://example.com/a"), location)
+
+
+@given(st.text(alphabet="0123456789abcdefxX.", min_size=1, max_size=24))
+@example("127.1")
+@example("0x7f.1")
+@example("1.0x")
+def test_no_name_that_is_accepted_is_an_address_to_the_c_library(host: str) -> None:
+    with contextlib.suppress(FetchRefused):
+        target = urls.parse(f"http://{host}/")
+        if urls.literal(target.host) is None:
+            with pytest.raises(OSError, match="illegal IP"):
+                socket.inet_aton(target.host)
+        else:
+            assert socket.inet_aton(target.host) == ipaddress.IPv4Address(target.host).packed
+
+
+@given(st.text(max_size=40), st.text(max_size=20), st.sampled_from(["http://", "https://", "HTTP:/", ""]))
+@example("a@b", "/c", "http://")
+@example("[::1]", ":80", "http://")
+def test_other_parsers_agree_about_the_host_of_every_url_accepted(one: str, two: str, scheme: str) -> None:
+    with contextlib.suppress(FetchRefused):
+        target = urls.parse(scheme + one + two)
+        again, split = httpx.URL(target.url), urlsplit(target.url)
+        assert again.raw_host.decode() == target.host == (split.hostname or "")
+        assert (again.port or urls.DEFAULT_PORTS[target.scheme]) == target.port
+        assert split.username is None
+        assert split.scheme == target.scheme
+        assert target.url.isascii()
+        assert target.path.isprintable()
