@@ -216,8 +216,18 @@ def test_inputs_that_are_many_still_fit() -> None:
     huge = inputs.clean({f"p{index}": "word" for index in range(100_000)})
     assert set(huge) == {"blake3", "bytes"}
     assert inputs.replaced(huge) == [""]
-    for cleaned in (medium, huge):
+    escaped = inputs.clean({f"p{index}": "\x85" * 1000 for index in range(90)})
+    assert escaped["p0"]["bytes"] == 2000, "what counts is the text with its escapes"
+    for cleaned in (medium, huge, escaped):
         assert SIGNER.read(SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=cleaned))).valid
+
+
+def test_a_manifest_has_room_for_the_largest_inputs_and_all_parents() -> None:
+    largest = inputs.clean({f"p{index}": "x" * 16_000 for index in range(12)})
+    assert not inputs.replaced(largest)
+    parents = ("blake3:" + "ab" * 32,) * record.MAX_PARENTS
+    manifest = msgspec.structs.replace(MANIFEST, inputs=largest, parents=parents)
+    assert SIGNER.read(SIGNER.sign(manifest)).valid
 
 
 def test_deep_inputs_are_cut() -> None:

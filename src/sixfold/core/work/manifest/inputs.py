@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -17,9 +18,12 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import blake3
 import msgspec
 
+from sixfold.core.work.manifest import record
+
 MAX_BYTES = 192 * 1024
 MAX_DEPTH = 64
 _STRING_LIMITS = (16_384, 2_048, 256, 64)
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 _DIGEST = frozenset({"blake3", "bytes"})
 _SHAPES = (_DIGEST, _DIGEST | {"media_type"}, frozenset({"url", "withheld"}))
 
@@ -30,10 +34,10 @@ def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
     URLs lose user names, passwords and queries, where signed links carry their secrets. When the
     whole is too large, shorter and shorter strings are replaced, and at last the whole itself.
     """
-    encoded = b""
+    encoded = b"{}"
     for limit in _STRING_LIMITS:
         cleaned = {_text(str(name)): _clean(value, limit, MAX_DEPTH) for name, value in inputs.items()}
-        encoded = msgspec.json.encode(cleaned, order="sorted")
+        encoded = record.plain(cleaned).encode()
         if len(encoded) <= MAX_BYTES:
             return cleaned
     return digest(encoded)
@@ -134,7 +138,7 @@ def _data_uri(value: str) -> dict[str, Any]:
             body = base64.b64decode(body + b"=" * (-len(body) % 4), validate=False)
         except binascii.Error:
             body = value.encode()
-    return digest(body, media_type[:64].lower() or "text/plain")
+    return digest(body, media_type.lower() if _MEDIA_TYPE.fullmatch(media_type) else "text/plain")
 
 
 def _url(value: str) -> Any:

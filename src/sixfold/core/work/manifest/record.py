@@ -16,6 +16,7 @@ from sixfold import __version__
 
 FORMAT = "sixfold-manifest/1"
 MAX_TEXT_BYTES = 256 * 1024
+MAX_PARENTS = 512
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
@@ -32,7 +33,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What one output says of its origin.
 
     `inputs` are the checked inputs after `inputs.clean`; `parents` are the contents that went in, each
-    `blake3:<hex>`; `index` counts the outputs of the prediction from 0.
+    `blake3:<hex>` and at most `MAX_PARENTS`; `index` counts the outputs of the prediction from 0.
     """
 
     model: str
@@ -47,13 +48,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     software: str = f"sixfold {__version__}"
 
 
+def plain(document: Mapping[str, Any]) -> str:
+    """Write a JSON object in the form that is signed, however long it is."""
+    text = msgspec.json.encode(document, order="sorted").decode()
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def canonical(document: Mapping[str, Any]) -> str:
     """Write a JSON object in the one form that is signed; `ManifestTooLarge` over 256 KiB.
 
     Raises `TypeError` or `ValueError` for what JSON cannot hold.
     """
-    text = msgspec.json.encode(document, order="sorted").decode()
-    text = _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    text = plain(document)
     if len(text.encode()) > MAX_TEXT_BYTES:
         raise ManifestTooLarge("a manifest's text is limited to 256 KiB")
     return text
