@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import time
 from collections import deque
 from collections.abc import Coroutine, Mapping
@@ -99,6 +100,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Take back what a server before this one left, and begin to work."""
+        await asyncio.to_thread(shutil.rmtree, self._policy.scratch, ignore_errors=True)
         self._policy.scratch.mkdir(parents=True, exist_ok=True)
         while await self._announce(predictions.recover(self.boot, self._policy.max_attempts)):
             pass
@@ -199,6 +201,7 @@ class Supervisor:
 
     async def _serve(self, pool: _Pool, run: Run, worker: Worker | None) -> None:
         try:
+            self._finisher.failpoints.hit("claim.after")
             worker = await self._with_worker(pool, run, worker)
             if worker is not None:
                 await run.run(worker)

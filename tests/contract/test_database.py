@@ -1,0 +1,127 @@
+"""What every Database promises: atomic, isolated, durable when it says so, and exact about failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, one
+from tests import databases
+
+
+@pytest.fixture(params=sorted(databases.OPENERS))
+def opener(request: pytest.FixtureRequest) -> databases.Opener:
+    return databases.OPENERS[request.param]
+
+
+@pytest.fixture
+async def database(opener: databases.Opener, tmp_path: Path) -> AsyncIterator[Database]:
+    async with opener(tmp_path, None) as opened:
+        yield opened
+
+
+def _audit(number: int) -> Query:
+    return Query("audit_insert", {"id": f"a{number}", "account_id": None, "action": "t", "detail": ""})
+
+
+def _write(*numbers: int, fail: bool = False) -> Transaction[int]:
+    for number in numbers:
+        yield _audit(number)
+    if fail:
+        raise RuntimeError("no")
+    return len(numbers)
+
+
+def _balance(account_id: str) -> Transaction[int]:
+    row = yield from one("account_by_id", id=account_id)
+    assert row is not None
+    return int(row["posted"])
+
+
+async def test_a_write_gives_the_transactions_value(database: Database) -> None:
+    assert await database.write(_write(1, 2)) == 2
+
+
+async def test_a_read_sees_a_finished_write(database: Database) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=5))
+    assert await database.read(_balance(account.id)) == 5
+
+
+async def test_a_failing_transaction_leaves_nothing_behind(database: Database) -> None:
+    with pytest.raises(RuntimeError, match="no"):
+        await database.write(_write(1, 2, fail=True))
+    assert await database.write(_write(1, 2)) == 2
+
+
+async def test_a_failing_transaction_does_not_touch_its_neighbours(database: Database) -> None:
+    jobs = [database.write(_write(number, fail=number % 3 == 0)) for number in range(90)]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [isinstance(result, RuntimeError) for result in results] == [n % 3 == 0 for n in range(90)]
+    assert await database.write(_write(*range(0, 90, 3))) == 30
+
+
+async def test_a_broken_constraint_is_a_conflict_that_the_transaction_may_catch(database: Database) -> None:
+    def twice() -> Transaction[str]:
+        yield _audit(1)
+        try:
+            yield _audit(1)
+        except TransactionConflict:
+            return "caught"
+        return "not seen"
+
+    with pytest.raises(TransactionConflict):
+        await database.write(_write(7, 7))
+    assert await database.write(twice()) == "caught"
+
+
+async def test_what_was_written_is_there_after_opening_again(
+    opener: databases.Opener, tmp_path: Path
+) -> None:
+    async with opener(tmp_path, None) as first:
+        account = await first.write(accounts.create("a@example.com", credit=9))
+    async with opener(tmp_path, None) as second:
+        assert await second.read(_balance(account.id)) == 9
+
+
+async def test_close_finishes_what_was_accepted(opener: databases.Opener, tmp_path: Path) -> None:
+    async with opener(tmp_path, None) as first:
+        pending = [asyncio.ensure_future(first.write(_write(number))) for number in range(50)]
+        await asyncio.sleep(0)
+    assert await asyncio.gather(*pending) == [1] * 50
+
+
+async def test_the_clock_of_the_database_is_bound_to_every_query(
+    opener: databases.Opener, tmp_path: Path
+) -> None:
+    async with opener(tmp_path, lambda: 1_234_567) as database:
+        row = await database.read(one("clock"))
+        assert row is not None
+        assert row["now"] == 1_234_567
+
+
+async def test_concurrent_deposits_all_arrive(database: Database) -> None:
+    account = await database.write(accounts.create("a@example.com"))
+    entry = ledger.Entry("credit", "test")
+    await asyncio.gather(*(database.write(ledger.deposit(account.id, 3, entry)) for _ in range(200)))
+    assert await database.read(_balance(account.id)) == 600
+    assert await database.read(ledger.verify()) == ()
+
+
+async def test_text_in_any_script_comes_back_as_it_was(database: Database) -> None:
+    text = "Grüße 日本語 \U0001f3a8 'quoted' -- ; DROP TABLE account \x01"
+    await database.write(
+        one("idempotency_insert", id=text, body_hash=b"\x00\xff", boot="b")
+    )
+    row = await database.read(one("idempotency_get", id=text))
+    assert row is not None
+    assert (row["id"], bytes(row["body_hash"])) == (text, b"\x00\xff")
+
+
+async def test_a_transfer_can_neither_be_changed_nor_deleted(database: Database) -> None:
+    await database.write(accounts.create("a@example.com", credit=5))
+    rows = await database.read(many("ledger_page", account_id="world", before_at=2**62, before_id="", limit=5))
+    assert [row["amount"] for row in rows] == [-5]

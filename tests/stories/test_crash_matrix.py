@@ -1,0 +1,100 @@
+"""Kill −9 at every named place of the road: nothing accepted is lost, nothing is charged twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.work import predictions
+from sixfold.core.work.failpoints import SERVER_POINTS
+from sixfold.core.work.states import State
+from tests.road import PRICE, Road, road
+from tests.stories import road_child
+
+CREDIT = 1_000_000
+
+
+async def _child(folder: Path, failpoints: str = "", mutant: str = "") -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.stories.road_child",
+        str(folder),
+        failpoints,
+        mutant,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+def _accepted(output: bytes) -> set[str]:
+    return {line.split()[1] for line in output.decode().splitlines() if line.startswith("accepted")}
+
+
+async def _settled(built: Road) -> list[predictions.Prediction]:
+    """What every prediction in the store came to, after the client asked again for all of its orders."""
+    await road_child.submit_all(built)
+    listed, _ = await built.pipeline.page(built.payer.id, predictions.Filter(), 1000, None)
+    return [await built.pipeline.wait(prediction, 60) for prediction in listed]
+
+
+async def _check(folder: Path, accepted: set[str]) -> None:
+    async with road(folder) as again:
+        ended = await _settled(again)
+        assert accepted <= {prediction.id for prediction in ended}
+        assert [prediction.state for prediction in ended] == [State.SUCCEEDED] * road_child.ORDERS
+        account = await again.account()
+        assert (account.posted, account.held) == (CREDIT - road_child.ORDERS * PRICE, 0)
+        assert await again.faults() == ()
+        for prediction in ended:
+            assert prediction.output is not None
+            assert await again.blobs.stat(prediction.output.files[0].blob) is not None
+
+
+@pytest.mark.parametrize("moment", [1, 3])
+@pytest.mark.parametrize("point", SERVER_POINTS)
+async def test_a_server_killed_there_loses_and_doubles_nothing(
+    tmp_path: Path, point: str, moment: int
+) -> None:
+    child = await _child(tmp_path, f"{point}=crash@{moment}")
+    output, errors = await child.communicate()
+    assert child.returncode == -signal.SIGKILL, errors.decode()
+    await _check(tmp_path, _accepted(output))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
+    child = await _child(tmp_path)
+    assert child.stdout is not None
+    lines = random.Random(seed).randint(1, road_child.ORDERS)
+    seen = b"".join([await child.stdout.readline() for _ in range(lines)])
+    child.kill()
+    rest, _ = await child.communicate()
+    await _check(tmp_path, _accepted(seen + rest))
+
+
+@pytest.mark.parametrize("point", [p for p in SERVER_POINTS if p not in {"accept.before", "accept.after"}])
+async def test_an_error_at_that_place_leaves_no_hold_behind(tmp_path: Path, point: str) -> None:
+    child = await _child(tmp_path, f"{point}=fail")
+    output, _ = await child.communicate()
+    assert child.returncode == 0
+    async with road(tmp_path) as again:
+        account = await again.account()
+        listed, _ = await again.pipeline.page(again.payer.id, predictions.Filter(), 1000, None)
+        won = [prediction for prediction in listed if prediction.state is State.SUCCEEDED]
+        assert _accepted(output) == {prediction.id for prediction in listed}
+        assert (account.posted, account.held) == (CREDIT - len(won) * PRICE, 0)
+        assert await again.faults() == ()
+
+
+async def test_a_mutant_that_captures_apart_from_success_is_caught(tmp_path: Path) -> None:
+    child = await _child(tmp_path, "capture.after=crash", "capture-apart")
+    await child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    async with road(tmp_path) as again:
+        assert await again.faults() != ()

@@ -1,0 +1,117 @@
+"""The ledger under any sequence of events: no money is made, lost, or spent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.database import Database, Transaction
+from tests import databases
+
+T = TypeVar("T")
+AMOUNTS = st.sampled_from([1, 2, 7000]) | st.integers(1, 50_000)
+ENTRY = ledger.Entry("charge", "test")
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Deposits, holds, captures and releases against a plain model of what should be there."""
+
+    back = "sqlite"
+    holds = Bundle("holds")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.stack = AsyncExitStack()
+        self.folder = tempfile.TemporaryDirectory()
+        opened = self.stack.enter_async_context(databases.OPENERS[self.back](Path(self.folder.name), None))
+        self.database: Database = self.loop.run_until_complete(opened)
+        self.names = itertools.count()
+        self.posted: dict[str, int] = {}
+        self.pending: dict[str, tuple[str, int]] = {}
+
+    def write(self, transaction: Transaction[T]) -> T:
+        return self.loop.run_until_complete(self.database.write(transaction))
+
+    @initialize()
+    def two_accounts(self) -> None:
+        for name in ("rich", "poor"):
+            account = self.write(accounts.create(f"{name}@example.com", credit=100_000 if name == "rich" else 2))
+            self.posted[account.id] = account.posted
+
+    def available(self, account_id: str) -> int:
+        held = sum(amount for owner, amount in self.pending.values() if owner == account_id)
+        return self.posted[account_id] - held
+
+    @rule(which=st.integers(0, 1), amount=AMOUNTS)
+    def deposit(self, which: int, amount: int) -> None:
+        account_id = sorted(self.posted)[which]
+        self.write(ledger.deposit(account_id, amount, ENTRY))
+        self.posted[account_id] += amount
+
+    @rule(target=holds, which=st.integers(0, 1), amount=AMOUNTS)
+    def hold(self, which: int, amount: int) -> str:
+        account_id = sorted(self.posted)[which]
+        name = f"hold{next(self.names)}"
+        if amount > self.available(account_id):
+            with pytest.raises(errors.InsufficientCredits):
+                self.write(ledger.hold(account_id, name, amount))
+        else:
+            self.write(ledger.hold(account_id, name, amount))
+            self.pending[name] = (account_id, amount)
+        return name
+
+    @rule(name=holds, share=st.sampled_from([0.0, 0.3, 1.0, 1.1]))
+    def capture(self, name: str, share: float) -> None:
+        owner, held = self.pending.get(name, ("", 0))
+        amount = max(1, round(held * share)) if share else 0
+        if not owner or amount > held:
+            with pytest.raises(ledger.LedgerFault):
+                self.write(ledger.capture(name, amount, ENTRY))
+            return
+        self.write(ledger.capture(name, amount, ENTRY))
+        self.posted[owner] -= amount
+        del self.pending[name]
+
+    @rule(name=holds)
+    def release(self, name: str) -> None:
+        if name not in self.pending:
+            with pytest.raises(ledger.LedgerFault):
+                self.write(ledger.release(name))
+            return
+        self.write(ledger.release(name))
+        del self.pending[name]
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        assert self.loop.run_until_complete(self.database.read(ledger.verify())) == ()
+        for account_id, posted in self.posted.items():
+            account = self.loop.run_until_complete(self.database.read(accounts.by_id(account_id)))
+            assert account.posted == posted
+            assert account.posted - account.held == self.available(account_id)
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.stack.aclose())
+        self.loop.close()
+        self.folder.cleanup()
+
+
+@pytest.mark.parametrize("back", sorted(databases.OPENERS))
+def test_no_sequence_of_events_breaks_the_ledger(back: str) -> None:
+    machine = type("Machine", (LedgerMachine,), {"back": back})
+    runner = machine.TestCase()
+    runner.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+    result = runner.defaultTestResult()
+    runner.run(result)
+    assert result.wasSuccessful(), result.failures + result.errors
