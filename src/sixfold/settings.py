@@ -19,6 +19,7 @@ GIB = 2**30
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _TABLES = frozenset({"prices", "gateway", "engines"})
+PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key")
 
 
 class InvalidSetting(Exception):
@@ -34,6 +35,7 @@ class Settings:
     port: int = 8600
     public_url: str = ""
     areas: tuple[str, ...] = AREAS
+    comfyui_port: int = 0
     config: Path | None = None
     log_level: str = "info"
 
@@ -64,6 +66,13 @@ class Settings:
     open_image_service: bool = False
     upload_url: str = ""
 
+    # what would serve better than the embedded engines
+    comfyui_url: str = ""
+    fal_key: str = field(default="", repr=False)
+    replicate_api_token: str = field(default="", repr=False)
+    openai_api_key: str = field(default="", repr=False)
+    anthropic_api_key: str = field(default="", repr=False)
+
     # for tests only
     testing: bool = False
     failpoints: str = ""
@@ -75,6 +84,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InvalidSetting(f"port must be 0 to 65535, not {self.port}")
+        if not 0 <= self.comfyui_port <= 65535:
+            raise InvalidSetting(f"comfyui_port must be 0 to 65535, not {self.comfyui_port}")
         unknown = set(self.areas) - set(AREAS)
         if unknown:
             raise InvalidSetting(f"areas has {sorted(unknown)[0]!r}; the areas are {', '.join(AREAS)}")
@@ -114,6 +125,8 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     values: dict[str, Any] = {}
     for spec in dataclasses.fields(Settings):
         text = env.get(f"SIXFOLD_{spec.name.upper()}")
+        if not text and spec.name in PROVIDER_KEYS:  # these have a name that everybody knows
+            text = env.get(spec.name.upper())
         if spec.name != "tables" and text is not None and text != "":
             values[spec.name] = _parse(spec.name, str(spec.type), text)
     values.update(given)
@@ -134,6 +147,12 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
 def api_key(environ: Mapping[str, str] | None = None) -> str | None:
     """The key that the command line uses as a client: `SIXFOLD_API_KEY`."""
     return (os.environ if environ is None else environ).get("SIXFOLD_API_KEY") or None
+
+
+def plain_terminal(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the terminal asks for text without colour: `NO_COLOR`, or a dumb one."""
+    env = os.environ if environ is None else environ
+    return bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
 
 
 def worker_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
