@@ -144,9 +144,11 @@ class ProcessWorker(asyncio.Protocol):
 
     # -- beginning and end -------------------------------------------------------------------------
 
-    async def begin(self, order: protocol.Spawn, link: int, output: int) -> None:
-        """Have the worker forked and wait for its engine; raises `StartFailed`, `ForkServerGone`."""
-        exited = await self._server.spawn(order, link, output)
+    async def begin(self, exited: asyncio.Future[str]) -> None:
+        """Wait until the engine is loaded; `exited` will say how the process ended.
+
+        Raises `StartFailed`, and `ForkServerGone` when the zygote went meanwhile.
+        """
         exited.add_done_callback(lambda future: self._exited(future.result()))
         try:
             async with asyncio.timeout(self._driver.patience.start):
@@ -247,8 +249,6 @@ class ProcessWorker(asyncio.Protocol):
             case protocol.Progress(fraction):
                 if current is not None and not current.abandoned:
                     current.reports.progress(fraction)
-            case protocol.Note(line):
-                self._log(line)
             case protocol.Done() | protocol.Fail() | protocol.Halted():
                 if current is not None:
                     self._log_partial()
@@ -386,15 +386,18 @@ class ProcessDriver:
             worker.id, spec.factory, spec.memory_bytes, str(spec.scratch.absolute()), self._niceness
         )
         try:
-            ours.setblocking(False)
-            await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
-            await worker.begin(order, theirs.fileno(), writing)
-        except BaseException as error:
+            try:
+                ours.setblocking(False)
+                await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
+                exited = await server.spawn(order, theirs.fileno(), writing)
+            except BaseException:
+                worker.bury()  # no process: nothing will report its end
+                raise
+            finally:  # while these are open here, the worker's end would not be seen
+                theirs.close()
+                os.close(writing)
+            await worker.begin(exited)
+        except BaseException:
             worker.end_now("was not started")
-            if isinstance(error, ForkServerGone | OSError):  # no process: nothing will report its end
-                worker.bury()
             raise
-        finally:
-            theirs.close()
-            os.close(writing)
         return worker

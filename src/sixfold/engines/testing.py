@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import resource
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -121,3 +124,26 @@ class BrokenEngine:
 
     def __init__(self) -> None:
         raise RuntimeError("the weights are not there")
+
+
+class DiceEngine:
+    """Draws from the global generator, as a careless library does."""
+
+    name = "dice"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Draw."""
+        return Result(data={"drawn": [random.random() for _ in range(3)]})  # noqa: S311 - a die, not a key
+
+
+class ParentEngine:
+    """Starts a process of its own and leaves it running."""
+
+    name = "parent"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Start it."""
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        return Result(data={"pid": child.pid})

@@ -90,9 +90,9 @@ class _Worker:
         self._send(protocol.Progress(fraction))
 
     def log(self, line: str) -> None:
-        """Tell the server, after what was printed before."""
+        """Write to the output, which the server reads, after what was printed before."""
         _flush()
-        self._send(protocol.Note(line))
+        _write_all(1, f"{line}\n".encode(errors="replace"))
 
     def _send(self, message: protocol.Message) -> None:
         data = protocol.frame(message)
@@ -158,6 +158,12 @@ class _Worker:
                     job.canceled.set()
             case protocol.Leave():
                 self._inbox.put(None)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def _flush() -> None:

@@ -1,13 +1,14 @@
 """What the server and a worker say to each other: small msgpack frames; bytes travel as files.
 
     server → worker   Run · Cancel · Leave
-    worker → server   Ready | Unready, then for each Run: Progress* Note* and one of Done, Fail, Halted
+    worker → server   Ready | Unready, then for each Run: Progress* and one of Done, Fail, Halted
     server → zygote   Spawn (with two file descriptors) · Kill
     zygote → server   Booted, then for each Spawn: Born? and one Exited
 
-A frame on a worker's socket is a little-endian length of four bytes and that much msgpack; on the
-zygote's socket one record is one message. A worker answers its runs in order, one at a time, so no
-answer carries a number but those that may cross it on the way (`Cancel`).
+A run's log travels on the worker's output pipe, with whatever libraries print: in order, and safe when
+the worker crashes. A frame on a worker's socket is a little-endian length of four bytes and that much
+msgpack; on the zygote's socket one record is one message. A worker answers its runs in order, one at
+a time, so no answer carries a number but those that may cross it on the way (`Cancel`).
 """
 
 from __future__ import annotations
@@ -72,12 +73,6 @@ class Progress(Message, frozen=True, array_like=True, tag="progress"):
     """So much is done, from 0 to 1."""
 
     fraction: float
-
-
-class Note(Message, frozen=True, array_like=True, tag="note"):
-    """One line for the run's log."""
-
-    line: str
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True):
@@ -149,7 +144,7 @@ class Exited(Message, frozen=True, array_like=True, tag="exited"):
 
 ToWorker = Run | Cancel | Leave
 Reply = Done | Fail | Halted
-ToServer = Ready | Unready | Progress | Note | Done | Fail | Halted
+ToServer = Ready | Unready | Progress | Done | Fail | Halted
 ToZygote = Spawn | Kill
 FromZygote = Booted | Born | Exited
 

@@ -1,0 +1,298 @@
+"""What every driver keeps, whatever its workers are; container and Ray join by a line in `MAKERS`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import (
+    Completed,
+    Driver,
+    Failed,
+    Lost,
+    Reports,
+    Stopped,
+    Worker,
+    WorkerSpec,
+    WorkerStartFailed,
+)
+from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.process import Patience, ProcessDriver
+from sixfold.worker.protocol import Failpoint
+
+FAILPOINTS: Mapping[str, Failpoint] = {"failing": "fail", "hanging": "hang", "crashing": "crash"}
+MAKERS: Mapping[str, Callable[[], Driver]] = {
+    "inline": lambda: InlineDriver(failpoints=FAILPOINTS, cancel_seconds=0.2),
+    "process": lambda: ProcessDriver(failpoints=FAILPOINTS, preload=(), patience=Patience(60, 0.2, 1)),
+}
+
+
+@dataclass
+class Heard:
+    """The reports of one run, and an event for the first progress."""
+
+    progress: list[float] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    running: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def reports(self) -> Reports:
+        return Reports(self._progress, self.lines.append)
+
+    def _progress(self, fraction: float) -> None:
+        self.progress.append(fraction)
+        self.running.set()
+
+
+@pytest.fixture(params=sorted(MAKERS))
+async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
+    made = MAKERS[request.param]()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    return tmp_path / "scratch"
+
+
+def spec(engine: str, scratch: Path, memory_bytes: int = 1 << 30) -> WorkerSpec:
+    return WorkerSpec(engine.lower(), f"sixfold.engines.testing:{engine}Engine", memory_bytes, scratch)
+
+
+async def start_run(worker: Worker, task: Task) -> tuple[asyncio.Task[object], Heard]:
+    """Begin a run of a slow engine and wait until it surely runs."""
+    heard = Heard()
+    run = asyncio.create_task(worker.run(task, heard.reports()))
+    await heard.running.wait()
+    return run, heard
+
+
+async def test_it_completes_with_files_and_data(driver: Driver, scratch: Path, tmp_path: Path) -> None:
+    source = tmp_path / "input.bin"
+    source.write_bytes(b"x" * 77)
+    worker = await driver.start(spec("Echo", scratch))
+    inputs = {"bytes": [10, 300_000, 0], "prompt": "a fox", "size": [1, 2], "ratio": 0.5, "none": None}
+    outcome = await worker.run(Task("t1", "ra1", inputs, {"image": source}), Heard().reports())
+    assert isinstance(outcome, Completed)
+    assert [file.path.stat().st_size for file in outcome.files] == [10, 300_000, 0]
+    assert [file.info for file in outcome.files] == [{"index": 0}, {"index": 1}, {"index": 2}]
+    assert {file.path.parent for file in outcome.files} == {scratch}
+    assert {file.path.stat().st_mode & 0o777 for file in outcome.files} == {0o600}
+    assert {file.content_type for file in outcome.files} == {"application/octet-stream"}
+    assert outcome.data == {"inputs": inputs, "files": {"image": 77}, "model": "ra1"}
+    assert (outcome.quality, outcome.engine_version) == ("full", "1")
+    assert outcome.run_us >= 0
+
+
+async def test_files_of_two_runs_do_not_meet(driver: Driver, scratch: Path) -> None:
+    workers = [await driver.start(spec("Echo", scratch)) for _ in range(2)]
+    paths: list[Path] = []
+    for worker in workers * 2:
+        outcome = await worker.run(Task("same", "m", {"bytes": [3]}), Heard().reports())
+        assert isinstance(outcome, Completed)
+        paths += [file.path for file in outcome.files]
+    assert len(set(paths)) == 4
+
+
+async def test_progress_rises_and_ends_at_one(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    for steps in (0, 1, 5000):
+        heard = Heard()
+        await worker.run(Task("t", "m", {"steps": steps}), heard.reports())
+        assert heard.progress == sorted(set(heard.progress))
+        assert heard.progress[-1] == 1
+        assert len(heard.progress) < 200, "progress is throttled at the source"
+
+
+async def test_log_lines_arrive_in_order(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    heard = Heard()
+    lines = [f"line {number}" for number in range(500)]
+    await worker.run(Task("t", "m", {"log": [*lines, "two\nlines"]}), heard.reports())
+    assert heard.lines == [*lines, "two", "lines"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "public"),
+    [
+        ("public", "The picture has no face.", True),
+        ("private", "ValueError: a secret of the machine room", False),
+        ("memory", "The model ran out of memory.", True),
+    ],
+)
+async def test_a_raising_engine_fails_its_run_only(
+    driver: Driver, scratch: Path, kind: str, message: str, public: bool
+) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    outcome = await worker.run(Task("t", "m", {"raise": kind, "bytes": [5]}), Heard().reports())
+    assert isinstance(outcome, Failed)
+    assert (outcome.message, outcome.public) == (message, public)
+    assert ("Traceback" in outcome.detail) is (kind == "private")
+    assert leftovers(scratch) == []
+    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Completed)
+
+
+def left(folder: Path) -> list[str]:
+    """Everything that lies in the folder."""
+    return [path.name for path in folder.iterdir()]
+
+
+def leftovers(scratch: Path) -> list[str]:
+    """The files in scratch; a live worker's own temporary folder is none."""
+    return [path.name for path in scratch.rglob("*") if path.is_file()]
+
+
+async def test_what_cannot_be_told_is_a_failure(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    outcome = await worker.run(Task("t", "m", {"object": object()}), Heard().reports())
+    assert isinstance(outcome, Failed)
+    assert not outcome.public
+    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Completed)
+
+
+async def test_a_canceled_run_stops_and_its_worker_runs_on(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Slow", scratch))
+    run, _ = await start_run(worker, Task("t1", "m", {}))
+    worker.cancel("another")
+    worker.cancel("t1")
+    worker.cancel("t1")
+    assert await run == Stopped()
+    assert worker.alive
+    worker.cancel("t1")  # too late: it must not hit the next run
+    assert isinstance(await worker.run(Task("t1", "m", {"seconds": 0}), Heard().reports()), Completed)
+
+
+async def test_a_run_deaf_to_cancelation_is_stopped_with_its_worker(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Slow", scratch))
+    run, _ = await start_run(worker, Task("t1", "m", {"stubborn": True, "seconds": 5}))
+    worker.cancel("t1")
+    assert await run == Stopped()
+    assert not worker.alive
+    assert leftovers(scratch) == []
+
+
+async def test_a_killed_worker_loses_its_run(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Slow", scratch))
+    run, _ = await start_run(worker, Task("t", "m", {}))
+    await worker.kill()
+    await worker.kill()
+    assert await run == Lost("the worker was killed")
+    assert not worker.alive
+    assert leftovers(scratch) == []
+
+
+async def test_a_crash_loses_the_run_and_a_new_worker_serves(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    outcome = await worker.run(Task("t", "crashing", {}), Heard().reports())
+    assert isinstance(outcome, Lost)
+    assert not worker.alive
+    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Lost)
+    again = await driver.start(spec("Echo", scratch))
+    assert isinstance(await again.run(Task("t", "m", {}), Heard().reports()), Completed)
+
+
+async def test_the_other_failpoints_fail_and_hang(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    outcome = await worker.run(Task("t", "failing", {}), Heard().reports())
+    assert isinstance(outcome, Failed)
+    run = asyncio.create_task(worker.run(Task("t2", "hanging", {}), Heard().reports()))
+    await asyncio.sleep(0)
+    worker.cancel("t2")
+    assert await run == Stopped()
+    run = asyncio.create_task(worker.run(Task("t3", "hanging", {}), Heard().reports()))
+    await asyncio.sleep(0)
+    await worker.kill()
+    assert isinstance(await run, Lost)
+
+
+async def test_two_workers_run_at_once(driver: Driver, scratch: Path) -> None:
+    workers = [await driver.start(spec("Slow", scratch)) for _ in range(2)]
+    runs = [await start_run(worker, Task(f"t{worker.id}", "m", {})) for worker in workers]
+    for worker, (run, _) in zip(workers, runs, strict=True):
+        worker.cancel(f"t{worker.id}")
+        assert await run == Stopped()
+
+
+async def test_stopping_is_idempotent_and_final(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    assert worker.alive
+    await worker.stop()
+    await worker.stop()
+    await worker.kill()
+    assert not worker.alive
+    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Lost)
+    assert left(scratch) == []
+
+
+async def test_a_stop_lets_a_short_run_end(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Slow", scratch))
+    run, _ = await start_run(worker, Task("t", "m", {"seconds": 0.02}))
+    await worker.stop()
+    assert isinstance(await run, Completed)
+
+
+async def test_an_engine_that_cannot_be_built_is_told(driver: Driver, scratch: Path) -> None:
+    with pytest.raises(WorkerStartFailed, match="the weights are not there"):
+        await driver.start(spec("Broken", scratch))
+    with pytest.raises(WorkerStartFailed, match="no_such_module"):
+        await driver.start(WorkerSpec("none", "sixfold.no_such_module:Engine", 0, scratch))
+    with pytest.raises(WorkerStartFailed, match="Nothing"):
+        await driver.start(WorkerSpec("none", "sixfold.engines.testing:Nothing", 0, scratch))
+    assert leftovers(scratch) == []
+
+
+async def test_a_run_whose_caller_left_is_canceled_and_leaves_no_file(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Slow", scratch))
+    run, _ = await start_run(worker, Task("t", "m", {}))
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await worker.stop()
+    assert leftovers(scratch) == []
+
+
+async def test_a_closed_driver_has_no_workers_and_starts_none(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Slow", scratch))
+    run, _ = await start_run(worker, Task("t", "m", {}))
+    await driver.close()
+    await driver.close()
+    assert isinstance(await run, Lost)
+    assert not worker.alive
+    with pytest.raises(WorkerStartFailed):
+        await driver.start(spec("Echo", scratch))
+
+
+async def test_many_starts_leak_no_descriptor(driver: Driver, scratch: Path) -> None:
+    await (await driver.start(spec("Echo", scratch))).stop()  # the zygote's own come with the first
+    before = descriptors()
+    for number in range(30):
+        worker = await driver.start(spec("Echo", scratch))
+        assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Completed)
+        await (worker.stop() if number % 2 else worker.kill())
+    assert descriptors() == before
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counts, and nothing else
+
+
+async def test_the_drivers_fit_the_port(driver: Driver, scratch: Path) -> None:
+    for name, port in inspect.getmembers(Driver, inspect.isfunction):
+        if not name.startswith("_"):
+            assert (
+                inspect.signature(getattr(type(driver), name)).parameters
+                == inspect.signature(port).parameters
+            )
+    worker = await driver.start(spec("Echo", scratch))
+    for name, port in inspect.getmembers(Worker, inspect.isfunction):
+        if not name.startswith("_"):
+            assert list(inspect.signature(getattr(type(worker), name)).parameters) == list(
+                inspect.signature(port).parameters
+            )

@@ -1,0 +1,220 @@
+"""What only processes can promise: limits, isolation, no orphans, no zombies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, WorkerSpec
+from sixfold.drivers.process import Patience, ProcessDriver, ProcessWorker
+
+SECRETS: Mapping[str, str] = {
+    "SIXFOLD_SECRET": "canary",
+    "SIXFOLD_API_KEY": "canary",
+    "OPENAI_API_KEY": "canary",
+    "AWS_SECRET_ACCESS_KEY": "canary",
+    "HF_TOKEN": "canary",
+    "DATABASE_URL": "postgres://canary",
+}
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def driver() -> AsyncIterator[ProcessDriver]:
+    made = ProcessDriver(preload=(), patience=Patience(60, 0.2, 1))
+    yield made
+    await made.close()
+
+
+def spec(engine: str, scratch: Path, memory_bytes: int = 256 * MIB) -> WorkerSpec:
+    return WorkerSpec(engine.lower(), f"sixfold.engines.testing:{engine}Engine", memory_bytes, scratch)
+
+
+async def run(worker: ProcessWorker, inputs: Mapping[str, object]) -> tuple[Outcome, list[str]]:
+    lines: list[str] = []
+    return await worker.run(Task("t", "m", inputs), Reports(lambda _: None, lines.append)), lines
+
+
+def pidfd(pid: int) -> int:
+    """A descriptor that becomes readable when the process has ended."""
+    return os.pidfd_open(pid)
+
+
+async def ended(*handles: int) -> None:
+    """Wait for the processes to end."""
+    for handle in handles:
+        await asyncio.to_thread(select.select, [handle], [], [], 60)
+        assert select.select([handle], [], [], 0)[0], "the process is still there"
+        os.close(handle)
+
+
+def left(folder: Path) -> list[str]:
+    """Everything that lies in the folder."""
+    return [path.name for path in folder.iterdir()]
+
+
+def children() -> set[int]:
+    me = os.getpid()
+    found: set[int] = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == me:
+                found.add(int(stat.parent.name))
+    return found
+
+
+async def test_a_worker_sees_nothing_of_the_server(
+    driver: ProcessDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    worker = await driver.start(spec("Probe", tmp_path))
+    outcome, _ = await run(worker, {})
+    assert isinstance(outcome, Completed)
+    seen = outcome.data
+    assert SECRETS.keys().isdisjoint(seen["environ"])
+    assert not [value for value in seen["environ"].values() if "canary" in value]
+    assert seen["descriptors"] == [0, 1, 2, 3]
+    assert seen["core"] == [0, 0]
+    assert seen["session"] == seen["pid"] == worker.pid
+    assert seen["mask"] == 0o077
+    assert seen["nice"] >= 5
+    assert 256 * MIB < seen["address_space"] < 2048 * MIB
+    assert seen["environ"]["TMPDIR"] == seen["folder"] == str(tmp_path / f"{worker.id}.tmp")
+
+
+async def test_too_much_memory_ends_the_run_and_not_the_server(driver: ProcessDriver, tmp_path: Path) -> None:
+    worker = await driver.start(spec("Greedy", tmp_path, 128 * MIB))
+    outcome, _ = await run(worker, {"bytes": 1024 * MIB})
+    assert outcome == Failed("The model ran out of memory.", public=True)
+    again, lines = await run(worker, {"bytes": 16 * MIB})
+    assert isinstance(again, Completed)
+    assert lines == ["took 16 MiB"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        ({"exit": 3}, "the worker exited with status 3"),
+        ({"exit": 0}, "the worker exited with status 0"),
+        ({"signal": signal.SIGKILL}, "the worker was killed by SIGKILL"),
+        ({"signal": signal.SIGSEGV}, "the worker was killed by SIGSEGV"),
+    ],
+)
+async def test_a_crash_says_how(
+    driver: ProcessDriver, tmp_path: Path, inputs: Mapping[str, int], reason: str
+) -> None:
+    worker = await driver.start(spec("Crash", tmp_path))
+    outcome, lines = await run(worker, inputs)
+    assert outcome == Lost(reason)
+    assert lines[0] == "about to crash"
+    assert worker.pid is None
+    assert left(tmp_path) == []
+
+
+async def test_printed_output_is_the_runs_log(driver: ProcessDriver, tmp_path: Path) -> None:
+    worker = await driver.start(spec("Echo", tmp_path))
+    printed = [f"printed {number}" for number in range(3000)]
+    outcome, lines = await run(worker, {"log": ["logged"], "print": printed})
+    assert isinstance(outcome, Completed)
+    assert lines == ["logged", *printed]
+    assert (await run(worker, {"print": ["x" * 100_000]}))[1] == ["x" * 4000]
+
+
+async def test_the_same_inputs_meet_the_same_random_state(driver: ProcessDriver, tmp_path: Path) -> None:
+    worker = await driver.start(spec("Dice", tmp_path))
+    first, second = [(await run(worker, {}))[0] for _ in range(2)]
+    assert isinstance(first, Completed)
+    assert isinstance(second, Completed)
+    assert first.data == second.data
+
+
+async def test_a_dead_zygote_costs_its_workers_and_no_more(driver: ProcessDriver, tmp_path: Path) -> None:
+    worker = await driver.start(spec("Slow", tmp_path))
+    assert driver.zygote_pid
+    assert worker.pid
+    handles = pidfd(worker.pid), pidfd(driver.zygote_pid)
+    running = asyncio.Event()
+    task = asyncio.create_task(
+        worker.run(Task("t", "m", {}), Reports(lambda _: running.set(), lambda _: None))
+    )
+    await running.wait()
+    os.kill(driver.zygote_pid, signal.SIGKILL)
+    assert isinstance(await task, Lost)
+    await ended(*handles)
+    again = await driver.start(spec("Echo", tmp_path))
+    assert isinstance((await run(again, {}))[0], Completed)
+
+
+async def test_a_start_survives_a_zygote_that_died_unseen(driver: ProcessDriver, tmp_path: Path) -> None:
+    await driver.warm()
+    assert driver.zygote_pid
+    os.kill(driver.zygote_pid, signal.SIGKILL)  # the loop has not heard of it when it asks for a fork
+    worker = await driver.start(spec("Echo", tmp_path))
+    assert isinstance((await run(worker, {}))[0], Completed)
+
+
+async def test_closing_leaves_no_process(tmp_path: Path) -> None:
+    before = children()
+    driver = ProcessDriver(preload=())
+    workers = [await driver.start(spec("Slow", tmp_path)) for _ in range(3)]
+    handles = [pidfd(worker.pid) for worker in workers if worker.pid]
+    assert len(handles) == 3
+    await driver.close()
+    await ended(*handles)
+    assert children() == before, "neither a child nor a zombie is left"
+
+
+async def test_what_a_worker_started_goes_with_it(driver: ProcessDriver, tmp_path: Path) -> None:
+    worker = await driver.start(spec("Parent", tmp_path))
+    outcome, _ = await run(worker, {})
+    assert isinstance(outcome, Completed)
+    grandchild = pidfd(outcome.data["pid"])
+    await worker.kill()
+    await ended(grandchild)
+
+
+SERVER = """
+import asyncio, pathlib, sys
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Reports, WorkerSpec
+from sixfold.drivers.process import ProcessDriver
+
+async def main():
+    driver = ProcessDriver(preload=())
+    spec = WorkerSpec("slow", "sixfold.engines.testing:SlowEngine", 1 << 28, pathlib.Path(sys.argv[1]))
+    workers = [await driver.start(spec) for _ in range(2)]
+    say = lambda _: print(driver.zygote_pid, *(worker.pid for worker in workers), flush=True)
+    await workers[0].run(Task("t", "m", {"stubborn": True}), Reports(say, lambda _: None))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_server_leaves_no_orphan(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SERVER, str(tmp_path)]
+    server = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    assert server.stdout
+    handles = [pidfd(int(pid)) for pid in (await server.stdout.readline()).split()]
+    assert len(handles) == 3
+    server.kill()
+    await ended(*handles)
+    await server.communicate()
+
+
+def test_the_server_loads_no_media_library_for_its_drivers() -> None:
+    code = "import sys, sixfold.drivers.process, sixfold.drivers.inline; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"numpy", "cv2", "PIL", "torch", "onnxruntime"} & set(modules)
