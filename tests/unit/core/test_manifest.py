@@ -213,7 +213,7 @@ def test_links_lose_their_credentials() -> None:
 def test_inputs_that_are_many_still_fit() -> None:
     medium = inputs.clean({f"p{index}": "word " * 200 for index in range(1000)})
     assert medium["p0"]["bytes"] == 1000
-    huge = inputs.clean({f"p{index}": "word" for index in range(100_000)})
+    huge = inputs.clean({f"p{index}": "word" for index in range(20_000)})
     assert set(huge) == {"blake3", "bytes"}
     assert inputs.replaced(huge) == [""]
     escaped = inputs.clean({f"p{index}": "\x85" * 1000 for index in range(90)})

@@ -93,6 +93,7 @@ IMAGES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "apng": ("image/png", lambda: moving("PNG")),
     "jpeg": ("image/jpeg", lambda: image("JPEG", exif=Image.Exif(), comment="hello")),
     "progressive jpeg": ("image/jpeg", lambda: image("JPEG", progressive=True, icc_profile=b"profile" * 20)),
+    "several pictures in a jpeg": ("image/jpeg", lambda: moving("MPO")),
     "lossy webp": ("image/webp", lambda: image("WEBP", quality=50)),
     "lossy webp with alpha": ("image/webp", lambda: image("WEBP", "RGBA", quality=50)),
     "lossless webp": ("image/webp", lambda: image("WEBP", lossless=True)),
@@ -371,6 +372,13 @@ HOSTILE = [
     b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\xff" + b"\xec\x80" * 300_000,
     b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\xff" + b"\x1f\x43\xb6\x75\xff" * 100_000,
     b"\x1a\x45\xdf\xa3" + b"\x01\xff\xff\xff\xff\xff\xff\xfe" * 1000,
+    b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\xff"
+    + (
+        b"\x12\x54\xc3\x67\x10\x07\xff\xf8"
+        + b"\x73\x73\x88\x67\xc8\x85\xec\x80\xec\x80\xec" * 47_662
+        + bytes(6)
+    )
+    * 10,
     b"RIFF\xff\xff\xff\xffWEBP" + b"XMP \0\0\0\0" * 100_000,
     b"RIFF\xff\xff\xff\xffWAVEsxfd\xff\xff\xff\x7f",
     b"ID3\x04\0\0\x7f\x7f\x7f\x7f",

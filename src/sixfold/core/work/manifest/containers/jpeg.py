@@ -1,4 +1,4 @@
-"""JPEG: comment segments behind the application segments, several when the text is long.
+"""JPEG: comment segments behind JFIF and Exif, several when the text is long.
 
 A comment leaves an XMP packet of somebody else's alone, and every reader shows it. Each begins with
 `sixfold <number>/<count>:`.
@@ -13,7 +13,7 @@ from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembed
 
 _COMMENT = 0xFE
 _START_OF_SCAN = 0xDA
-_APPLICATION = range(0xE0, 0xF0)
+_OPENING = (0xE0, 0xE1)  # JFIF and Exif, which have to come first
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
 _HEAD = re.compile(rb"sixfold (\d{1,3})/(\d{1,3}):")
 _FILL = re.compile(rb"\xff+")  # a marker's first byte may be repeated
@@ -26,14 +26,17 @@ def matches(data: bytes) -> bool:
 
 
 def embed(data: bytes, text: str) -> bytes:
-    """Put the text behind the last of the application segments that open the file."""
+    """Put the text behind JFIF and Exif, but before a table of further pictures in the file (MPF).
+
+    The table counts from its own place, so what is put before it shifts nothing.
+    """
     segments = list(_segments(data))
     if not segments or segments[-1][0] != _START_OF_SCAN:
         raise Unembeddable("not a complete JPEG")
     cuts = [Edit(start, end, b"") for marker, start, end in segments if _is_ours(data, marker, start)]
     at = 2
     for marker, _, end in segments:
-        if marker not in _APPLICATION:
+        if marker not in _OPENING:
             break
         at = end
     return splice(data, [Edit(at, at, _comments(text.encode())), *cuts])

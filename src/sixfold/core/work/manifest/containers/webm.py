@@ -6,7 +6,7 @@ size field has to grow. A segment or cluster of unknown size (a live recording) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice, text_of
@@ -23,7 +23,8 @@ _STRING = 0x4487
 _VOID = 0xEC
 _CRC = 0xBF
 _OURS = b"SIXFOLD_MANIFEST"
-_MAX_TAGS_BYTES = 2**22
+_MAX_TAGS_BYTES = 2**19
+_MAX_TAGS = 4  # of the last ones, where ours is: bounds the work on a hostile file
 
 
 class _Element(NamedTuple):
@@ -49,9 +50,8 @@ def embed(data: bytes, text: str) -> bytes:
         raise Unembeddable("the elements of this WebM do not fill its segment")
     first = elements[0]
     edits = [_void(first.start, first.end)] if first.ident == _CRC else list[Edit]()
-    for element in elements:
-        if element.ident == _TAGS:
-            edits += _removal(data, element, segment.end)
+    for element in _last_tags(elements):
+        edits += _removal(data, element, segment.end)
     tags = _tags(text)
     grown = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in edits)
     if not segment.open:
@@ -65,10 +65,9 @@ def extract(data: bytes) -> str | None:
     segment = _segment(data)
     text: str | None = None
     if segment is not None:
-        for element in _children(data, segment.body, segment.end):
-            if element.ident == _TAGS:
-                for _, raw in _ours(data, element):
-                    text = text_of(raw)
+        for element in _last_tags(_children(data, segment.body, segment.end)):
+            for _, raw in _ours(data, element):
+                text = text_of(raw)
     return text
 
 
@@ -112,10 +111,13 @@ def _element(data: bytes, at: int, limit: int) -> _Element | None:
     return _Element(ident, at, body, end, is_open)
 
 
+def _last_tags(elements: Iterable[_Element]) -> list[_Element]:
+    tags = [element for element in elements if element.ident == _TAGS]
+    return [element for element in tags[-_MAX_TAGS:] if element.end - element.body <= _MAX_TAGS_BYTES]
+
+
 def _ours(data: bytes, tags: _Element) -> Iterator[tuple[_Element, bytes]]:
     """Each simple tag of ours, and its text's bytes."""
-    if tags.end - tags.body > _MAX_TAGS_BYTES:
-        return
     for tag in _children(data, tags.body, tags.end):
         if tag.ident != _TAG:
             continue
