@@ -1,0 +1,70 @@
+"""The source as the painters see it: pixels, scale, and analyses that are made once and shared."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cached_property
+
+import cv2
+import numpy as np
+
+from sixfold.engines.image.style import fields
+from sixfold.engines.image.style.fields import Array
+
+
+class Canvas:
+    """A picture to be restyled: `rgb` is HxWx3 float32 from 0 to 1.
+
+    `unit` is the long side over 1024, so that a stroke covers the same share of any picture;
+    `rough` scales what a hand would make larger: brushes, dots and tiles.
+    """
+
+    def __init__(self, rgb: Array, seed: int, rough: float = 1.0) -> None:
+        self.rgb = rgb
+        self.seed = seed
+        self.unit = max(rgb.shape[:2]) / 1024.0
+        self.rough = rough
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.rgb.shape[0], self.rgb.shape[1]
+
+    def px(self, length: float) -> float:
+        """A hand-made length, given for a picture of 1024 pixels, in this picture's pixels."""
+        return length * self.unit * self.rough
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """A random source of its own for each purpose, so that one recipe cannot disturb another."""
+        return np.random.default_rng([self.seed, zlib.crc32(purpose.encode())])
+
+    @cached_property
+    def grey(self) -> Array:
+        """Luminance, 0 to 1."""
+        return cv2.cvtColor(self.rgb, cv2.COLOR_RGB2GRAY)
+
+    @cached_property
+    def tone(self) -> Array:
+        """Luminance stretched so that the darkest and lightest hundredth reach black and white."""
+        return fields.stretched(self.grey)
+
+    @cached_property
+    def abstract(self) -> Array:
+        """The picture with its textures smoothed away and its edges kept."""
+        guide = np.rint(self.rgb * 255).astype(np.uint8)
+        flat = cv2.ximgproc.dtFilter(guide, guide, 14 * self.unit, 42, mode=cv2.ximgproc.DTF_NC, numIters=3)
+        return flat.astype(np.float32) / 255
+
+    @cached_property
+    def flow(self) -> Array:
+        """The direction along edges, HxWx2 unit vectors; where nothing has a direction, a slow swirl."""
+        return fields.flow(cv2.cvtColor(self.abstract, cv2.COLOR_RGB2GRAY), 5 * self.unit, self.rng("flow"))
+
+    @cached_property
+    def edges(self) -> Array:
+        """How strong an edge is, 0 to 1, of the abstracted picture."""
+        grey = cv2.GaussianBlur(self.abstract, (0, 0), max(0.6, 1.2 * self.unit))
+        across = cv2.Sobel(grey, cv2.CV_32F, 1, 0)
+        down = cv2.Sobel(grey, cv2.CV_32F, 0, 1)
+        strength = np.sqrt(across * across + down * down).max(axis=2)
+        return np.clip(strength / max(0.05, float(np.quantile(strength[::4, ::4], 0.985))), 0, 1)

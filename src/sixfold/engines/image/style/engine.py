@@ -1,0 +1,174 @@
+"""The style painter: an embedded engine that restyles a picture by a prompt, without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.engines.image import decode, encode
+from sixfold.engines.image.decode import Picture, Pixels
+from sixfold.engines.image.style import colours, fields, names, reading
+from sixfold.engines.image.style.canvas import Canvas
+from sixfold.engines.image.style.fields import Array
+from sixfold.engines.image.style.reading import Light, Reading
+from sixfold.engines.image.style.recipes import RECIPES
+
+MAX_SIDE = 4096
+# Styles are painted between these long sides: below, a brush has no room; above, only time is spent.
+_WORK_SIDES = (512, 2048)
+_MIN_SHORT = 64
+# Media that leave no hue of the source: a palette colours them afterwards.
+_ONE_INK = frozenset(
+    {"pencil sketch", "charcoal", "engraving", "manga", "linocut", "ink wash", "blueprint", "noir"}
+)
+
+
+class StyleEngine:
+    """Restyles `source_image_url` (or `image`) by `style_prompt` (or `prompt`)."""
+
+    name = "style-painter"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """One picture at the source's size; `full` for a named style, `preview` for a free prompt.
+
+        Inputs: `style_prompt`, `quality` (1 to 100), `format` (webp, png, jpeg, avif), `seed`,
+        `strength` (0 to 1, how far the source is left behind).
+        """
+        prompt = str(task.inputs.get("style_prompt") or task.inputs.get("prompt") or "")
+        named = names.named(prompt)
+        plan = reading.read(prompt)
+        context.log(
+            f"style: {named}" if named else f"style, read freely: {', '.join(plan.heard) or 'a study'}"
+        )
+        picture = decode.decode(_source(task), target=(MAX_SIDE, MAX_SIDE))
+        context.progress(0.1)
+        width, height = _capped(picture.width, picture.height)
+        seed = int(task.inputs.get("seed") or 0) % 2**32
+        styled = _styled(_to_work(picture, width, height), plan, seed, context)
+        share = float(np.clip(_number(task.inputs, "strength", 1.0), 0, 1))
+        rgb = _to_size(styled, picture, (width, height), share)
+        alpha = None if picture.alpha is None else _resized(picture.alpha, (width, height))
+        context.progress(0.9)
+        data, kind = _encoded(rgb, alpha, task.inputs)
+        context.progress(1.0)
+        info = {"width": width, "height": height}
+        return Result(
+            (Artifact(kind, data, info),), {"style": named or prompt}, "full" if named else "preview"
+        )
+
+
+def _source(task: Task) -> Path:
+    path = task.files.get("source_image_url") or task.files.get("image")
+    if path is None:
+        raise EngineError("Style transfer needs a source image.")
+    return path
+
+
+def _number(inputs: Mapping[str, Any], name: str, default: float) -> float:
+    value = inputs.get(name)
+    return default if value is None else float(value)
+
+
+def _encoded(rgb: Pixels, alpha: Pixels | None, inputs: Mapping[str, Any]) -> tuple[bytes, str]:
+    format_ = str(inputs.get("format") or "webp").lower().replace("jpg", "jpeg")
+    if format_ not in encode.CONTENT_TYPES:
+        raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
+    quality = int(np.clip(_number(inputs, "quality", 85), 1, 100))
+    return encode.encode(rgb, alpha, format=format_, quality=quality), encode.CONTENT_TYPES[format_]
+
+
+def _capped(width: int, height: int) -> tuple[int, int]:
+    scale = min(1.0, MAX_SIDE / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def _to_work(picture: Picture, width: int, height: int) -> Array:
+    """The source at the size it is painted at, its transparent parts filled from their neighbours."""
+    low, high = _WORK_SIDES
+    scale = min(max(max(width, height), low), high) / max(width, height)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    rgb = _resized(picture.rgb, size).astype(np.float32) / np.float32(255)
+    if picture.alpha is not None:
+        cover = _resized(picture.alpha, size).astype(np.float32) / np.float32(255)
+        near = fields.blur(np.dstack([rgb * cover[..., None], cover]), max(size) / 24)
+        fill = near[..., :3] / np.maximum(near[..., 3:], 1e-3)
+        rgb = np.clip(fields.mix(fill, rgb, cover), 0, 1)
+    right, below = max(0, _MIN_SHORT - size[0]), max(0, _MIN_SHORT - size[1])
+    return np.pad(rgb, ((0, below), (0, right), (0, 0)), mode="edge")
+
+
+def _resized(image: Pixels, size: tuple[int, int]) -> Pixels:
+    smaller = size[0] * size[1] <= image.shape[0] * image.shape[1]
+    if (image.shape[1], image.shape[0]) == size:
+        return image
+    scaled = cv2.resize(image, size, interpolation=cv2.INTER_AREA if smaller else cv2.INTER_CUBIC)
+    return np.asarray(scaled, np.uint8)
+
+
+def _to_size(styled: Array, picture: Picture, size: tuple[int, int], share: float) -> Pixels:
+    width, height = size
+    low, high = _WORK_SIDES
+    scale = min(max(max(size), low), high) / max(size)
+    part = styled[: max(1, round(height * scale)), : max(1, round(width * scale))]
+    rgb = _resized(np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8), size)
+    if share < 1:
+        mixed = cv2.addWeighted(rgb, share, _resized(picture.rgb, size), 1 - share, 0)
+        rgb = np.asarray(mixed, np.uint8)
+    return np.ascontiguousarray(rgb)
+
+
+def _styled(rgb: Array, plan: Reading, seed: int, context: Context) -> Array:
+    for light in plan.lights:
+        rgb = lit(rgb, light)
+    afterwards = bool(plan.media) and plan.media[-1] in _ONE_INK
+    if plan.palette and not afterwards:
+        rgb = colours.transferred(rgb, plan.palette, 0.85, 0.4)
+    context.progress(0.2)
+    passes = ([plan.grade] if plan.grade else []) + list(plan.media)
+    for done, style in enumerate(passes):
+        painted = RECIPES[style](Canvas(np.ascontiguousarray(rgb, np.float32), seed, plan.rough))
+        second = len(plan.media) == 2 and done == len(passes) - 1
+        rgb = fields.mix(rgb, painted, 0.55) if second else painted
+        context.progress(0.2 + 0.65 * (done + 1) / len(passes))
+    if plan.palette and afterwards:
+        tone = cv2.cvtColor(rgb.astype(np.float32), cv2.COLOR_RGB2GRAY)
+        rgb = colours.mapped(tone, plan.palette)
+    return textured(rgb, plan.texture, seed)
+
+
+def lit(rgb: Array, light: Light) -> Array:
+    """A picture in another light."""
+    unit = max(rgb.shape[:2]) / 1024
+    changed = colours.gamma(rgb, 2.0 ** (-2.2 * light.exposure))
+    changed = colours.saturated(colours.contrasted(changed, light.contrast), light.chroma)
+    if light.shadows:
+        changed = colours.split(changed, light.shadows, light.lights, 0.45)
+    if light.haze:
+        grey = float(changed.mean()) * 0.4 + 0.5
+        rows = np.linspace(1.0, 0.45, rgb.shape[0], dtype=np.float32)[:, None] + np.zeros(
+            rgb.shape[:2], np.float32
+        )
+        changed = fields.mix(changed, np.full_like(changed, grey), rows * np.float32(light.haze))
+    if light.glow:
+        changed = colours.bloomed(changed, 18 * unit, light.glow, 0.55)
+    return np.clip(changed * fields.vignette(rgb.shape[:2], light.corners)[..., None], 0, 1)
+
+
+def textured(rgb: Array, kind: str, seed: int) -> Array:
+    """A ground that shows through: paper, canvas weave or film grain; other kinds change nothing."""
+    unit = max(rgb.shape[:2]) / 1024
+    size = (rgb.shape[0], rgb.shape[1])
+    rng = np.random.default_rng([seed, 7])
+    if kind == "paper":
+        return np.clip(rgb * (1 + 0.08 * fields.paper(size, unit, rng))[..., None], 0, 1)
+    if kind == "weave":
+        return np.clip(rgb * (1 + 0.09 * fields.weave(size, max(3.0, 4.2 * unit), rng))[..., None], 0, 1)
+    if kind == "grain":
+        return np.clip(rgb + 0.045 * fields.noise(size, max(1.0, 1.3 * unit), rng)[..., None], 0, 1)
+    return rgb

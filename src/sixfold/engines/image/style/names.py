@@ -1,0 +1,88 @@
+"""The named styles and the words by which people ask for them; imports nothing heavy."""
+
+from __future__ import annotations
+
+import re
+
+# Canonical name -> other names of the same style.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "oil painting": (
+        "oil",
+        "oils",
+        "oil paint",
+        "oil on canvas",
+        "classical painting",
+        "renaissance painting",
+    ),
+    "impressionism": ("impressionist", "impressionistic", "monet", "claude monet", "impressionist painting"),
+    "pointillism": ("pointillist", "seurat", "dots of paint", "divisionism"),
+    "van gogh": ("vincent van gogh", "starry night", "the starry night", "swirling", "post impressionism"),
+    "palette knife": ("impasto", "knife painting", "thick paint"),
+    "gouache": ("tempera", "poster paint", "acrylic", "acrylic painting", "storybook", "matte painting"),
+    "watercolor": ("watercolour", "water color", "water colour", "aquarelle", "watercolor painting"),
+    "ink wash": ("sumi e", "sumie", "ink painting", "chinese ink", "brush ink", "wash drawing"),
+    "pastel": ("pastels", "soft pastel", "chalk pastel", "pastel drawing", "degas"),
+    "embroidery": ("embroidered", "needlepoint", "thread painting", "satin stitch"),
+    "pencil sketch": ("pencil", "sketch", "pencil drawing", "graphite", "drawing", "line drawing"),
+    "colored pencil": ("coloured pencil", "color pencil", "crayon", "crayons", "colored pencils"),
+    "charcoal": ("charcoal drawing", "charcoal sketch"),
+    "chalkboard": ("chalk", "chalk drawing", "blackboard"),
+    "engraving": ("etching", "banknote", "engraved", "crosshatch", "cross hatching", "crosshatching"),
+    "comic book": ("comic", "comics", "comic art", "graphic novel", "cartoon", "marvel"),
+    "manga": ("screentone", "black and white manga"),
+    "anime": ("cel", "cel shading", "cel shaded", "ghibli", "studio ghibli", "japanese animation"),
+    "blueprint": ("technical drawing", "cyanotype", "schematic"),
+    "pop art": ("warhol", "andy warhol", "lichtenstein", "halftone", "silkscreen", "screen print"),
+    "risograph": ("riso", "riso print", "misprint"),
+    "ukiyo-e": ("ukiyo e", "ukiyoe", "woodblock", "japanese woodblock", "woodblock print", "hokusai"),
+    "linocut": ("lino", "lino print", "woodcut", "block print", "linoleum"),
+    "paper cut": ("papercut", "paper cutout", "cut paper", "papercraft", "layered paper", "paper craft"),
+    "mosaic": ("roman mosaic", "tiles", "tesserae", "byzantine"),
+    "stained glass": ("stained glass window", "leaded glass", "cathedral window", "tiffany"),
+    "low poly": ("lowpoly", "polygonal", "low polygon", "triangles", "geometric"),
+    "pixel art": ("pixel", "pixels", "8 bit", "8bit", "16 bit", "retro game", "pixelated", "sprite"),
+    "cross-stitch": ("cross stitch", "crossstitch", "counted cross stitch"),
+    "cubism": ("cubist", "picasso", "braque", "analytic cubism"),
+    "noir": ("film noir", "black and white", "monochrome", "black and white film", "b w"),
+    "vintage": (
+        "sepia",
+        "vintage film",
+        "old photo",
+        "old photograph",
+        "antique",
+        "daguerreotype",
+        "retro photo",
+    ),
+    "cyberpunk": ("neon", "neon lights", "blade runner", "synthpunk", "neon noir"),
+    "vaporwave": ("synthwave", "retrowave", "outrun", "80s", "eighties"),
+    "hdr": ("dramatic", "high dynamic range", "hyperreal", "cinematic"),
+    "dreamy": ("dream", "soft focus", "ethereal", "golden hour glow", "film glow", "romantic"),
+    "infrared": ("infrared film", "aerochrome", "infra red"),
+}
+NAMED_STYLES: tuple[str, ...] = tuple(SYNONYMS)
+
+_FRAME = re.compile(
+    r"^(?:please )?(?:(?:re)?(?:draw|paint|render|make|turn|convert)(?: (?:it|this))?(?: (?:as|into|to|in))?"
+    r"(?: an?| the)? |as an? |as |an? |in (?:the |an? )?)?(?:style of |styled? (?:like|as) )?(?:the |an? )?"
+)
+_TAIL = re.compile(r"(?: (?:art )?(?:style|effect|look|filter|version))+$")
+
+
+def words(text: str) -> str:
+    """`text` in lower case with everything but letters and digits turned into single spaces."""
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+LOOKUP: dict[str, str] = {
+    words(alias): name for name, aliases in SYNONYMS.items() for alias in (name, *aliases)
+}
+
+
+def named(prompt: str) -> str | None:
+    """The canonical style that a prompt names and asks nothing beside, or None."""
+    plain = words(prompt)
+    bare = _TAIL.sub("", plain)
+    for text in (plain, bare, _FRAME.sub("", plain), _FRAME.sub("", bare)):
+        if text in LOOKUP:
+            return LOOKUP[text]
+    return None

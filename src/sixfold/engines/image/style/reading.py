@@ -1,0 +1,164 @@
+"""A free prompt, read into what a painter can act on: media, palette, light, brush and texture.
+
+Every word list is a table; a word that stands in none of them is passed over. A prompt of which
+nothing was understood still gets a deliberate look, drawn from its text.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+
+from sixfold.engines.image.style import names
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """How the light changes: `exposure` and `contrast` about 0, `chroma` a factor, the rest 0 to 1."""
+
+    exposure: float = 0.0
+    contrast: float = 0.0
+    chroma: float = 1.0
+    glow: float = 0.0
+    haze: float = 0.0
+    corners: float = 0.0
+    shadows: str = ""
+    lights: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was understood: a grade, up to two media, a ramp (dark to light), lights, brush scale."""
+
+    grade: str | None = None
+    media: tuple[str, ...] = ()
+    palette: str = ""
+    lights: tuple[Light, ...] = ()
+    rough: float = 1.0
+    texture: str = ""
+    heard: tuple[str, ...] = ()
+
+
+GRADES = ("noir", "vintage", "cyberpunk", "vaporwave", "hdr", "dreamy", "infrared")
+_GUESSES = ("oil painting", "gouache", "watercolor", "pastel", "impressionism")
+
+# Words -> ramp, dark to light.
+PALETTES: dict[str, str] = {
+    "blue|blues|azure|cobalt|navy|indigo": "060d22 12305f 2d6aa8 7fb2d9 e6f3fb",
+    "red|reds|crimson|scarlet|ruby|blood": "1c0508 5e0f14 a8202a e06a55 fbe0d0",
+    "orange|oranges|amber|copper": "1f0d05 6b2c0b c4591a f2a04b fff0d4",
+    "yellow|yellows|gold|golden|honey": "1f1605 6a4a0d c2901c f0cc57 fff8dc",
+    "green|greens|emerald|jade|mossy": "06140c 17452b 3d8552 95c58a eff8e2",
+    "teal|turquoise|aqua|cyan": "04161a 0d4750 1f8f97 7fd3cf eafaf5",
+    "purple|purples|violet|lavender|lilac": "100620 3b1a63 7a46a8 bb93d6 f5eafb",
+    "pink|pinks|rose|magenta|fuchsia": "22071a 7a1d52 d0538c f3a4bd fff0f2",
+    "brown|browns|earth|earthy|umber|wood|wooden": "140c07 43291a 86603c c3a075 f3e7d0",
+    "grey|gray|greys|silver|steel|concrete": "0c0d10 373b42 747a83 b3b8be f2f3f4",
+    "autumn|fall|autumnal": "1c0f0a 5a2412 a8481c d98e32 f0cf86 fbf1d9",
+    "winter|ice|icy|snow|snowy|frozen|frost": "0b1626 2f4d6e 7094b3 b7d0e0 f6fbff",
+    "spring|blossom|blossoms|cherry": "24302a 5c8f5a a8cf8a f4b6c8 fff4ea",
+    "summer|tropical|beach": "0a2a3c 0f7a8c 3fc1b0 ffd166 fff6d6",
+    "sunset|dusk|evening": "1a0d2b 4f1d4f a63a50 ee7b3e ffc66b fff0cd",
+    "sunrise|dawn|morning": "1d2340 5d5784 c3879a f5b78f ffe9c2",
+    "ocean|sea|underwater|marine|water": "031425 0b3c5d 1f7a8c 7cc6c3 eef8ee",
+    "forest|jungle|woods|meadow": "08130b 1e3a1f 4c6f35 9fb066 f0f0cf",
+    "desert|sand|sandy|dune|dunes": "2a140b 7a431f c58947 e6c48d fbf1dc",
+    "fire|flames|lava|volcanic|inferno": "0d0303 4a0a05 b5260a f97b17 ffe07a",
+    "candy|bubblegum|sweet": "3a1857 c04fa0 ff8fb8 9fe3e6 fff6d8",
+    "mint|sage": "10201c 3f6f5f 86b8a0 c6e4d1 f7fcf5",
+}
+
+LIGHTS: dict[str, Light] = {
+    "stormy|storm|thunder|tempest": Light(-0.22, 0.35, 0.75, corners=0.45, shadows="0c1a33", lights="a9b9c9"),
+    "night|midnight|nocturnal|nighttime": Light(
+        -0.42, 0.25, 0.85, 0.15, corners=0.4, shadows="060c2c", lights="8fa6e0"
+    ),
+    "moonlit|moonlight|moon": Light(-0.30, 0.2, 0.7, 0.3, corners=0.3, shadows="0a1436", lights="c9d8f5"),
+    "fog|foggy|mist|misty|haze|hazy|smoke|smoky": Light(0.05, -0.15, 0.7, 0.1, haze=0.42),
+    "sunny|bright|sunlit|radiant|airy": Light(0.22, 0.1, 1.15, 0.2, shadows="3a4d80", lights="fff0c4"),
+    "dark|moody|gloomy|shadowy|gothic|sinister|eerie": Light(-0.32, 0.35, 0.8, corners=0.5),
+    "warm|cozy|cosy|candlelight|candlelit": Light(0.02, 0.05, 1.05, 0.1, shadows="4a2412", lights="ffd08a"),
+    "cool|cold|chilly": Light(0.0, 0.05, 0.95, shadows="10264f", lights="d2e8ff"),
+    "soft|gentle|tender|calm|peaceful|serene": Light(0.08, -0.15, 0.9, 0.25),
+    "contrast|contrasty|bold|striking|epic|intense": Light(0.0, 0.5, 1.15, corners=0.2),
+    "faded|washed|bleached|worn": Light(0.12, -0.30, 0.6),
+    "vivid|vibrant|colorful|colourful|saturated|psychedelic|rainbow": Light(0.03, 0.2, 1.7),
+    "muted|desaturated|subdued|minimal|minimalist": Light(0.03, -0.08, 0.5),
+    "glowing|glow|luminous|magical|magic|fairytale|fantasy": Light(0.05, 0.1, 1.2, 0.55),
+}
+
+BRUSH: dict[str, float] = {
+    "rough|coarse|loose|expressive|energetic|wild|messy": 1.6,
+    "thick|broad|heavy|chunky|big|large|huge": 1.5,
+    "fine|delicate|detailed|thin|intricate|precise|tiny|small": 0.7,
+}
+_STROKES = re.compile(r"\b(?:brush\w*|strokes?|painted|painting|paint|painterly|artistic|canvas)\b")
+TEXTURES: dict[str, str] = {
+    "paper|papery|parchment": "paper",
+    "canvas|linen": "weave",
+    "grain|grainy|gritty|film": "grain",
+}
+_NEGATED = re.compile(r"\b(?:no|not|without|avoid|never)\s+(?:any\s+)?\w+")
+_ALIASES = sorted(names.LOOKUP, key=len, reverse=True)
+
+
+def read(prompt: str) -> Reading:
+    """What a prompt asks for."""
+    name = names.named(prompt)
+    if name:
+        return Reading(*((name, ()) if name in GRADES else (None, (name,))), heard=(name,))
+    text = _NEGATED.sub(" ", names.words(prompt[:4000]))
+    found, rest = _styles(text)
+    grade = next((style for style in found if style in GRADES), None)
+    media = tuple(style for style in found if style not in GRADES)[:2]
+    palettes = [ramp for words, ramp in PALETTES.items() if _says(rest, words)]
+    lights = tuple(light for words, light in LIGHTS.items() if _says(rest, words))[:3]
+    scales = [scale for words, scale in BRUSH.items() if _says(rest, words)]
+    texture = next((kind for words, kind in TEXTURES.items() if _says(rest, words)), "")
+    rough = max(0.5, min(2.0, scales[0] if scales else 1.0))
+    heard = (*found, *(f"{kind} words" for kind, what in (("palette", palettes), ("light", lights)) if what))
+    if not media and (_STROKES.search(rest) or scales):
+        media = ("oil painting" if rough >= 1 else "gouache",)
+    palette = _joined(palettes)
+    if not media and grade is None:
+        media, palette = _fallback(text, palette, bool(lights))
+    return Reading(grade, media, palette, lights, rough, texture, heard)
+
+
+def _says(text: str, alternatives: str) -> bool:
+    return re.search(rf"\b(?:{alternatives})\b", text) is not None
+
+
+def _styles(text: str) -> tuple[list[str], str]:
+    """The named styles in order of appearance, and the text without their words."""
+    places: dict[str, int] = {}
+    for alias in _ALIASES:
+        match = re.search(rf"\b{re.escape(alias)}\b", text)
+        if match:
+            style = names.LOOKUP[alias]
+            places[style] = min(places.get(style, match.start()), match.start())
+            # Blanked, not cut: positions stay, and "oil" is not heard again inside "oil painting".
+            text = text[: match.start()] + " " * len(match.group()) + text[match.end() :]
+    return sorted(places, key=places.__getitem__), text
+
+
+def _joined(ramps: list[str]) -> str:
+    """One ramp of up to three: the darks of the first, the lights of the last."""
+    if len(ramps) < 2:
+        return ramps[0] if ramps else ""
+    parts = [ramp.split() for ramp in ramps[:3]]
+    length = 6
+    chosen: list[str] = []
+    for at in range(length):
+        part = parts[at * len(parts) // length]
+        chosen.append(part[round(at / (length - 1) * (len(part) - 1))])
+    return " ".join(chosen)
+
+
+def _fallback(text: str, palette: str, lit: bool) -> tuple[tuple[str, ...], str]:
+    if palette or lit:
+        return ("gouache",), palette
+    mark = zlib.crc32(text.encode())
+    ramps = list(PALETTES.values())
+    return (_GUESSES[mark % len(_GUESSES)],), ramps[mark // 7 % len(ramps)]
