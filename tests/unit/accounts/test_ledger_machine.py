@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
@@ -22,12 +24,14 @@ from tests import databases
 T = TypeVar("T")
 AMOUNTS = st.sampled_from([1, 2, 7000]) | st.integers(1, 50_000)
 ENTRY = ledger.Entry("charge", "test")
+Mutant = Callable[[Database], None]
 
 
 class LedgerMachine(RuleBasedStateMachine):
     """Deposits, holds, captures and releases against a plain model of what should be there."""
 
     back = "sqlite"
+    mutant: Mutant | None = None
     holds = Bundle("holds")
 
     def __init__(self) -> None:
@@ -37,6 +41,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         opened = self.stack.enter_async_context(databases.OPENERS[self.back](Path(self.folder.name), None))
         self.database: Database = self.loop.run_until_complete(opened)
+        if self.mutant is not None:
+            self.mutant(self.database)
         self.names = itertools.count()
         self.posted: dict[str, int] = {}
         self.pending: dict[str, tuple[str, int]] = {}
@@ -107,11 +113,69 @@ class LedgerMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
+def _play(back: str, mutant: Mutant | None = None, examples: int = 25, steps: int = 40) -> bool:
+    """Whether the ledger survived; a mutant that is noticed did not."""
+    machine = type("Machine", (LedgerMachine,), {"back": back, "mutant": staticmethod(mutant) if mutant else None})
+    phases = [Phase.generate]  # a fault need only be noticed, not explained
+    rules = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        phases=phases,
+        database=None,
+        report_multiple_bugs=False,
+    )
+    case = machine.TestCase()
+    case.settings = rules
+    result = case.defaultTestResult()
+    case.run(result)
+    return result.wasSuccessful()
+
+
+def _statement(name: str, old: str, new: str) -> Mutant:
+    """A ledger whose statement `name` says something else."""
+
+    def change(database: Database) -> None:
+        queries = dict(database._queries)  # type: ignore[attr-defined]  # noqa: SLF001
+        assert old in queries[name].sql
+        queries[name] = replace(queries[name], sql=queries[name].sql.replace(old, new))
+        database._queries = queries  # type: ignore[attr-defined]  # noqa: SLF001
+
+    return change
+
+
+MUTANTS = {
+    "no overdraft guard": _statement("ledger_reserve", "posted - held >= :amount", "1 = 1"),
+    "guard by what is posted, not by what is available": _statement(
+        "ledger_reserve", "posted - held >= :amount", "posted >= :amount"
+    ),
+    "guard off by one": _statement("ledger_reserve", ">= :amount", "> :amount"),
+    "a hold ends twice": _statement("hold_end", "state = 'pending' AND ", ""),
+    "a capture may exceed its hold": _statement("hold_end", "AND amount >= :captured", ""),
+    "a capture keeps the rest held": _statement("ledger_settle", "held - :amount", "held - :captured"),
+    "a capture takes the whole hold": _statement("ledger_settle", "posted - :captured", "posted - :amount"),
+    "one micro-dollar is let go": _statement(
+        "ledger_settle", "posted - :captured", "posted - (CASE WHEN :captured = 1 THEN 0 ELSE :captured END)"
+    ),
+    "revenue is not credited": _statement("ledger_post", "posted + :amount", "posted + 0 * :amount"),
+    "a release pays out": _statement(
+        "ledger_settle", "posted - :captured", "posted + (CASE WHEN :captured = 0 THEN 1 ELSE -:captured END)"
+    ),
+}
+
+
 @pytest.mark.parametrize("back", sorted(databases.OPENERS))
 def test_no_sequence_of_events_breaks_the_ledger(back: str) -> None:
-    machine = type("Machine", (LedgerMachine,), {"back": back})
-    runner = machine.TestCase()
-    runner.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
-    result = runner.defaultTestResult()
-    runner.run(result)
-    assert result.wasSuccessful(), result.failures + result.errors
+    assert _play(back)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("back", sorted(databases.OPENERS))
+def test_ten_thousand_steps_break_nothing(back: str) -> None:
+    assert _play(back, examples=100, steps=100)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_ledger_with_a_known_fault_is_caught(name: str) -> None:
+    assert not _play("sqlite", MUTANTS[name])
