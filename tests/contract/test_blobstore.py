@@ -234,8 +234,8 @@ def hostile() -> list[str]:
     ]
     windows = ["C:\\x", "C:/x", "\\\\host\\share", "\\\\?\\C:\\x", "a:b", "file:///etc/passwd", "a|b", "nul:"]
     lengths = ["a" * 256, "a/" * 600 + "a", "a" * 1025, "x/" + "b" * 256, "/".join(["c" * 255] * 5)]
-    deep = ["../" * depth + "etc/passwd" for depth in range(1, 25)]
-    inner = ["a/" * depth + "../" * (depth + 1) + "x" for depth in range(1, 25)]
+    deep = ["../" * depth + "etc/passwd" for depth in range(1, 30)]
+    inner = ["a/" * depth + "../" * (depth + 1) + "x" for depth in range(1, 30)]
     tails = [f"{end}/.." for end in "abcdefghijklmnopqrstuvwxyz"] + [f"{end}/./{end}" for end in "abcdefgh"]
     return climbs + dots + unicode + controls + signs + ends + windows + lengths + deep + inner + tails
 

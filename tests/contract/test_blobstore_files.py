@@ -68,7 +68,7 @@ async def test_an_error_at_any_write_leaves_the_old_object_and_nothing_else(
     store.code = code
     old, new = os.urandom(200_000), os.urandom(300_000)
     await store.put("a/k", old)
-    failures = 0
+    failures = nth = 0
     for nth in range(100):
         store.fail_in = nth
         try:
