@@ -1,0 +1,92 @@
+"""The canvas: float32 RGB in 0..1, a depth plane (0 near, 1 far), and the few ways to put paint on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Image = NDArray[np.float32]
+Colour = NDArray[np.float32]
+Points = NDArray[np.float32]
+
+
+def rgb(text: str) -> Colour:
+    """`#rrggbb` as three floats."""
+    return np.array([int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)], np.float32)
+
+
+def mix(a: Colour, b: Colour, t: float) -> Colour:
+    """The colour `t` of the way from `a` to `b`."""
+    return (a + (b - a) * np.float32(t)).astype(np.float32)
+
+
+def luma(colour: Colour) -> float:
+    """Perceived lightness, 0..1."""
+    return float(colour[0] * 0.299 + colour[1] * 0.587 + colour[2] * 0.114)
+
+
+def saturate(colour: Colour, amount: float) -> Colour:
+    """`colour` with its chroma multiplied by `amount`."""
+    grey = np.float32(luma(colour))
+    return np.clip(grey + (colour - grey) * np.float32(amount), 0, 1).astype(np.float32)
+
+
+def over(image: Image, paint: Image | Colour, alpha: Image) -> None:
+    """Lay `paint` (a colour or an image) over `image` in place, by `alpha` (height, width)."""
+    image += (paint - image) * alpha[..., None]
+
+
+def glow(image: Image, light: Colour, alpha: Image) -> None:
+    """Add light in place, as a screen blend."""
+    image += (1 - np.clip(image, 0, 1)) * (alpha[..., None] * light)
+
+
+def ramp(stops: Sequence[tuple[float, Colour]], values: Image) -> Image:
+    """Colours for `values` along gradient `stops` (position, colour)."""
+    positions = np.array([stop[0] for stop in stops], np.float32)
+    table = np.stack([stop[1] for stop in stops])
+    steps = np.linspace(float(positions[0]), float(positions[-1]), 1024, dtype=np.float32)
+    lookup = np.stack([np.interp(steps, positions, table[:, c]) for c in range(3)], 1).astype(np.float32)
+    span = float(positions[-1] - positions[0])
+    index = np.clip((values - positions[0]) * np.float32(1023 / span), 0, 1023).astype(np.int32)
+    return lookup[index]
+
+
+def fill(shape: tuple[int, int], polygons: Sequence[Points], soft: bool = True) -> Image:
+    """The union of `polygons` as an antialiased mask."""
+    mask = np.zeros(shape, np.uint8)
+    kind = cv2.LINE_AA if soft else cv2.LINE_8
+    for polygon in polygons:
+        fixed = np.round(np.clip(polygon, -30000, 30000) * 16).astype(np.int32)
+        cv2.fillPoly(mask, [fixed], 255, kind, shift=4)
+    return mask.astype(np.float32) / np.float32(255)
+
+
+def blur(image: Image, sigma: float) -> Image:
+    """A Gaussian blur that stays cheap for large `sigma` by working on a smaller copy."""
+    factor = int(max(1, sigma // 4))
+    if factor == 1:
+        return cv2.GaussianBlur(image, (0, 0), max(sigma, 0.3), borderType=cv2.BORDER_REPLICATE)
+    height, width = image.shape[:2]
+    small = (max(2, -(-width // factor)), max(2, -(-height // factor)))
+    reduced = cv2.resize(image, small, interpolation=cv2.INTER_AREA)
+    reduced = cv2.GaussianBlur(reduced, (0, 0), sigma / factor, borderType=cv2.BORDER_REPLICATE)
+    return cv2.resize(reduced, (width, height), interpolation=cv2.INTER_LINEAR)
+
+
+def disc(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> Image:
+    """An antialiased disc mask."""
+    mask = np.zeros(shape, np.uint8)
+    at = (round(centre[0] * 16), round(centre[1] * 16))
+    cv2.circle(mask, at, max(1, round(radius * 16)), 255, -1, cv2.LINE_AA, 4)
+    return mask.astype(np.float32) / np.float32(255)
+
+
+def distance(shape: tuple[int, int], centre: tuple[float, float], stretch: float = 1.0) -> Image:
+    """Distance in pixels of every pixel from `centre`; `stretch` > 1 flattens vertically."""
+    y = (np.arange(shape[0], dtype=np.float32) - np.float32(centre[1])) * np.float32(stretch)
+    x = np.arange(shape[1], dtype=np.float32) - np.float32(centre[0])
+    return np.sqrt(x[None, :] ** 2 + y[:, None] ** 2)

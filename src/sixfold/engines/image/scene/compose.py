@@ -1,0 +1,104 @@
+"""Composition: which place, light and layout a scene gets where the prompt leaves it open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sixfold.engines.image.scene import noise, shapes
+from sixfold.engines.image.scene.stage import Layout
+from sixfold.engines.image.scene.words import Scene
+
+_HORIZON = {
+    "mountains": 0.66, "lake": 0.58, "river": 0.60, "sea": 0.56, "beach": 0.50, "meadow": 0.58, "desert": 0.58,
+    "snowfield": 0.62, "city": 0.70, "village": 0.62, "garden": 0.55, "forest": 0.62, "canyon": 0.60,
+    "moon": 0.64, "volcano": 0.66, "interior": 0.62, "cave": 0.60,
+}  # fmt: skip
+
+# how high the light stands above the horizon, as a share of the sky
+_LIGHT = {
+    "day": (0.62, 0.84),
+    "dawn": (0.10, 0.26),
+    "sunset": (0.08, 0.24),
+    "dusk": (-0.2, -0.1),
+    "night": (0.55, 0.82),
+}
+
+_OPEN = ("mountains", "sea", "lake", "meadow", "beach", "desert")
+# places that yield to another when both are named
+_YIELD = ("interior", "meadow", "river", "moon", "garden")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The settled choices: place, second place, time, weather and layout."""
+
+    place: str
+    other: str | None
+    time: str
+    weather: str
+    layout: Layout
+
+
+def _place(scene: Scene, rng: np.random.Generator) -> tuple[str, str | None]:
+    places = [p for p in scene.places if p not in scene.avoid]
+    homes = [h for s in scene.subjects for h in shapes.library()[s.name].home if h not in scene.avoid]
+    if places:
+        ordered = sorted(places, key=lambda p: p in _YIELD)
+        if "cave" in places:
+            ordered = ["cave", *[p for p in places if p != "cave"]]
+        if "underwater" in places:
+            ordered = ["underwater"]
+        other = ordered[1] if len(ordered) > 1 else None
+        return ordered[0], other
+    if homes:
+        return homes[0], None
+    options = [p for p in _OPEN if p not in scene.avoid] or ["mountains"]
+    return options[int(rng.integers(len(options)))], None
+
+
+def _time(scene: Scene, place: str, rng: np.random.Generator) -> str:
+    if scene.time:
+        return scene.time
+    for subject in scene.subjects:
+        wanted = shapes.library()[subject.name].time
+        if wanted and wanted not in scene.avoid:
+            return wanted
+    if {"cyberpunk", "vaporwave", "noir"} & set(scene.styles) or "neon" in scene.colours:
+        return "dusk" if "vaporwave" in scene.styles else "night"
+    if place in ("space", "moon"):
+        return "night"
+    options = [t for t in ("day", "day", "sunset", "dawn", "day") if t not in scene.avoid] or ["day"]
+    return options[int(rng.integers(len(options)))]
+
+
+def _weather(scene: Scene, place: str, time: str) -> str:
+    if place in ("space", "moon"):
+        return "clear"
+    if scene.weather:
+        return scene.weather
+    if time == "night":
+        return "clear"
+    return "clear" if "cloudy" in scene.avoid else "fair"
+
+
+def plan(scene: Scene, seed: int, shape: tuple[int, int]) -> Plan:
+    """Settle what the prompt left open, by the seed."""
+    rng = noise.stream(seed, "plan")
+    place, other = (
+        _place(scene, rng) if scene.known and "abstract" not in scene.styles else ("abstract", None)
+    )
+    time = _time(scene, place, rng)
+    weather = _weather(scene, place, time)
+    horizon = _HORIZON.get(place, 0.60) + float(rng.uniform(-0.03, 0.03))
+    if shape[0] > shape[1] * 1.2:
+        horizon += 0.04
+    third = (0.32, 0.68)[int(rng.integers(2))]
+    low, high = _LIGHT[time]
+    light_y = horizon * (1 - float(rng.uniform(low, high)))
+    subject_x = float(np.clip(1 - third + rng.normal(0, 0.02), 0.25, 0.75))
+    layout = Layout(
+        horizon, (third + float(rng.uniform(-0.06, 0.06)), light_y), subject_x, bool(rng.random() < 0.5)
+    )
+    return Plan(place, other, time, weather, layout)

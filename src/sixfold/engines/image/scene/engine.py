@@ -1,0 +1,127 @@
+"""The engine: a prompt in, encoded pictures out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.engines.image.scene import noise, painter, words
+from sixfold.engines.image.scene.canvas import Image
+
+_SMALLEST, _LARGEST = 64, 4096
+_PAINT_LEAST, _PAINT_MOST = 448, 1536
+_STAGES = 7
+_FORMATS = {"png": "image/png", "webp": "image/webp", "jpeg": "image/jpeg", "jpg": "image/jpeg"}
+
+
+def _paint_size(height: int, width: int) -> tuple[int, int]:
+    """The size to paint at: the asked one, within what is worth painting."""
+    short, long = min(height, width), max(height, width)
+    scale = 1.0
+    if short < _PAINT_LEAST:
+        scale = min(_PAINT_LEAST / short, _PAINT_MOST / long)
+    elif long > _PAINT_MOST:
+        scale = _PAINT_MOST / long
+    return max(48, round(height * scale)), max(48, round(width * scale))
+
+
+def _enlarge(small: NDArray[np.uint8], height: int, width: int, seed: int) -> NDArray[np.uint8]:
+    """A larger copy, a strip at a time, with edges restored and fine grain added at full size."""
+    large = cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
+    grain = noise.stream(seed, "grain").integers(-5, 6, (512, 512), dtype=np.int16)
+    for top in range(0, height, 512):
+        low, high = max(0, top - 8), min(height, top + 520)
+        strip = large[low:high]
+        soft = cv2.GaussianBlur(strip, (0, 0), 1.4 * width / small.shape[1] / 1.5)
+        sharp = cv2.addWeighted(strip, 1.55, soft, -0.55, 0)[top - low : top - low + 512]
+        tiles = np.tile(grain, (1, -(-width // 512)))[: sharp.shape[0], :width, None]
+        large[top : top + sharp.shape[0]] = np.clip(sharp.astype(np.int16) + tiles, 0, 255).astype(np.uint8)
+    return large
+
+
+def _fit(image: Image, height: int, width: int, seed: int) -> NDArray[np.uint8]:
+    eight = cv2.cvtColor(cv2.convertScaleAbs(image, alpha=255.0), cv2.COLOR_RGB2BGR)
+    if eight.shape[:2] == (height, width):
+        return eight
+    if eight.shape[0] > height:
+        return cv2.resize(eight, (width, height), interpolation=cv2.INTER_AREA)
+    return _enlarge(eight, height, width, seed)
+
+
+def _encode(image: NDArray[np.uint8], kind: str, quality: int) -> bytes:
+    options = {
+        "png": (".png", [cv2.IMWRITE_PNG_COMPRESSION, 1]),
+        "webp": (".webp", [cv2.IMWRITE_WEBP_QUALITY, quality]),
+    }.get(kind, (".jpg", [cv2.IMWRITE_JPEG_QUALITY, quality]))
+    done, data = cv2.imencode(options[0], image, options[1])
+    if not done:
+        message = f"The picture could not be encoded as {kind}"
+        raise EngineError(message)
+    return data.tobytes()
+
+
+def _size(value: object, name: str) -> int:
+    size = int(value) if isinstance(value, (int, float)) else 1024
+    if not _SMALLEST <= size <= _LARGEST:
+        message = f"{name} must be from {_SMALLEST} to {_LARGEST}"
+        raise EngineError(message)
+    return size
+
+
+class SceneEngine:
+    """Paints a prompt without weights; the same inputs give the same bytes everywhere."""
+
+    name = "scene-painter"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Paint `num_images` pictures of the prompt."""
+        inputs = task.inputs
+        prompt = str(inputs.get("prompt") or "")
+        scene = words.parse(prompt, str(inputs.get("negative_prompt") or ""))
+        width, height = _size(inputs.get("width", 1024), "width"), _size(inputs.get("height", 1024), "height")
+        kind = str(inputs.get("format") or "png").lower()
+        if kind not in _FORMATS:
+            message = "format must be png, webp or jpeg"
+            raise EngineError(message)
+        quality = int(inputs.get("quality") or 90)
+        seeds = _seeds(int(inputs.get("seed") or 0), max(1, int(inputs.get("num_images") or 1)))
+        artifacts = []
+        for index, seed in enumerate(seeds):
+            image = self._paint(scene, task.model, seed, (height, width), _steps(context, index, len(seeds)))
+            data = _encode(image, kind, quality)
+            artifacts.append(Artifact(_FORMATS[kind], data, {"width": width, "height": height}))
+        context.progress(1.0)
+        return Result(tuple(artifacts), _record(scene, seeds), "preview")
+
+    def _paint(
+        self, scene: words.Scene, model: str, seed: int, size: tuple[int, int], step: Callable[[str], None]
+    ) -> NDArray[np.uint8]:
+        key = noise.stable_seed("scene", self.version, model, seed, scene.prompt)
+        image = painter.paint(scene, model, key, _paint_size(*size), step)
+        return _fit(image, *size, key)
+
+
+def _seeds(first: int, count: int) -> list[int]:
+    return [first, *(noise.stable_seed("image", first, i) % 2**31 for i in range(1, count))]
+
+
+def _steps(context: Context, index: int, count: int) -> Callable[[str], None]:
+    """A stage's end as overall progress."""
+    done = 0
+
+    def step(_name: str) -> None:
+        nonlocal done
+        done += 1
+        context.progress((index + min(0.98, done / _STAGES)) / count)
+
+    return step
+
+
+def _record(scene: words.Scene, seeds: list[int]) -> dict[str, Any]:
+    return {"scene": scene.recognised(), "seeds": seeds}

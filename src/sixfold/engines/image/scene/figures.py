@@ -1,0 +1,215 @@
+"""Subjects: library shapes set into the picture, with form, rim light, shadow and reflection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from sixfold.engines.image.scene import noise, shapes
+from sixfold.engines.image.scene.canvas import Colour, Image, blur, fill, glow, luma, mix, over, rgb
+from sixfold.engines.image.scene.stage import Stage
+
+_COLOURS = {
+    "red": "#c8302c", "orange": "#e07b28", "yellow": "#eec73a", "gold": "#d9a53a", "green": "#3f8f4e",
+    "teal": "#2aa0a0", "blue": "#2f62c4", "purple": "#7a45b8", "pink": "#ea86ae", "brown": "#7c5234",
+    "white": "#f2f2ef", "black": "#26262b", "grey": "#8d939b", "pastel": "#f0c9c9", "neon": "#ff3fd0",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a shape stands: its foot in pixels, its height in pixels, mirrored or not, how far off."""
+
+    x: float
+    foot: float
+    height: float
+    flip: bool = False
+    depth: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Cast:
+    """A shape rasterised in its own window: masks by role, and the window's place."""
+
+    colour: Image
+    mask: Image
+    shine: Image
+    top: int
+    left: int
+
+
+def _window(stage: Stage, shape: shapes.Shape, spot: Spot) -> tuple[int, int, int, int, float]:
+    points = np.concatenate([part.outline for part in shape.parts])
+    scale = spot.height / 100
+    low, high = points.min(0), points.max(0)
+    wide = (max(abs(low[0] - 50), abs(high[0] - 50)) + 4) * scale
+    left, right = int(spot.x - wide), int(spot.x + wide) + 2
+    top, bottom = int(spot.foot + (low[1] - 104) * scale), int(spot.foot + (high[1] - 96) * scale) + 2
+    return max(0, top), min(stage.height, bottom), max(0, left), min(stage.width, right), scale
+
+
+def _tone(shape: shapes.Shape, role: str, tint: Colour | None, main: str) -> Colour:
+    colour = rgb(shape.tones.get(role, "#ffd98a" if role == "glow" else "#9fb6c8"))
+    if tint is not None and (role == main or role in ("coat", "body", "fur", "robe", "dress")):
+        return np.clip(tint * np.float32(0.35 + luma(colour) * 0.3 + 0.45), 0, 1).astype(np.float32)
+    return colour
+
+
+def _rasterise(stage: Stage, shape: shapes.Shape, spot: Spot, tint: Colour | None) -> _Cast | None:
+    top, bottom, left, right, scale = _window(stage, shape, spot)
+    if bottom - top < 3 or right - left < 3:
+        return None
+    size = (bottom - top, right - left)
+    colour, mask, shine = (
+        np.zeros((*size, 3), np.float32),
+        np.zeros(size, np.float32),
+        np.zeros(size, np.float32),
+    )
+    main = next((p.role for p in shape.parts if p.role in ("body", "coat", "fur")), shape.parts[0].role)
+    centre = np.array([50, 100], np.float32)
+    move = np.array([spot.x - left, spot.foot - top], np.float32)
+    sense = np.array([-scale if spot.flip else scale, scale], np.float32)
+    for part in shape.parts:
+        alpha = fill(size, [(part.outline - centre) * sense + move])
+        if part.cut:
+            mask *= 1 - alpha
+            continue
+        over(colour, _tone(shape, part.role, tint, main), alpha)
+        np.maximum(mask, alpha, out=mask)
+        shine = np.maximum(shine * (1 - alpha), alpha if part.role == "glow" else 0)
+    solid = np.maximum(mask, np.float32(1e-3))[..., None]
+    return _Cast(
+        np.where(mask[..., None] > 0.02, colour / np.minimum(solid * 1.0 + 0.0, 1), 0), mask, shine, top, left
+    )
+
+
+def _form(stage: Stage, cast: _Cast, spot: Spot) -> tuple[Image, Image]:
+    """Light on a puffed-up silhouette (0..1), and its rim toward the light."""
+    sigma = max(0.8, spot.height * 0.035)
+    pad = int(sigma * 2) + 1
+    padded = cv2.copyMakeBorder(cast.mask, pad, pad, pad, pad, cv2.BORDER_CONSTANT)
+    puff = cv2.GaussianBlur(padded, (0, 0), sigma)[pad:-pad, pad:-pad]
+    tone = cv2.cvtColor(np.ascontiguousarray(cast.colour), cv2.COLOR_RGB2GRAY)
+    puff = puff + cv2.GaussianBlur(tone, (0, 0), sigma * 0.6) * np.float32(0.18)
+    dx = cv2.Sobel(puff, cv2.CV_32F, 1, 0, scale=sigma / 4)
+    dy = cv2.Sobel(puff, cv2.CV_32F, 0, 1, scale=sigma / 4)
+    aim = np.array([stage.light_at[0] - spot.x, stage.light_at[1] - (spot.foot - spot.height * 0.6)])
+    aim = aim / max(float(np.linalg.norm(aim)), 1e-3)
+    facing = -(dx * np.float32(aim[0]) + dy * np.float32(min(aim[1], -0.25)))
+    thin = max(0.7, spot.height * 0.009)
+    move = np.array([[1, 0, -aim[0] * thin * 2.2], [0, 1, -min(aim[1], -0.3) * thin * 2.2]], np.float64)
+    shifted = cv2.warpAffine(
+        cast.mask, move, (cast.mask.shape[1], cast.mask.shape[0]), flags=cv2.INTER_LINEAR
+    )
+    rim = np.clip(cast.mask - shifted, 0, 1)
+    return np.clip(0.5 + facing * 1.1, 0, 1), cv2.GaussianBlur(rim, (0, 0), thin * 0.5) * cast.mask
+
+
+def _light(stage: Stage, cast: _Cast, spot: Spot) -> Image:
+    palette = stage.palette
+    form, rim = _form(stage, cast, spot)
+    back = {"day": 0.86, "dawn": 0.62, "sunset": 0.50, "dusk": 0.55, "night": 0.70}[stage.time]
+    rows = np.linspace(1.06, 0.86, cast.mask.shape[0], dtype=np.float32)[:, None]
+    light = palette.ambient * np.float32(1.05) + palette.light * (form * np.float32(back))[..., None]
+    paint = cast.colour * light * rows[..., None]
+    if palette.dark:
+        paint = paint * np.float32(1.15) + palette.sky[2] * np.float32(0.10)
+    strength = {"day": 0.35, "night": 0.55}.get(stage.time, 0.95)
+    if stage.weather in ("rain", "storm", "fog", "snow"):
+        strength *= 0.45
+    warm = np.clip(palette.sun * 0.6 + palette.light * np.float32(0.4 / 1.3), 0, 1)
+    over(paint, warm.astype(np.float32), np.clip(rim * np.float32(strength), 0, 0.9))
+    paint = stage.far(paint, spot.depth)
+    over(paint, rgb("#fff0c0"), cast.shine)
+    return np.clip(paint, 0, 1)
+
+
+def _shadow(stage: Stage, cast: _Cast, spot: Spot) -> None:
+    """A contact shadow, and a cast one leaning away from the light."""
+    lean = float(np.clip((spot.x - stage.light_at[0]) / stage.width, -0.8, 0.8)) * 1.3
+    length = {"day": 0.22, "night": 0.3}.get(stage.time, 0.42)
+    strength = 0.5 if stage.weather in ("clear", "fair") else 0.22
+    height, width = cast.mask.shape
+    foot = spot.foot - cast.top
+    source = np.float32([[0, foot], [width, foot], [0, foot - spot.height]])
+    x, y = cast.left, spot.foot
+    drop = spot.height * length
+    target = np.float32([[x, y], [x + width, y], [x + lean * spot.height, y + drop]])
+    matrix = cv2.getAffineTransform(source, target)
+    shade = cv2.warpAffine(cast.mask, matrix, (stage.width, stage.height), flags=cv2.INTER_LINEAR)
+    shade[: max(0, int(spot.foot - 2))] = 0
+    fade = np.clip(1.15 - (np.arange(stage.height, dtype=np.float32) - y) / np.float32(drop + 1), 0, 1)[
+        :, None
+    ]
+    shade = blur(shade, max(0.8, spot.height * 0.012)) * fade * np.float32(strength)
+    wide = float(cast.mask[-max(2, height // 8) :].max(0).sum()) * 0.6
+    ellipse = np.zeros(stage.shape, np.uint8)
+    cv2.ellipse(
+        ellipse,
+        (round(spot.x), round(y)),
+        (max(2, round(wide)), max(1, round(spot.height * 0.03))),
+        0,
+        0,
+        360,
+        255,
+        -1,
+    )
+    contact = blur(ellipse.astype(np.float32) / 255, max(0.8, spot.height * 0.02)) * np.float32(0.5)
+    over(
+        stage.image,
+        mix(stage.palette.ambient * np.float32(0.3), rgb("#101020"), 0.4),
+        np.maximum(shade, contact),
+    )
+
+
+def _reflection(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
+    height, width = cast.mask.shape
+    foot = int(round(spot.foot))
+    rows = min(stage.height - foot, height)
+    if rows < 3:
+        return
+    ripple = noise.fbm(stage.rng("ripple"), (rows, width), (rows / max(1.0, stage.unit * 1.3), 3), 3)
+    y = np.arange(rows, dtype=np.float32)[:, None] + ripple * np.float32(stage.unit * 0.5)
+    x = np.arange(width, dtype=np.float32)[None, :] + ripple * np.float32(
+        stage.unit * (0.6 + 1.4 * np.linspace(0, 1, rows, dtype=np.float32)[:, None])
+    )
+    at = np.clip(np.float32(spot.foot - cast.top) - y, 0, height - 1)
+    x = np.broadcast_to(x, at.shape).astype(np.float32)
+    alpha = (
+        cv2.remap(cast.mask, x, at, cv2.INTER_LINEAR)
+        * np.linspace(0.72, 0.10, rows, dtype=np.float32)[:, None]
+    )
+    image = cv2.remap(paint, x, at, cv2.INTER_LINEAR) * np.float32(0.72)
+    over(stage.image[foot : foot + rows, cast.left : cast.left + width], image, alpha)
+
+
+def draw(stage: Stage, name: str, spot: Spot, colour: str | None = None, grounded: bool = True) -> None:
+    """Draw library shape `name` at `spot`; `grounded` ones get a shadow, or a reflection on water."""
+    shape = shapes.library()[name]
+    cast = _rasterise(stage, shape, spot, rgb(_COLOURS[colour]) if colour in _COLOURS else None)
+    if cast is None:
+        return
+    paint = _light(stage, cast, spot)
+    wet = stage.water is not None and _wet(stage, spot)
+    if grounded and not wet:
+        _shadow(stage, cast, spot)
+    rows, columns = (
+        slice(cast.top, cast.top + cast.mask.shape[0]),
+        slice(cast.left, cast.left + cast.mask.shape[1]),
+    )
+    if grounded and wet:
+        _reflection(stage, cast, paint, spot)
+    over(stage.image[rows, columns], paint, cast.mask)
+    depth = stage.depth[rows, columns]
+    depth += (np.float32(spot.depth) - depth) * cast.mask
+    if cast.shine.any():
+        halo = np.zeros(stage.shape, np.float32)
+        halo[rows, columns] = cast.shine
+        glow(stage.image, rgb("#ffc46a"), np.clip(blur(halo, spot.height * 0.09) * 2.2, 0, 0.8))
+
+
+def _wet(stage: Stage, spot: Spot) -> bool:
+    y, x = int(min(stage.height - 1, spot.foot)), int(np.clip(spot.x, 0, stage.width - 1))
+    return stage.water is not None and bool(stage.water[y, x] > 0.5)

@@ -1,0 +1,248 @@
+"""The six looks: how each model finishes a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+
+from sixfold.engines.image.scene import noise
+from sixfold.engines.image.scene.canvas import (
+    Colour,
+    Image,
+    blur,
+    distance,
+    luma,
+    mix,
+    over,
+    ramp,
+    rgb,
+    saturate,
+)
+from sixfold.engines.image.scene.stage import Stage
+
+
+def _grey(image: Image) -> Image:
+    return cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)
+
+
+def vivid(image: Image, amount: float) -> Image:
+    """`image` with its chroma multiplied."""
+    grey = _grey(image)[..., None]
+    return np.clip(grey + (image - grey) * np.float32(amount), 0, 1)
+
+
+def vignette(stage: Stage, strength: float) -> None:
+    """Darken the corners."""
+    reach = distance(stage.shape, (stage.width / 2, stage.height / 2)) / np.float32(
+        np.hypot(*stage.shape) / 2
+    )
+    stage.image *= (1 - np.float32(strength) * np.clip(reach - 0.35, 0, 1) ** 1.5)[..., None]
+
+
+def _flow(image: Image, sigma: float) -> tuple[Image, Image]:
+    """Unit vectors along the picture's edges (the strokes' direction)."""
+    grey = _grey(image)
+    dx, dy = cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1)
+    xx, yy, xy = (blur(plane, sigma) for plane in (dx * dx, dy * dy, dx * dy))
+    angle = 0.5 * np.arctan2(2 * xy, xx - yy + 1e-7) + np.float32(np.pi / 2)
+    return np.cos(angle), np.sin(angle)
+
+
+def _strokes(stage: Stage, length: float, bristle: float, jitter: float) -> None:
+    """Smear paint along the flow, and let bristles show."""
+    image = np.clip(stage.image, 0, 1)
+    height, width = stage.shape
+    half = (max(2, width // 2), max(2, height // 2))
+    small = cv2.resize(image, half, interpolation=cv2.INTER_AREA)
+    fx, fy = (cv2.resize(plane, (width, height)) for plane in _flow(small, stage.unit * 0.8))
+    rng = stage.rng("strokes")
+    patch = noise.octave(rng, height, width, (height / (stage.unit * 1.1), width / (stage.unit * 1.1)))
+    patch2 = noise.octave(rng, height, width, (height / (stage.unit * 1.1), width / (stage.unit * 1.1)))
+    x, y = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
+    grain = noise.octave(rng, height, width, (height / 2.2, width / 2.2))
+    total, ridges = image.copy(), grain.copy()
+    for step in (-1.0, -0.5, 0.5, 1.0):
+        reach = np.float32(step * length * stage.unit)
+        mx = x + fx * reach + patch * np.float32(jitter * stage.unit)
+        my = y + fy * reach + patch2 * np.float32(jitter * stage.unit)
+        total += cv2.remap(image, mx, my, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+        ridges += cv2.remap(
+            grain, x + fx * reach, y + fy * reach, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT
+        )
+    painted = total / 5
+    ridges = cv2.GaussianBlur(ridges, (0, 0), 0.8)
+    relief = ridges - cv2.warpAffine(
+        ridges, np.float32([[1, 0, 1.2], [0, 1, 1.2]]), (width, height), borderMode=cv2.BORDER_REPLICATE
+    )
+    stage.image = np.clip(
+        painted * (1 + ridges * np.float32(bristle * 0.35))[..., None]
+        + (relief * np.float32(bristle * 0.25))[..., None],
+        0,
+        1,
+    )
+
+
+def painterly(stage: Stage) -> None:
+    """ra1: digital painting, visible brush work, glowing light."""
+    _strokes(stage, 0.62, 0.16, 0.30)
+    bright = np.clip(stage.image - 0.62, 0, 1)
+    stage.image = np.clip(stage.image + blur(bright, stage.unit * 2.2) * np.float32(0.55), 0, 1)
+    stage.image = vivid(stage.image, 1.14)
+    stage.image = np.clip(
+        stage.image + (stage.image - blur(stage.image, stage.unit * 3)) * np.float32(0.22), 0, 1
+    )
+    vignette(stage, 0.32)
+
+
+def cel(stage: Stage) -> None:
+    """anime: clean colour in soft bands, ink outlines, bright saturated skies."""
+    image = np.clip(stage.image, 0, 1)
+    eight = np.round(image * 255).astype(np.uint8)
+    height, width = stage.shape
+    half = cv2.resize(eight, (max(2, width // 2), max(2, height // 2)), interpolation=cv2.INTER_AREA)
+    for _ in range(2):
+        half = cv2.bilateralFilter(half, 7, 34, 7)
+    flat = cv2.resize(half, (width, height), interpolation=cv2.INTER_CUBIC).astype(np.float32) / 255
+    grey = _grey(flat)
+    levels = 9.0
+    stepped = grey * levels
+    whole = np.floor(stepped)
+    banded = (whole + noise.smoothstep(0.36, 0.64, stepped - whole)) / np.float32(levels)
+    flat = np.clip(flat * (banded / np.maximum(grey, 0.02))[..., None], 0, 1)
+    flat = vivid(np.clip(flat * 1.06 + 0.02, 0, 1), 1.42)
+    lines = _ink(stage, image)
+    over(flat, rgb("#1b1730"), lines)
+    stage.image = np.clip(flat, 0, 1)
+
+
+def _ink(stage: Stage, image: Image) -> Image:
+    """Outlines where depth or tone changes sharply (difference of Gaussians)."""
+    plane = _grey(image) * np.float32(0.8) + stage.depth * np.float32(0.7)
+    sigma = max(0.6, stage.unit * 0.10)
+    fine = cv2.GaussianBlur(plane, (0, 0), sigma)
+    wide = cv2.GaussianBlur(plane, (0, 0), sigma * 1.7)
+    return noise.smoothstep(0.014, 0.045, wide - fine) * np.float32(0.85)
+
+
+def photographic(stage: Stage) -> None:
+    """photoreal: lens blur by depth, fine texture, bloom, film curve, grain, vignette."""
+    image = np.clip(stage.image, 0, 1)
+    rng = stage.rng("lens")
+    near = (
+        noise.smoothstep(0.10, 0.0, stage.depth)
+        if stage.scene.subjects or stage.place != "abstract"
+        else None
+    )
+    if near is not None and stage.place not in ("space", "interior"):
+        over(image, blur(image, stage.unit * 0.35), np.clip(1 - stage.depth * 12, 0, 1) * np.float32(0.9))
+    if stage.scene.subjects:
+        over(
+            image,
+            blur(image, stage.unit * 0.32),
+            noise.smoothstep(0.35, 0.75, stage.depth) * np.float32(0.85),
+        )
+    texture = noise.fbm(rng, stage.shape, (stage.height / 6, stage.width / 6), 3, 0.75)
+    solid = 1 - noise.smoothstep(0.80, 0.98, stage.depth)
+    image *= (1 + texture * np.float32(0.085) * solid)[..., None]
+    bright = np.clip(image - 0.70, 0, 1)
+    image += blur(bright, stage.unit * 3.0) * np.float32(0.65)
+    image = vivid(np.clip(image, 0, 1), 0.84)
+    curve = image * image * (3 - 2 * image)
+    image = image * np.float32(0.55) + curve * np.float32(0.45)
+    image = image * np.array([1.02, 1.0, 0.975], np.float32) + np.array([0.012, 0.016, 0.026], np.float32)
+    sharp = image + (image - cv2.GaussianBlur(image, (0, 0), 1.1)) * np.float32(0.55)
+    grain = rng.standard_normal(stage.shape, dtype=np.float32)
+    grain = cv2.GaussianBlur(grain, (0, 0), 0.6) * np.float32(0.062)
+    stage.image = np.clip(sharp + grain[..., None], 0, 1)
+    vignette(stage, 0.50)
+
+
+def gouache(stage: Stage) -> None:
+    """create_image: opaque gouache on toothed paper."""
+    _strokes(stage, 0.42, 0.08, 0.55)
+    tooth = noise.fbm(stage.rng("tooth"), stage.shape, (stage.height / 3, stage.width / 3), 2, 0.7)
+    stage.image = vivid(stage.image, 1.06) * (0.985 + tooth * np.float32(0.045))[..., None]
+    stage.image = np.clip(stage.image * np.float32(0.93) + np.array([0.060, 0.052, 0.040], np.float32), 0, 1)
+
+
+def cinematic(stage: Stage) -> None:
+    """ra2: teal shadows, amber lights, deep contrast."""
+    grey = _grey(np.clip(stage.image, 0, 1))[..., None]
+    image = np.clip(stage.image, 0, 1)
+    image = image * image * (3 - 2 * image) * np.float32(0.6) + image * np.float32(0.4)
+    image += (1 - grey) ** 2 * np.array([-0.03, 0.012, 0.035], np.float32) + grey**2 * np.array(
+        [0.05, 0.015, -0.05], np.float32
+    )
+    image += blur(np.clip(image - 0.66, 0, 1), stage.unit * 3) * np.float32(0.6)
+    stage.image = np.clip(image, 0, 1)
+    _strokes(stage, 0.30, 0.06, 0.12)
+    vignette(stage, 0.55)
+
+
+def _inks(stage: Stage) -> list[Colour]:
+    """Paper and four inks drawn from the picture's own colours, dark to light."""
+    tiny = cv2.resize(np.clip(stage.image, 0, 1), (24, 24), interpolation=cv2.INTER_AREA).reshape(-1, 3)
+    order = np.argsort(tiny @ np.array([0.299, 0.587, 0.114], np.float32))
+    picks = [tiny[order[int(share * 575)]] for share in (0.06, 0.30, 0.58, 0.84)]
+    targets = (0.16, 0.38, 0.60, 0.80)
+    inks = []
+    for pick, target in zip(picks, targets, strict=True):
+        tone = saturate(pick.astype(np.float32), 1.9)
+        tone = np.clip(tone * np.float32(target / max(luma(tone), 0.03)), 0, 1).astype(np.float32)
+        inks.append(saturate(tone, 1.25))
+    return [*inks, rgb("#f7f0e0")]
+
+
+def riso(stage: Stage) -> None:
+    """klein: a poster in five flat inks with halftone edges, a little out of register, on cream paper."""
+    image = cv2.GaussianBlur(np.clip(stage.image, 0, 1), (0, 0), max(0.5, stage.unit * 0.22))
+    grey = _grey(image)
+    low, high = (float(v) for v in np.percentile(grey[::4, ::4], (3, 97)))
+    tone = np.clip((grey - low) / max(high - low, 0.05), 0, 1)
+    height, width = stage.shape
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    pitch = max(3.2, stage.unit * 0.62)
+    dots = (
+        np.sin((x * 0.866 + y * 0.5) * (2 * np.pi / pitch))
+        * np.sin((y * 0.866 - x * 0.5) * (2 * np.pi / pitch))
+    ) * np.float32(0.5)
+    inks = _inks(stage)
+    level = tone * np.float32(4.0) + dots * np.float32(0.62)
+    result = np.broadcast_to(inks[-1], stage.image.shape).copy()
+    rng = stage.rng("register")
+    for index in (3, 2, 1, 0):
+        cover = np.clip((np.float32(index + 0.5) - level) * np.float32(3.0) + 0.5, 0, 1)
+        shift = rng.uniform(-0.22, 0.22, 2) * stage.unit
+        move = np.array([[1, 0, shift[0]], [0, 1, shift[1]]], np.float64)
+        cover = cv2.warpAffine(cover, move, (width, height), borderMode=cv2.BORDER_REPLICATE)
+        over(result, inks[index], cover)
+    speck = noise.fbm(rng, stage.shape, (height / 2.5, width / 2.5), 2, 0.8)
+    over(result, inks[-1], noise.smoothstep(0.75, 1.2, speck) * np.float32(0.4))
+    stage.image = np.clip(result * (1 + speck * np.float32(0.025))[..., None], 0, 1)
+    _border(stage, inks[-1])
+
+
+def _border(stage: Stage, paper: Colour) -> None:
+    edge = max(2, round(stage.unit * 3.0))
+    for side in (np.s_[:edge], np.s_[-edge:], np.s_[:, :edge], np.s_[:, -edge:]):
+        stage.image[side] = paper
+
+
+LOOKS: dict[str, Callable[[Stage], None]] = {
+    "ra1": painterly,
+    "ra2": cinematic,
+    "anime": cel,
+    "photoreal": photographic,
+    "create_image": gouache,
+    "create_image_klein": riso,
+}
+
+
+def finish(stage: Stage) -> None:
+    """Apply the stage's look."""
+    LOOKS.get(stage.look, painterly)(stage)
+
+
+__all__ = ["LOOKS", "finish", "mix", "ramp", "vignette", "vivid"]

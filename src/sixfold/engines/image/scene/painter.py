@@ -1,0 +1,199 @@
+"""The painter: from a scene and a seed to a finished float picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sixfold.engines.image.scene import (
+    abstract,
+    city,
+    compose,
+    figures,
+    looks,
+    noise,
+    palette,
+    plants,
+    shapes,
+    sky,
+    styles,
+    terrain,
+    water,
+    weather,
+    worlds,
+)
+from sixfold.engines.image.scene.canvas import Image
+from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.words import Scene, Subject
+
+Painter = Callable[[Stage], None]
+
+
+def _country(kind: str) -> Painter:
+    def paint(stage: Stage) -> None:
+        sky.paint(stage)
+        terrain.render(stage, kind)
+        water.paint(stage)
+
+    return paint
+
+
+def _beach(stage: Stage) -> None:
+    sky.paint(stage)
+    terrain.render(stage, "beach")
+    water.paint(stage)
+    water.shore(stage)
+
+
+def _meadow(stage: Stage) -> None:
+    sky.paint(stage)
+    terrain.render(stage, stage.place)
+    if (
+        stage.place == "garden"
+        or stage.scene.season in ("spring", "summer")
+        or "flower" in stage.scene.prompt
+        or "lavender" in stage.scene.prompt
+    ):
+        plants.flower_field(stage, stage.horizon + stage.height * 0.06)
+    if "cactus" not in stage.scene.prompt:
+        side = 0.10 if stage.layout.subject_x > 0.5 else 0.90
+        plants.tree(stage, stage.width * side, stage.height * 0.90, stage.height * 0.52, 0.12)
+
+
+def _mountains(stage: Stage) -> None:
+    sky.paint(stage)
+    terrain.render(stage, stage.place)
+    line = np.full(stage.width, stage.height * 0.90, np.float32) + noise.fbm(
+        stage.rng("ledge"), (1, stage.width), (1, 3), 4
+    )[0] * np.float32(stage.height * 0.03)
+    plants.conifer_row(
+        stage, line - stage.height * 0.03, (stage.unit * 6, stage.unit * 15), stage.unit * 4.6, 0.22, "firs"
+    )
+
+
+def _city(stage: Stage) -> None:
+    sky.paint(stage)
+    city.skyline(stage)
+    water.paint(stage)
+
+
+def _village(stage: Stage) -> None:
+    sky.paint(stage)
+    terrain.render(stage, "village")
+    rng = stage.rng("houses")
+    spots = sorted((float(rng.uniform(0.0, 1.0)), float(rng.uniform(0.05, 0.24))) for _ in range(9))
+    for x, down in sorted(spots, key=lambda spot: spot[1]):
+        foot = stage.horizon + stage.height * down
+        tall = stage.height * (0.05 + 0.45 * down)
+        name = "house" if rng.random() < 0.8 else "church"
+        figures.draw(
+            stage,
+            name if name in shapes.library() else "house",
+            figures.Spot(x * stage.width, foot, tall, bool(rng.random() < 0.5), 0.5 - down * 1.5),
+        )
+    side = 0.92 if stage.layout.subject_x < 0.5 else 0.08
+    plants.tree(stage, stage.width * side, stage.height * 0.92, stage.height * 0.46, 0.12)
+
+
+def _moon(stage: Stage) -> None:
+    worlds.space(stage)
+    terrain.render(stage, "moon")
+
+
+def _cave(stage: Stage) -> None:
+    inner = stage.scene.places
+    sky.paint(stage)
+    terrain.render(stage, next((p for p in inner if p in terrain.LANDS), "lake"))
+    water.paint(stage)
+    worlds.cave(stage)
+
+
+PLACES: dict[str, Painter] = {
+    "mountains": _mountains, "lake": _country("lake"), "river": _country("river"), "sea": _country("sea"),
+    "beach": _beach, "meadow": _meadow, "garden": _meadow, "desert": _country("desert"),
+    "snowfield": _mountains, "city": _city, "village": _village, "forest": plants.forest, "canyon": _country("canyon"),
+    "volcano": _country("volcano"), "space": worlds.space, "moon": _moon, "underwater": worlds.underwater,
+    "interior": worlds.interior, "cave": _cave, "abstract": abstract.paint,
+}  # fmt: skip
+
+_SMALL = {"forest": 1.05, "interior": 1.25, "city": 0.9}
+
+
+def _spot(stage: Stage, subject: Subject, index: int, number: int) -> figures.Spot:
+    """Where the `number`th of a subject's copies stands."""
+    shape = shapes.library()[subject.name]
+    rng = stage.rng(f"{subject.name}{index}{number}")
+    x = stage.layout.subject_x if index == 0 else 1 - stage.layout.subject_x + 0.14 * (index - 1)
+    size = shape.size * _SMALL.get(stage.place, 1.0) * (1.0 if index == 0 else 0.8)
+    small = 1.0 if number == 0 else float(rng.uniform(0.55, 0.85))
+    tall = min(size * small * stage.height, size * small * stage.width * 1.25)
+    if number:
+        x += (0.15 + 0.07 * number) * (1 if number % 2 else -1)
+    foot = {"sky": 0.42, "under": 0.62, "water": stage.layout.horizon + 0.17, "table": 0.90}.get(
+        shape.stand, stage.ground
+    )
+    if stage.place in ("space", "underwater") and shape.stand not in ("table",):
+        foot = 0.70
+    if shape.stand == "sky":
+        foot = 0.26 + size * 0.6 + (float(rng.uniform(-0.12, 0.16)) if number else 0.0)
+    elif number:
+        foot -= float(rng.uniform(0.01, 0.05))
+    if shape.stand == "under" and number:
+        foot += float(rng.uniform(-0.25, 0.2))
+    return figures.Spot(x * stage.width, foot * stage.height, tall, x > 0.5, 0.10 + 0.05 * number)
+
+
+def subjects(stage: Stage) -> None:
+    """Draw the scene's subjects, the farther ones first."""
+    named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
+    for index, subject in reversed(list(enumerate(named))):
+        shape = shapes.library()[subject.name]
+        for number in reversed(range(subject.count)):
+            grounded = shape.stand in ("ground", "water", "table") and stage.place not in (
+                "space",
+                "underwater",
+            )
+            figures.draw(stage, subject.name, _spot(stage, subject, index, number), subject.colour, grounded)
+    stage.step("subject")
+
+
+def _foreground(stage: Stage) -> None:
+    """What frames the picture at its foot."""
+    if stage.place in ("meadow", "garden", "village", "lake", "river"):
+        plants.grass(stage, 0.6, stage.unit * 10, flowers=stage.place in ("garden", "meadow"))
+    if (
+        stage.place in ("sea", "beach", "lake", "mountains", "desert", "canyon")
+        and stage.time != "night"
+        and stage.weather in ("fair", "clear")
+    ):
+        sky.flock(stage, 6, (1 - stage.layout.light[0], stage.layout.horizon * 0.45), 1.5)
+    weather.petals(stage)
+
+
+def paint(scene: Scene, look: str, seed: int, shape: tuple[int, int], step: Callable[[str], None]) -> Image:
+    """A finished picture of `shape` (height, width), float RGB in 0..1."""
+    chosen = compose.plan(scene, seed, shape)
+    stage = Stage(
+        scene=scene,
+        look=look,
+        time=chosen.time,
+        weather=chosen.weather,
+        place=chosen.place,
+        palette=palette.choose(chosen.time, chosen.weather, seed),
+        layout=chosen.layout,
+        image=np.zeros((*shape, 3), np.float32),
+        depth=np.ones(shape, np.float32),
+        seed=seed,
+        step=step,
+    )
+    PLACES[stage.place](stage)
+    subjects(stage)
+    if stage.place != "abstract":
+        _foreground(stage)
+        weather.fall(stage)
+    styles.grade(stage)
+    looks.finish(stage)
+    styles.apply(stage)
+    stage.step("finish")
+    return stage.image

@@ -1,0 +1,94 @@
+"""Colour scripts: what the light does to everything at a time of day and in a weather."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from sixfold.engines.image.scene.canvas import Colour, luma, mix, rgb, saturate
+from sixfold.engines.image.scene.noise import stream
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The colours of a light: `sky` from zenith to horizon; `light` and `ambient` are multipliers."""
+
+    sky: tuple[Colour, ...]
+    sun: Colour
+    light: Colour
+    ambient: Colour
+    haze: Colour
+    cloud_lit: Colour
+    cloud_shade: Colour
+
+    @property
+    def dark(self) -> bool:
+        """Whether this is a night's light."""
+        return luma(self.sky[1]) < 0.25
+
+    def lit(self, albedo: Colour, amount: float) -> Colour:
+        """A surface's colour when `amount` (0..1) of the direct light falls on it."""
+        return np.clip(albedo * (self.ambient + self.light * np.float32(amount)), 0, 1).astype(np.float32)
+
+
+@cache
+def _scripts() -> dict[str, list[dict[str, Any]]]:
+    text = resources.files(__package__).joinpath("palettes.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def _build(script: dict[str, Any]) -> Palette:
+    lit, shade = script["cloud"]
+    return Palette(
+        sky=tuple(rgb(text) for text in script["sky"]),
+        sun=rgb(script["sun"]),
+        light=np.array(script["light"], np.float32),
+        ambient=np.array(script["ambient"], np.float32),
+        haze=rgb(script["haze"]),
+        cloud_lit=rgb(lit),
+        cloud_shade=rgb(shade),
+    )
+
+
+# weather -> (how grey the sky turns, its target lightness by day, direct light kept, ambient gain)
+_WEATHER = {
+    "cloudy": (0.45, 0.70, 0.62, 1.12),
+    "rain": (0.74, 0.50, 0.34, 1.05),
+    "storm": (0.80, 0.27, 0.24, 0.80),
+    "snow": (0.62, 0.80, 0.50, 1.25),
+    "fog": (0.70, 0.82, 0.40, 1.22),
+}
+
+
+def _overcast(palette: Palette, weather: str) -> Palette:
+    grey, target, direct, ambient = _WEATHER[weather]
+    brightness = luma(palette.sky[3]) * 1.08
+    level = target * min(1.0, brightness + 0.12)
+    tone = saturate(mix(palette.haze, palette.sky[1], 0.45), 0.55)
+    tone = np.clip(tone * np.float32(level / max(luma(tone), 0.02)), 0, 1).astype(np.float32)
+    shades = (0.78, 0.90, 1.03, 1.16)
+    sky = tuple(
+        np.clip(mix(c, tone * np.float32(s), grey), 0, 1).astype(np.float32)
+        for c, s in zip(palette.sky, shades, strict=True)
+    )
+    return replace(
+        palette,
+        sky=sky,
+        light=saturate(palette.light / 1.5, 0.6) * np.float32(1.5 * direct),
+        ambient=palette.ambient * np.float32(ambient),
+        haze=mix(palette.haze, tone * np.float32(1.05), grey),
+        cloud_lit=mix(palette.cloud_lit, tone * np.float32(1.12), grey),
+        cloud_shade=mix(palette.cloud_shade, tone * np.float32(0.62), grey),
+    )
+
+
+def choose(time: str, weather: str, seed: int) -> Palette:
+    """The colour script for a time of day (`day`, `dawn`, `sunset`, `dusk`, `night`) and weather."""
+    variants = _scripts()[time]
+    palette = _build(variants[int(stream(seed, "palette").integers(len(variants)))])
+    return _overcast(palette, weather) if weather in _WEATHER else palette

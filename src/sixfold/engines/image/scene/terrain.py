@@ -1,0 +1,381 @@
+"""Land as a height field, looked at across its valleys: ridges, dunes, hills, shores and their water."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from sixfold.engines.image.scene import noise
+from sixfold.engines.image.scene.canvas import Colour, Image, mix, over, ramp, rgb
+from sixfold.engines.image.scene.stage import Stage
+
+_TILE = 512
+_STEPS = 330
+_NEAR, _FAR = 1.0, 42.0
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """A kind of country. Heights are in eye heights; `water` is its level, None for dry land."""
+
+    amplitude: float
+    ridged: float
+    cells: int
+    start: float
+    full: float
+    floor: float
+    roughness: float
+    water: float | None
+    valley: float
+    trees: float
+    colours: tuple[str, str, str, str]
+    snowline: float
+    steep: float = 1.0
+    terrace: float = 0.0
+    haze: float = 1.0
+
+
+LANDS: dict[str, Land] = {
+    "mountains": Land(
+        10.5,
+        1.0,
+        4,
+        5.0,
+        24.0,
+        -0.1,
+        0.5,
+        None,
+        0.5,
+        0.55,
+        ("#5d7a34", "#3f5c33", "#7b736c", "#f4f7fb"),
+        0.52,
+    ),
+    "lake": Land(
+        8.5, 0.9, 4, 7.0, 24.0, -0.35, 0.5, 0.0, 0.55, 0.7, ("#6d7d45", "#375531", "#77726c", "#eef3f8"), 0.62
+    ),
+    "river": Land(
+        6.5, 0.6, 5, 4.0, 22.0, 0.25, 0.5, 0.0, 0.40, 0.8, ("#6d8a3c", "#3d6032", "#7a746a", "#eef3f8"), 0.85
+    ),
+    "meadow": Land(
+        2.0,
+        0.0,
+        4,
+        1.6,
+        20.0,
+        0.0,
+        0.35,
+        None,
+        0.2,
+        0.5,
+        ("#86a23c", "#5d8434", "#77873f", "#8f9a50"),
+        2.0,
+        0.5,
+    ),
+    "garden": Land(
+        1.4,
+        0.0,
+        4,
+        2.5,
+        20.0,
+        0.0,
+        0.3,
+        None,
+        0.2,
+        0.9,
+        ("#79a844", "#4c8038", "#5f8a3c", "#7d9a4a"),
+        2.0,
+        0.5,
+    ),
+    "village": Land(
+        3.4,
+        0.25,
+        4,
+        3.0,
+        24.0,
+        0.0,
+        0.4,
+        None,
+        0.4,
+        0.8,
+        ("#83a046", "#527c35", "#6b7f45", "#8f9a50"),
+        2.0,
+        0.6,
+    ),
+    "desert": Land(
+        3.0,
+        0.75,
+        3,
+        1.1,
+        10.0,
+        -0.05,
+        0.16,
+        None,
+        0.1,
+        0.0,
+        ("#d9a05b", "#d19450", "#e0ac6a", "#ecc184"),
+        2.0,
+        0.3,
+    ),
+    "snowfield": Land(
+        7.5, 0.8, 4, 3.0, 24.0, 0.0, 0.4, None, 0.5, 0.35, ("#e9f0f7", "#dde8f2", "#8d98a8", "#f8fbff"), 0.2
+    ),
+    "canyon": Land(
+        8.0,
+        0.55,
+        3,
+        3.2,
+        9.0,
+        -0.2,
+        0.5,
+        None,
+        0.75,
+        0.0,
+        ("#b5713f", "#a85a35", "#b9623a", "#dca46c"),
+        2.0,
+        1.2,
+        1.0,
+    ),
+    "volcano": Land(
+        4.0, 0.8, 4, 4.0, 22.0, 0.0, 0.6, None, 0.3, 0.2, ("#4c4a3a", "#3c3d35", "#46403e", "#6b6460"), 2.0
+    ),
+    "moon": Land(
+        3.2,
+        0.3,
+        4,
+        2.0,
+        20.0,
+        0.0,
+        0.7,
+        None,
+        0.3,
+        0.0,
+        ("#9b978f", "#8c8880", "#a5a199", "#b5b1aa"),
+        2.0,
+        0.6,
+        0.0,
+        0.25,
+    ),
+    "sea": Land(
+        4.5, 0.8, 4, 20.0, 40.0, -2.2, 0.6, 0.0, 0.7, 0.2, ("#66723f", "#4e6338", "#756d64", "#8a8278"), 2.0
+    ),
+    "beach": Land(
+        4.5, 0.5, 4, 14.0, 34.0, -0.9, 0.5, 0.0, 0.6, 0.6, ("#e6cf9f", "#5b7d3a", "#77705f", "#8a8278"), 2.0
+    ),
+    "forest": Land(
+        3.5, 0.2, 4, 3.0, 20.0, 0.0, 0.5, None, 0.3, 1.0, ("#4d6b30", "#35562c", "#4a6236", "#6d7d4a"), 2.0
+    ),
+}
+
+_SEASON = {
+    "autumn": ("#a8893c", "#b0622a", None, None),
+    "winter": ("#e8eef5", "#c3cfdb", None, "#f8fbff"),
+    "spring": ("#8fb84a", "#69993f", None, None),
+}
+
+
+def _height_tile(land: Land, rng: np.random.Generator) -> Image:
+    smooth = noise.tile(rng, _TILE, land.cells, 7, 0.42 + land.roughness * 0.12)
+    if land.ridged <= 0:
+        return smooth * np.float32(0.5) + np.float32(0.5)
+    ridged = noise.ridged_tile(rng, _TILE, land.cells)
+    field = ridged * np.float32(land.ridged) + (smooth * np.float32(0.5) + np.float32(0.5)) * np.float32(
+        1 - land.ridged
+    )
+    if land.roughness < 0.3:
+        field = cv2.GaussianBlur(cv2.copyMakeBorder(field, 16, 16, 16, 16, cv2.BORDER_WRAP), (0, 0), 3.2)[
+            16:-16, 16:-16
+        ]
+    if land.terrace:
+        steps = 7.0
+        level = field * steps
+        whole = np.floor(level)
+        field = (whole + noise.smoothstep(0.62, 1.0, level - whole)) / np.float32(steps)
+    return field.astype(np.float32)
+
+
+def _shadow(tile: Image, towards: tuple[float, float], slope: float) -> Image:
+    """How much direct light reaches each point of a height tile (0 shadow, 1 lit)."""
+    blocked = np.zeros_like(tile)
+    for k in (2, 4, 7, 11, 16, 23, 32, 44, 58):
+        moved = np.roll(tile, (round(towards[1] * k), round(towards[0] * k)), (0, 1))
+        np.maximum(blocked, moved - tile - np.float32(slope * k), out=blocked)
+    return 1 - noise.smoothstep(0.0, 0.05, blocked)
+
+
+class Relief:
+    """A height field seen in perspective: for every pixel, where on the land it looks."""
+
+    def __init__(self, stage: Stage, land: Land, name: str) -> None:
+        self.stage, self.land = stage, land
+        self.rng = stage.rng(name)
+        self.tile = _height_tile(land, self.rng)
+        self.offset = self.rng.random(2)
+        self.focal = 0.95 * max(stage.height, stage.width * 0.8)
+        self.z = (_NEAR * (_FAR / _NEAR) ** np.linspace(0, 1, _STEPS)).astype(np.float32)
+        self.scale = 1 / 26.0
+        self._trace()
+
+    def _world(self, x: Image, z: Image) -> tuple[Image, Image]:
+        u = x * np.float32(self.scale) + np.float32(self.offset[0])
+        v = z * np.float32(self.scale) + np.float32(self.offset[1])
+        return u, v
+
+    def envelope(self, x: Image, z: Image) -> Image:
+        """How much of the land's amplitude is allowed at (x, z): little near, and little in the valley."""
+        land = self.land
+        rise = noise.smoothstep(land.start, land.full, z)
+        centre = (self.stage.layout.light[0] - 0.5) * 0.6 * z
+        side = np.abs(x - centre) / (z * np.float32(0.55) + 1.2)
+        return rise * (
+            1 - np.float32(land.valley) + np.float32(land.valley) * noise.smoothstep(0.0, 1.0, side)
+        )
+
+    def heights(self, x: Image, z: Image) -> Image:
+        """Ground heights above the valley floor."""
+        u, v = self._world(x, z)
+        raw = noise.sample(self.tile, u, v)
+        return (
+            raw * self.envelope(x, z) * np.float32(self.land.amplitude)
+            + np.float32(self.land.floor)
+            + (noise.sample(self.tile, u * 5, v * 5) - np.float32(0.5))
+            * np.float32(0.05 + 0.12 * self.land.roughness)
+        )
+
+    def _trace(self) -> None:
+        stage, land = self.stage, self.land
+        height, width = stage.shape
+        columns = (np.arange(width, dtype=np.float32) - np.float32(width / 2)) / np.float32(self.focal)
+        z = np.broadcast_to(self.z[:, None], (_STEPS, width))
+        x = columns[None, :] * z
+        ground = self.heights(np.ascontiguousarray(x), np.ascontiguousarray(z))
+        if land.trees and stage.look != "none":
+            ground = ground + self._canopy(x, z, ground)
+        if land.water is not None:
+            ground = np.maximum(ground, np.float32(land.water))
+        row = np.float32(stage.horizon) + np.float32(self.focal) * (1 - ground) / z
+        self._fill(np.maximum.accumulate(np.float32(height - 1) - row, axis=0))
+
+    def _canopy(self, x: Image, z: Image, ground: Image) -> Image:
+        """Little spires of trees where the land is neither steep, high nor wet."""
+        land = self.land
+        spikes = noise.tile(self.rng, 256, 64, 2, 0.6)
+        fine = noise.sample(spikes, x * np.float32(0.62), z * np.float32(0.62))
+        patches = noise.sample(
+            self.tile, x * np.float32(self.scale * 2.2) + 0.3, z * np.float32(self.scale * 2.2) + 0.7
+        )
+        where = noise.smoothstep(0.40, 0.56, patches + np.float32(land.trees * 0.24 - 0.12))
+        low = 1 - noise.smoothstep(0.30, 0.55, (ground - land.floor) / np.float32(max(land.amplitude, 1)))
+        dry = noise.smoothstep(0.02, 0.12, ground - (land.water or -9.0)) if land.water is not None else 1.0
+        far = noise.smoothstep(4.0, 9.0, z)
+        return np.clip(fine + 0.15, 0, 1) * where * low * dry * far * np.float32(0.40 * land.trees)
+
+    def _fill(self, crest: Image) -> None:
+        """Depth per pixel by inverting each column's running crest."""
+        height, width = self.stage.shape
+        rows = np.arange(height, dtype=np.float32)
+        order = np.empty((height, width), np.float32)
+        steps = np.arange(_STEPS, dtype=np.float32)
+        top = np.ascontiguousarray(crest.T)
+        for column in range(width):
+            order[:, column] = np.interp(rows, top[column], steps)
+        order = order[::-1]
+        skyline = crest[-1]
+        up = (height - 1 - np.arange(height, dtype=np.float32))[:, None]
+        self.mask = np.clip(skyline[None, :] - up + 0.5, 0, 1)
+        self.top = max(0, int(height - 1 - float(skyline.max())) - 1)
+        order = order[self.top :]
+        self.depth_z = np.float32(_NEAR) * np.exp(order * np.float32(np.log(_FAR / _NEAR) / (_STEPS - 1)))
+        across = (np.arange(width, dtype=np.float32) - np.float32(width / 2)) / np.float32(self.focal)
+        self.x = across[None, :] * self.depth_z
+        self.mask = self.mask[self.top :]
+
+
+def _light_direction(stage: Stage) -> tuple[float, float, float]:
+    """Toward the light, in (x, up, z); a backlit scene is cheated to raking side light."""
+    side = 1.0 if stage.layout.light[0] >= 0.5 else -1.0
+    height = {"day": 0.75, "night": 0.60, "dawn": 0.34, "sunset": 0.30, "dusk": 0.26}[stage.time]
+    vector = np.array([side * 0.9, height, 0.10])
+    vector /= np.linalg.norm(vector)
+    return float(vector[0]), float(vector[1]), float(vector[2])
+
+
+def _tones(stage: Stage, land: Land) -> list[Colour]:
+    base: list[str] = list(land.colours)
+    season = (
+        "winter" if stage.weather == "snow" and stage.place not in ("desert", "moon") else stage.scene.season
+    )
+    if stage.place not in ("desert", "moon", "canyon", "snowfield", "volcano"):
+        for index, colour in enumerate(_SEASON.get(season or "", ())):
+            if colour and not (stage.place == "beach" and index == 0):
+                base[index] = colour
+    return [rgb(text) for text in base]
+
+
+def _shade(relief: Relief) -> tuple[Image, Image]:
+    """Light on the land (0..1) and its steepness, by pixel."""
+    stage, land = relief.stage, relief.land
+    steep = np.float32(3.4 * land.steep * land.amplitude / 8)
+    tile = relief.tile
+    wrapped = cv2.copyMakeBorder(tile, 2, 2, 2, 2, cv2.BORDER_WRAP)
+    dx = cv2.Scharr(wrapped, cv2.CV_32F, 1, 0)[2:-2, 2:-2] * np.float32(_TILE / 32 / 26) * steep
+    dz = cv2.Scharr(wrapped, cv2.CV_32F, 0, 1)[2:-2, 2:-2] * np.float32(_TILE / 32 / 26) * steep
+    length = np.sqrt(dx * dx + dz * dz + 1)
+    lx, ly, lz = _light_direction(stage)
+    facing = (-dx * np.float32(lx) - dz * np.float32(lz) + np.float32(ly)) / length
+    lit = np.clip(facing * 1.15 + 0.06, 0, 1)
+    if land.amplitude > 2.5:
+        lit *= 0.25 + 0.75 * _shadow(tile * np.float32(land.amplitude / 8), (-lx, -lz), 0.011 + ly * 0.012)
+    u, v = relief._world(relief.x, relief.depth_z)
+    return noise.sample(lit, u, v), noise.sample(1 - 1 / length, u, v)
+
+
+def render(stage: Stage, kind: str, name: str = "land") -> Relief:
+    """Paint the land of `kind` over the sky; notes the water's mask in the stage."""
+    land = LANDS[kind]
+    relief = Relief(stage, land, name)
+    lit, steep = _shade(relief)
+    ground = relief.heights(relief.x, relief.depth_z)
+    low, green, rock, cap = _tones(stage, land)
+    detail = noise.sample(relief.tile, relief.x * np.float32(0.31), relief.depth_z * np.float32(0.31))
+    share = (ground - land.floor) / np.float32(max(land.amplitude, 1)) + (detail - 0.5) * np.float32(0.12)
+    colour = ramp(
+        [(0, low), (0.10, mix(low, green, 0.5)), (0.26, green), (0.7, green)], np.clip(share, 0, 0.7)
+    )
+    patch = np.clip(detail * 1.6 - 0.55, 0, 1)
+    colour *= (0.80 + 0.40 * patch)[..., None]
+    rocky = noise.smoothstep(0.22, 0.42, steep + (share - 0.4) * 0.30) if land.amplitude > 2.5 else None
+    if rocky is not None:
+        over(colour, rock * (0.75 + 0.5 * detail)[..., None], np.clip(rocky, 0, 1))
+    if land.snowline < 1.5 or stage.scene.season == "winter" or stage.weather == "snow":
+        line = min(land.snowline, 0.12 if stage.scene.season == "winter" or stage.weather == "snow" else 9)
+        white = noise.smoothstep(line - 0.06, line + 0.08, share - steep * 0.35 + 0.12)
+        over(colour, rgb("#f4f7fc"), white)
+    light = stage.palette.ambient + lit[..., None] * stage.palette.light
+    colour *= light
+    _air(stage, relief, colour, land)
+    if land.water is not None:
+        wet = (ground <= np.float32(land.water + 0.004)).astype(np.float32)
+        plane = (np.arange(stage.height) >= stage.horizon).astype(np.float32)[:, None].repeat(stage.width, 1)
+        over_land = plane[relief.top :]
+        over_land += (cv2.GaussianBlur(wet, (0, 0), 0.7) - over_land) * relief.mask
+        stage.water = plane
+    stage.image[int(stage.horizon) :] = stage.palette.haze
+    over(stage.image[relief.top :], np.clip(colour, 0, 1), relief.mask)
+    far = np.log(relief.depth_z) / np.float32(np.log(_FAR))
+    stage.depth[relief.top :] += (far - stage.depth[relief.top :]) * relief.mask
+    stage.step("terrain")
+    return relief
+
+
+def _air(stage: Stage, relief: Relief, colour: Image, land: Land) -> None:
+    """Aerial perspective: haze by distance, thicker in fog, pooling low."""
+    thick = {"fog": 0.16, "rain": 0.075, "snow": 0.07, "storm": 0.05, "cloudy": 0.042}.get(
+        stage.weather, 0.032
+    )
+    amount = 1 - np.exp(-np.maximum(relief.depth_z - 2.0, 0) * np.float32(thick * land.haze))
+    rows = np.arange(relief.top, stage.height, dtype=np.float32)[:, None]
+    pool = np.exp(-((rows - np.float32(stage.horizon)) ** 2) / np.float32((stage.height * 0.10) ** 2))
+    amount = np.clip(amount * (0.78 + 0.42 * pool), 0, 0.95)
+    over(colour, stage.palette.haze, amount.astype(np.float32))
