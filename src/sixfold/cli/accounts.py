@@ -1,0 +1,292 @@
+"""`account`, `key` and `ledger`: administration that works while the server runs."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.cli import locking, opening
+from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core import clock, money
+from sixfold.core.accounts import accounts, keys, ledger, signins
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import NewKey, Scope
+from sixfold.core.database import Row, Transaction, one
+
+_LEAST_PASSWORD = 8
+_MOST_PASSWORD = 1024
+
+
+# -- account -------------------------------------------------------------------------------------
+
+
+def create(arguments: argparse.Namespace) -> None:
+    """`account create`: the account and its first key, in one transaction."""
+    credit_micros = _usd(arguments.credit, "--credit")
+    if credit_micros < 0:
+        raise Refused("--credit must not be negative")
+    configured = opening.settings_of(arguments)
+    account, key = opening.write(configured, _create(arguments.email, credit_micros), make=True)
+    if arguments.json:
+        put_json({"account_id": account.id, "api_key": key.api_key})
+        return
+    paint = Paint()
+    paint.rows(
+        [
+            ("account", f"{paint.bold(account.email)}  {paint.dim(account.id)}"),
+            ("balance", f"{money.format_usd(account.posted)} USD"),
+            ("key", f"{paint.accent(key.api_key)}  {paint.dim('shown this once')}"),
+        ]
+    )
+
+
+def _create(email: str, credit_micros: int) -> Transaction[tuple[Account, NewKey]]:
+    account = yield from accounts.create(email, credit=credit_micros)
+    key = yield from keys.create(account.id)
+    return account, key
+
+
+def credit(arguments: argparse.Namespace) -> None:
+    """`account credit`: add to a balance, or take from what is available of it."""
+    amount = _usd(arguments.usd, "USD")
+    configured = opening.settings_of(arguments)
+    _show(arguments, opening.write(configured, accounts.credit(arguments.email, amount)))
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """`account show`: what an account has, and what of it is held."""
+    configured = opening.settings_of(arguments)
+    _show(arguments, opening.read(configured, accounts.by_email(arguments.email)))
+
+
+def _show(arguments: argparse.Namespace, account: Account) -> None:
+    if arguments.json:
+        put_json(
+            {
+                "account_id": account.id,
+                "email": account.email,
+                "balance_usd": money.format_usd(account.posted),
+                "held_usd": money.format_usd(account.held),
+            }
+        )
+        return
+    paint = Paint()
+    paint.rows(
+        [
+            ("account", f"{paint.bold(account.email)}  {paint.dim(account.id)}"),
+            ("balance", f"{money.format_usd(account.posted)} USD"),
+            ("held", f"{money.format_usd(account.held)} USD"),
+        ]
+    )
+
+
+def password(arguments: argparse.Namespace) -> None:
+    """`account password`: asked for twice, or read from standard input."""
+    from pwdlib import PasswordHash
+
+    configured = opening.settings_of(arguments)
+    account = opening.read(configured, accounts.by_email(arguments.email))
+    secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _ask_twice(account.email)
+    if not _LEAST_PASSWORD <= len(secret) <= _MOST_PASSWORD:
+        raise Refused(f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters")
+    hashed = PasswordHash.recommended().hash(secret)
+    opening.write(configured, accounts.set_password_hash(account.id, hashed))
+    if arguments.json:
+        put_json({"account_id": account.id, "email": account.email})
+    else:
+        Paint().line(f"  {account.email} has a new password")
+
+
+def _ask_twice(email: str) -> str:
+    first = getpass.getpass(f"New password of {email}: ")
+    if getpass.getpass("Once more: ") != first:
+        raise Refused("The two passwords differ: nothing was changed")
+    return first
+
+
+def link(arguments: argparse.Namespace) -> None:
+    """`account link`: a one-time sign-in link of the server that runs, or would run, here."""
+    configured = opening.settings_of(arguments)
+    token = opening.write(configured, _link(arguments.email))
+    running = locking.running(configured.data_dir)
+    origin = configured.base_url if configured.public_url or not running or not running.url else running.url
+    url = f"{origin}/signin?token={token}"
+    if arguments.json:
+        put_json({"url": url, "expires_in_seconds": signins.LINK_LIFE_US // clock.SECOND_US})
+    else:
+        paint = Paint()
+        paint.line(f"  {paint.accent(url)}")
+        paint.line(paint.dim("  It signs in once, within the hour."))
+
+
+def _link(email: str) -> Transaction[str]:
+    account = yield from accounts.by_email(email)
+    row = yield from one("clock")
+    if row is None:
+        raise errors.StoreFailed
+    return (yield from signins.new_link(account.id, int(row["now"])))
+
+
+# -- key -----------------------------------------------------------------------------------------
+
+
+def create_key(arguments: argparse.Namespace) -> None:
+    """`key create`: a key with the limits given."""
+    scope = Scope(
+        read_only=arguments.read_only,
+        collections=_names(arguments.collections),
+        services=_names(arguments.services),
+        budget_day=_budget(arguments.budget_day, "--budget-day"),
+        budget_month=_budget(arguments.budget_month, "--budget-month"),
+        rpm=_rate(arguments.rpm, "--rpm"),
+        tpm=_rate(arguments.tpm, "--tpm"),
+    )
+    expires_at = _moment(arguments.expires) if arguments.expires else None
+    configured = opening.settings_of(arguments)
+    key = opening.write(configured, _create_key(arguments.email, scope, expires_at))
+    if arguments.json:
+        put_json({"id": key.id, "api_key": key.api_key})
+        return
+    paint = Paint()
+    paint.rows([("id", key.id), ("key", f"{paint.accent(key.api_key)}  {paint.dim('shown this once')}")])
+
+
+def _create_key(email: str, scope: Scope, expires_at: int | None) -> Transaction[NewKey]:
+    account = yield from accounts.by_email(email)
+    row = yield from one("clock")
+    if expires_at is not None and row is not None and expires_at <= int(row["now"]):
+        raise errors.BadRequest("--expires lies in the past: the key would never work")
+    return (yield from keys.create(account.id, scope, expires_at))
+
+
+def list_keys(arguments: argparse.Namespace) -> None:
+    """`key list`: newest first; of each secret only the last four characters are known."""
+    configured = opening.settings_of(arguments)
+    found = [_key_record(row) for row in opening.read(configured, _keys_of(arguments.email))]
+    if arguments.json:
+        put_json({"keys": found})
+        return
+    paint = Paint()
+    if not found:
+        paint.line(f"  {arguments.email} has no key: `sixfold key create {arguments.email}` makes one")
+        return
+    rows = [(key["id"], f"…{key['hint']}", key["created_at"][:10], _state(key), _limits(key)) for key in found]
+    paint.table(("id", "ends in", "made", "state", "limits"), rows)
+
+
+def _keys_of(email: str) -> Transaction[tuple[Row, ...]]:
+    account = yield from accounts.by_email(email)
+    return (yield from keys.of_account(account.id))
+
+
+def _key_record(row: Row) -> dict[str, Any]:
+    scope = msgspec.json.decode(row["scope"], type=Scope)
+    record: dict[str, Any] = {
+        "id": row["id"],
+        "created_at": clock.rfc3339(row["created_at"]),
+        "expires_at": clock.rfc3339(row["expires_at"]),
+        "revoked_at": clock.rfc3339(row["revoked_at"]),
+        "hint": row["hint"],
+        "read_only": scope.read_only,
+        "collections": list(scope.collections),
+        "services": list(scope.services),
+        "rpm": scope.rpm,
+        "tpm": scope.tpm,
+    }
+    for name, micros in (("budget_day_usd", scope.budget_day), ("budget_month_usd", scope.budget_month)):
+        record[name] = None if micros is None else money.format_usd(micros)
+    return record
+
+
+def _state(key: dict[str, Any]) -> str:
+    if key["revoked_at"]:
+        return "revoked"
+    if key["expires_at"]:
+        gone = datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
+        return "expired" if gone else f"until {key['expires_at'][:10]}"
+    return "live"
+
+
+def _limits(key: dict[str, Any]) -> str:
+    words = ["read only"] if key["read_only"] else []
+    words += [f"{kind} {', '.join(key[kind])}" for kind in ("collections", "services") if key[kind]]
+    for name, unit in (("budget_day_usd", "USD a day"), ("budget_month_usd", "USD a month")):
+        words += [f"{key[name]} {unit}"] if key[name] is not None else []
+    words += [f"{key[name]} {name}" for name in ("rpm", "tpm") if key[name] is not None]
+    return "; ".join(words)
+
+
+def revoke_key(arguments: argparse.Namespace) -> None:
+    """`key revoke`: the next request with it is refused."""
+    opening.write(opening.settings_of(arguments), keys.revoke(arguments.id))
+    if arguments.json:
+        put_json({"id": arguments.id, "revoked": True})
+    else:
+        Paint().line(f"  {arguments.id} is revoked")
+
+
+# -- ledger --------------------------------------------------------------------------------------
+
+
+def verify_ledger(arguments: argparse.Namespace) -> int:
+    """`ledger verify`: 1 when an invariant is broken, with every fault in a line."""
+    faults = opening.read(opening.settings_of(arguments), ledger.verify())
+    if arguments.json:
+        put_json({"ok": not faults, "faults": list(faults)})
+    elif faults:
+        for fault in faults:
+            sys.stderr.write(f"sixfold: {fault}\n")
+    else:
+        Paint().line("  Every sum is right")
+    return 1 if faults else 0
+
+
+# -- what people type ----------------------------------------------------------------------------
+
+
+def _usd(text: str, option: str) -> int:
+    try:
+        micros = money.parse_usd(text)
+    except ValueError as error:
+        raise Refused(f"{option}: {error}") from None
+    if abs(micros) > 10**15:
+        raise Refused(f"{option}: {text} USD is more than this ledger takes at once")
+    return micros
+
+
+def _budget(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    micros = _usd(text, option)
+    if micros < 0:
+        raise Refused(f"{option} must not be negative")
+    return micros
+
+
+def _rate(number: int | None, option: str) -> int | None:
+    if number is not None and number < 1:
+        raise Refused(f"{option} must be at least 1")
+    return number
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _moment(text: str) -> int:
+    """Epoch µs of a moment, or of the end of a day; without a zone it is UTC."""
+    try:
+        if len(text) == len("2027-01-31"):
+            moment = datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), UTC)
+        else:
+            moment = datetime.fromisoformat(text)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return int(moment.timestamp()) * clock.SECOND_US
+    except (ValueError, OverflowError):
+        raise Refused(f"--expires is {text!r}, which is no date such as 2027-01-31") from None

@@ -1,0 +1,43 @@
+"""Runs the command that was asked for, and turns what may go wrong into one sentence and a status."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from sixfold import errors, settings
+from sixfold.cli.terminal import Refused
+
+_INTERRUPTED = 130  # what shells expect of a program that Control-C ended
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command that `arguments.target` names; gives its exit status."""
+    module, _, function = str(arguments.target).partition(":")
+    try:
+        command = getattr(importlib.import_module(f"sixfold.cli.{module}"), function)
+        status = int(command(arguments) or 0)
+        sys.stdout.flush()
+    except (Refused, settings.InvalidSetting) as refused:
+        return _fail(str(refused))
+    except errors.SixfoldError as error:
+        return _fail(error.message)
+    except BrokenPipeError:  # whoever read us has enough; Python must not complain at its exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return _INTERRUPTED
+    return status
+
+
+def _fail(sentence: str) -> int:
+    sys.stdout.flush()
+    stop = "" if sentence.endswith((".", "!", "?", "`")) else "."
+    sys.stderr.write(f"sixfold: {sentence}{stop}\n")
+    return 1

@@ -1,0 +1,99 @@
+"""One server per data folder: a lock that ends with its holder, and says where that listens."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sixfold.cli.terminal import Refused
+
+_NAME = "server.lock"
+_TRIES, _PAUSE_SECONDS = 5, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The server that holds a data folder: its process, and its origin once it listens."""
+
+    pid: int
+    url: str
+
+
+class ServerLock:
+    """Held by the one server of a data folder, however that ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def tell(self, url: str) -> None:
+        """Write down where this server listens, for the other commands."""
+        text = json.dumps({"pid": os.getpid(), "url": url}).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text, 0)
+
+
+@contextlib.contextmanager
+def hold(data_dir: Path) -> Iterator[ServerLock]:
+    """Be the folder's server from here on; raises `Refused` when there is one."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(data_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not _take_soon(descriptor):
+            other = _read(descriptor)
+            where = f" at {other.url}" if other.url else ""
+            who = f" (process {other.pid})" if other.pid else ""
+            raise Refused(
+                f"A server{who} runs{where} on {data_dir} already: stop it first, "
+                "or give this one another --data-dir"
+            )
+        lock = ServerLock(descriptor)
+        lock.tell("")
+        yield lock
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def running(data_dir: Path) -> Running | None:
+    """The server that holds a folder now, or None."""
+    try:
+        descriptor = os.open(data_dir / _NAME, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if _take(descriptor, shared=True):
+            return None
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _take_soon(descriptor: int) -> bool:
+    """Take the lock; a command that only looks whether somebody has it holds it for an instant."""
+    for _ in range(_TRIES):
+        if _take(descriptor):
+            return True
+        time.sleep(_PAUSE_SECONDS)
+    return False
+
+
+def _take(descriptor: int, *, shared: bool = False) -> bool:
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(descriptor: int) -> Running:
+    try:
+        found = json.loads(os.pread(descriptor, 4096, 0))
+        return Running(int(found["pid"]), str(found["url"]))
+    except (ValueError, KeyError, TypeError):
+        return Running(0, "")

@@ -1,0 +1,219 @@
+"""What can be said on the command line. Nothing here takes time to import, so that help is there at once.
+
+Each command names its function as `module:function` of this package; `dispatch` imports and calls it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+Group = Any  # argparse's own class for a set of commands is private
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="sixfold",
+        description="One self-hosted server with six AI media interfaces on one account and one ledger.",
+        epilog="Begin with `sixfold serve`; `sixfold COMMAND --help` tells more of each command.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and leave")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for add in (_serve, _run, _predictions, _inspect, _replay, _account, _key, _ledger, _upkeep, _backup):
+        add(commands)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; gives the exit status: 0, 1 for a refusal or a failure, 2 for wrong usage."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.version:
+        from sixfold import __version__
+
+        sys.stdout.write(f"sixfold {__version__}\n")
+        return 0
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    from sixfold.cli import dispatch
+
+    return dispatch.run(arguments)
+
+
+def _command(group: Group, name: str, target: str, summary: str, detail: str = "") -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = group.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {detail}".strip()
+    )
+    parser.set_defaults(target=target)
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="the server's data folder (default: SIXFOLD_DATA_DIR, or .sixfold)"
+    )
+    return parser
+
+
+def _asking(group: Group, name: str, target: str, summary: str, detail: str = "") -> argparse.ArgumentParser:
+    parser = _command(group, name, target, summary, detail)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+    return parser
+
+
+def _group(commands: Group, name: str, summary: str) -> Group:
+    parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    return parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands", required=True)
+
+
+# -- the server ----------------------------------------------------------------------------------
+
+
+def _serve(commands: Group) -> None:
+    parser = _command(
+        commands,
+        "serve",
+        "serve:serve",
+        "start the server",
+        "The first start on this machine makes an account with credit and prints its key once.",
+    )
+    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="the port to listen on (default: 8600; 0 takes any free one)")
+    parser.add_argument("--areas", metavar="A,B", help="serve these areas only, as in media,imagekit")
+    parser.add_argument("--public-url", metavar="URL", help="the origin that clients see, behind a proxy")
+    parser.add_argument("--comfyui-port", type=int, metavar="PORT", help="listen there too, as in 8188")
+
+
+# -- as a client of a running server -------------------------------------------------------------
+
+
+def _client(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--api-url", metavar="URL", help="the server (default: the one that runs here)")
+
+
+def _run(commands: Group) -> None:
+    parser = _asking(
+        commands,
+        "run",
+        "run:run",
+        "run a model and save what it makes",
+        "It runs on the server, with the key in SIXFOLD_API_KEY or the one that the first start kept.",
+    )
+    parser.add_argument("model", nargs="?", help="a model's name, as in ra1")
+    parser.add_argument(
+        "inputs", nargs="*", metavar="NAME=VALUE", help="an input; NAME=@FILE sends a file, as in image=@a.jpg"
+    )
+    parser.add_argument("-o", "--output", metavar="OUT", help="the file, or folder, for what is made")
+    parser.add_argument("--list", action="store_true", help="list the models and their inputs")
+    _client(parser)
+
+
+def _predictions(commands: Group) -> None:
+    parser = _asking(
+        commands,
+        "predictions",
+        "predictions:predictions",
+        "show what ran, newest first, or one prediction with its receipt",
+        "`sixfold predictions ID` follows one that has not ended; `sixfold predictions cancel ID` cancels it.",
+    )
+    parser.add_argument("words", nargs="*", metavar="ID | cancel ID", help="one prediction, or one to cancel")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many to list (default: 20)")
+    _client(parser)
+
+
+# -- files that were made here -------------------------------------------------------------------
+
+
+def _inspect(commands: Group) -> None:
+    parser = _asking(commands, "inspect", "inspect:inspect", "show what a file says of its origin")
+    parser.add_argument("file", metavar="FILE", help="a picture, film, sound or 3D file")
+
+
+def _replay(commands: Group) -> None:
+    parser = _asking(
+        commands,
+        "replay",
+        "replay:replay",
+        "make a file again from what it says of its origin",
+        "It runs on this machine, needs no server and costs nothing; embedded engines give the same bytes.",
+    )
+    parser.add_argument("file", metavar="FILE", help="a file that Sixfold made")
+    parser.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: beside FILE)")
+    parser.add_argument("--check", action="store_true", help="write nothing; say only whether the bytes agree")
+    parser.add_argument(
+        "--parent", action="append", default=[], metavar="FILE", help="a file that went in, if it is not here"
+    )
+
+
+# -- administration ------------------------------------------------------------------------------
+
+
+def _account(commands: Group) -> None:
+    group = _group(commands, "account", "make and look after accounts")
+    create = _asking(group, "create", "accounts:create", "make an account with a key")
+    create.add_argument("email", metavar="EMAIL")
+    create.add_argument("--credit", default="0", metavar="USD", help="its opening balance (default: 0)")
+    credit = _asking(group, "credit", "accounts:credit", "add to a balance, or take from it")
+    credit.add_argument("email", metavar="EMAIL")
+    credit.add_argument("usd", metavar="USD", help="as in 25 or -0.50")
+    show = _asking(group, "show", "accounts:show", "show an account's balance")
+    show.add_argument("email", metavar="EMAIL")
+    password = _asking(group, "password", "accounts:password", "set the password for signing in to the pages")
+    password.add_argument("email", metavar="EMAIL")
+    password.add_argument("--stdin", action="store_true", help="read it from standard input instead of asking")
+    link = _asking(group, "link", "accounts:link", "make a link that signs in once, within the hour")
+    link.add_argument("email", metavar="EMAIL")
+
+
+def _key(commands: Group) -> None:
+    group = _group(commands, "key", "make, list and revoke API keys")
+    create = _asking(group, "create", "accounts:create_key", "make a key; it is shown this once")
+    create.add_argument("email", metavar="EMAIL")
+    create.add_argument("--read-only", action="store_true", help="it may read the memory and do nothing else")
+    create.add_argument("--collections", metavar="A,B", help="it reaches these collections of the memory only")
+    create.add_argument("--services", metavar="A,B", help="it may use these models and services only")
+    create.add_argument("--budget-day", metavar="USD", help="the most that it may spend in a day")
+    create.add_argument("--budget-month", metavar="USD", help="the most that it may spend in a month")
+    create.add_argument("--rpm", type=int, metavar="N", help="requests per minute")
+    create.add_argument("--tpm", type=int, metavar="N", help="tokens per minute")
+    create.add_argument("--expires", metavar="DATE", help="its last day, or moment: 2027-01-31[T12:00Z]")
+    listing = _asking(group, "list", "accounts:list_keys", "list an account's keys, without their secrets")
+    listing.add_argument("email", metavar="EMAIL")
+    revoke = _asking(group, "revoke", "accounts:revoke_key", "end a key at once")
+    revoke.add_argument("id", metavar="ID", help="the key's id, as in key_06g…")
+
+
+def _ledger(commands: Group) -> None:
+    group = _group(commands, "ledger", "look after the money")
+    _asking(group, "verify", "accounts:verify_ledger", "prove that every sum is right")
+
+
+def _upkeep(commands: Group) -> None:
+    _asking(commands, "doctor", "doctor:doctor", "say what is here, what works and what would unlock more")
+    engines = _group(commands, "engines", "what the models run on")
+    _asking(engines, "list", "doctor:list_engines", "list the engines and the models that they serve")
+    migrate = _asking(commands, "migrate", "upkeep:migrate", "bring the database to another schema")
+    migrate.add_argument("--to", type=int, metavar="N", help="this schema (default: the newest)")
+
+
+def _backup(commands: Group) -> None:
+    backup = _asking(
+        commands,
+        "backup",
+        "upkeep:backup",
+        "write everything into one file, while the server runs",
+        "server.key, local.key, sixfold.toml and providers' keys are not in it.",
+    )
+    backup.add_argument("file", metavar="FILE")
+    restore = _asking(
+        commands,
+        "restore",
+        "upkeep:restore",
+        "fill an empty data folder from a backup",
+        "Nothing is visible in the folder until all of it is there and its hashes agree.",
+    )
+    restore.add_argument("file", metavar="FILE")
+    restore.add_argument("--verify", action="store_true", help="compare every row and file again afterwards")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The server's data from outside it: commands open the database for one transaction and let go."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from sixfold import assembly, settings
+from sixfold.cli.terminal import Refused
+from sixfold.core.database import Database, Transaction
+from sixfold.settings import Settings
+from sixfold.store.sqlite import SchemaMismatch
+
+T = TypeVar("T")
+DATABASE = "sixfold.db"
+
+
+def settings_of(arguments: argparse.Namespace, **given: Any) -> Settings:
+    """The settings that a command runs under."""
+    return settings.load(data_dir=arguments.data_dir, **given)
+
+
+def require_data(configured: Settings) -> None:
+    """Refuse when no server has ever lived in the data folder."""
+    if not (configured.data_dir / DATABASE).exists():
+        raise Refused(
+            f"There is no Sixfold data in {configured.data_dir}: name its folder with --data-dir, "
+            "or start `sixfold serve` there first"
+        )
+
+
+def write(configured: Settings, transaction: Transaction[T], *, make: bool = False) -> T:
+    """Run one writing transaction; `make` makes the database where there is none."""
+    if not make:
+        require_data(configured)
+    return asyncio.run(_transact(configured, transaction, writing=True))
+
+
+def read(configured: Settings, transaction: Transaction[T]) -> T:
+    """Run one reading transaction."""
+    require_data(configured)
+    return asyncio.run(_transact(configured, transaction, writing=False))
+
+
+async def _transact(configured: Settings, transaction: Transaction[T], *, writing: bool) -> T:
+    with understood():
+        database: Database = assembly.open_database(configured)
+        try:
+            return await (database.write(transaction) if writing else database.read(transaction))
+        finally:
+            await database.close()
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """Say in a sentence what a database file can be wrong with."""
+    try:
+        yield
+    except SchemaMismatch as mismatch:
+        raise Refused(str(mismatch)) from mismatch
+    except sqlite3.Error as error:
+        raise Refused(f"The database cannot be used ({error}): `sixfold doctor` looks closer") from error
