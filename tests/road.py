@@ -20,7 +20,7 @@ from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
 from sixfold.core.work.pipeline import Order, Pipeline
 from sixfold.core.work.ports import BlobStore, Driver
-from sixfold.core.work.predictions import Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.runs import Finisher
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.drivers.inline import InlineDriver
@@ -154,7 +154,9 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     bus = Bus()
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     known = catalog.build(models(), prices, {})
-    line = Pipeline(database, known, media, bus, pipeline.Policy(wanted.queue_limit, previews=True), failpoints)
+    line = Pipeline(
+        database, known, media, bus, pipeline.Policy(wanted.queue_limit, previews=True), failpoints
+    )
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
     policy = supervisor.Policy(

@@ -113,9 +113,7 @@ async def test_concurrent_deposits_all_arrive(database: Database) -> None:
 
 async def test_text_in_any_script_comes_back_as_it_was(database: Database) -> None:
     text = "Grüße 日本語 \U0001f3a8 'quoted' -- ; DROP TABLE account \x01"
-    await database.write(
-        one("idempotency_insert", id=text, body_hash=b"\x00\xff", boot="b")
-    )
+    await database.write(one("idempotency_insert", id=text, body_hash=b"\x00\xff", boot="b"))
     row = await database.read(one("idempotency_get", id=text))
     assert row is not None
     assert (row["id"], bytes(row["body_hash"])) == (text, b"\x00\xff")
@@ -123,5 +121,7 @@ async def test_text_in_any_script_comes_back_as_it_was(database: Database) -> No
 
 async def test_a_transfer_can_neither_be_changed_nor_deleted(database: Database) -> None:
     await database.write(accounts.create("a@example.com", credit=5))
-    rows = await database.read(many("ledger_page", account_id="world", before_at=2**62, before_id="", limit=5))
+    rows = await database.read(
+        many("ledger_page", account_id="world", before_at=2**62, before_id="", limit=5)
+    )
     assert [row["amount"] for row in rows] == [-5]

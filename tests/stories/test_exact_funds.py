@@ -19,7 +19,9 @@ async def test_exactly_as_many_succeed_as_the_balance_pays_for(
     tmp_path: Path, amount: int, affordable: int
 ) -> None:
     async with databases.sqlite(tmp_path) as database:
-        account = await database.write(accounts.create("a@example.com", credit=amount * affordable + amount - 1))
+        account = await database.write(
+            accounts.create("a@example.com", credit=amount * affordable + amount - 1)
+        )
         command = (sys.executable, "-m", "tests.stories.spender", str(tmp_path), account.id)
         children = [
             await asyncio.create_subprocess_exec(

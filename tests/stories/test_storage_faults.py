@@ -10,7 +10,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger
-from sixfold.core.work.predictions import Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.store.sqlite import SqliteDatabase
 from tests.road import PRICE, Options, road
@@ -18,7 +18,7 @@ from tests.road import PRICE, Options, road
 
 def _limit_pages(database: SqliteDatabase, pages: int) -> None:
     """The database file may grow no further: what SQLite says is what a full disk makes it say."""
-    database._writer.execute(f"PRAGMA max_page_count={pages}")  # noqa: SLF001
+    database._writer.execute(f"PRAGMA max_page_count={pages}")
 
 
 async def test_a_full_disk_refuses_orders_cleanly_and_takes_them_again_later(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp
     async with road(tmp_path, Options(start=False)) as built:
         database = built.database
         assert isinstance(database, SqliteDatabase)
-        real = database._writer  # noqa: SLF001
-        database._writer = FailingConnection(real, at)  # type: ignore[assignment]  # noqa: SLF001
+        real = database._writer
+        database._writer = FailingConnection(real, at)  # type: ignore[assignment]
         entry = ledger.Entry("credit", "test")
         jobs = [
             database.write(ledger.deposit(built.payer.id, 5, entry)),
@@ -76,7 +76,7 @@ async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp
             database.write(ledger.deposit(built.payer.id, 5, entry)),
         ]
         results = await asyncio.gather(*jobs, return_exceptions=True)
-        database._writer = real  # noqa: SLF001
+        database._writer = real
         for result in results:
             assert not isinstance(result, BaseException) or isinstance(result, errors.StoreFailed)
         account = await built.account()

@@ -23,7 +23,7 @@ import httpcore
 
 from sixfold.core.work import ports
 from sixfold.errors import FetchFailed, TooLarge
-from sixfold.net import urls
+from sixfold.net import data_uris, urls
 from sixfold.net.addresses import AllowList
 from sixfold.net.guard import GuardedBackend
 from sixfold.net.resolver import Lookup, Resolver
@@ -153,7 +153,10 @@ class Fetcher:
         )
 
     async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> ports.Fetched:
-        """GET a URL into memory, in the shape that core asks for."""
+        """GET a URL into memory, or decode a `data:` URI, in the shape that core asks for."""
+        if data_uris.is_data_uri(url):
+            inline = await asyncio.to_thread(data_uris.parse_data_uri, url, max_bytes)
+            return ports.Fetched(inline.body, inline.content_type, "")
         got = await self.fetch(url, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
         return ports.Fetched(got.body, got.content_type, got.final_url)
 

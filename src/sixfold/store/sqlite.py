@@ -138,7 +138,7 @@ class SqliteDatabase:
         writer.execute("SAVEPOINT request")
         try:
             job.value = self._drive(writer, job.transaction)
-        except Exception as error:  # noqa: BLE001 - whatever a request raises is its own answer, not its neighbours'
+        except Exception as error:
             if not writer.in_transaction:  # the whole group went down with it: disk full, I/O error
                 raise
             job.error = error
@@ -233,5 +233,3 @@ def _resolve(jobs: list[_Job]) -> None:
             job.future.set_exception(job.error)
         else:
             job.future.set_result(job.value)
-
-

@@ -53,7 +53,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize()
     def two_accounts(self) -> None:
         for name in ("rich", "poor"):
-            account = self.write(accounts.create(f"{name}@example.com", credit=100_000 if name == "rich" else 2))
+            account = self.write(
+                accounts.create(f"{name}@example.com", credit=100_000 if name == "rich" else 2)
+            )
             self.posted[account.id] = account.posted
 
     def available(self, account_id: str) -> int:
@@ -115,7 +117,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
 def _play(back: str, mutant: Mutant | None = None, examples: int = 25, steps: int = 40) -> bool:
     """Whether the ledger survived; a mutant that is noticed did not."""
-    machine = type("Machine", (LedgerMachine,), {"back": back, "mutant": staticmethod(mutant) if mutant else None})
+    machine = type(
+        "Machine", (LedgerMachine,), {"back": back, "mutant": staticmethod(mutant) if mutant else None}
+    )
     phases = [Phase.generate]  # a fault need only be noticed, not explained
     rules = settings(
         max_examples=examples,
@@ -137,10 +141,10 @@ def _statement(name: str, old: str, new: str) -> Mutant:
     """A ledger whose statement `name` says something else."""
 
     def change(database: Database) -> None:
-        queries = dict(database._queries)  # type: ignore[attr-defined]  # noqa: SLF001
+        queries = dict(database._queries)  # type: ignore[attr-defined]
         assert old in queries[name].sql
         queries[name] = replace(queries[name], sql=queries[name].sql.replace(old, new))
-        database._queries = queries  # type: ignore[attr-defined]  # noqa: SLF001
+        database._queries = queries  # type: ignore[attr-defined]
 
     return change
 

@@ -13,7 +13,7 @@ from sixfold import errors
 from sixfold.core.work import predictions
 from sixfold.core.work.events import Moved, Progressed
 from sixfold.core.work.manifest import embedding
-from sixfold.core.work.predictions import Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.drivers.process import ProcessDriver
 from tests.road import PRICE, Options, Road, road

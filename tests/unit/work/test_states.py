@@ -10,7 +10,8 @@ import pytest
 
 from sixfold.core.database import Transaction
 from sixfold.core.work import predictions
-from sixfold.core.work.predictions import Failure, Lease, Output, Prediction, StaleAttempt, Success, Trace
+from sixfold.core.work.predictions import Failure, Lease, StaleAttempt, Success, Trace
+from sixfold.core.work.records import Output, Prediction
 from sixfold.core.work.states import TERMINAL, TRANSITIONS, Event, IllegalTransition, State, follow
 from tests.road import Options, Road, road
 
@@ -140,5 +141,3 @@ def test_every_named_query_is_used_by_the_core() -> None:
     text = "".join(path.read_text() for path in Path("src/sixfold").rglob("*.py"))
     unused = [name for name in sql.queries("sqlite") if f'"{name}"' not in text]
     assert unused == []
-
-

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from sixfold.core.work.predictions import Prediction
+    from sixfold.core.work.records import Prediction
 
 _MAX_BACKLOG = 1000
 

@@ -24,7 +24,7 @@ from sixfold.core.database import Database, Query, Row, Transaction, one
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.ports import BlobStore, Fetcher, StagedFile
-from sixfold.core.work.predictions import OutputFile
+from sixfold.core.work.records import OutputFile
 
 EXTENSIONS = {
     "image/png": "png",
@@ -260,9 +260,10 @@ class Media:
 
     async def _delete_if_old(self, blob: str, now: int) -> None:
         stored = await self._blobs.stat(blob)
-        if stored is not None and stored.modified_at < now - _GRACE_US:  # else somebody may be about to name it
+        if (
+            stored is not None and stored.modified_at < now - _GRACE_US
+        ):  # else somebody may be about to name it
             await self._blobs.delete(blob)
-
 
 
 def discard(staged: tuple[StagedFile, ...]) -> None:

@@ -27,7 +27,8 @@ from sixfold.core.work.events import Bus, Event, Moved
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest import inputs as manifest_inputs
 from sixfold.core.work.media import Media, Source
-from sixfold.core.work.predictions import Draft, OutputFile, Prediction, TaskRecord
+from sixfold.core.work.predictions import Draft
+from sixfold.core.work.records import OutputFile, Prediction, TaskRecord
 
 _MAX_SEED = 2**31
 
@@ -162,7 +163,9 @@ class Pipeline:
             fingerprint=fingerprint(model.name, quote.engine, task),
             price=quote.price if order.charged else FREE,
             priced_us=0,
-            media=tuple(_input_record(source, order.account_id, prediction_id) for source in sources.values()),
+            media=tuple(
+                _input_record(source, order.account_id, prediction_id) for source in sources.values()
+            ),
         )
 
     # -- answering -------------------------------------------------------------------------------

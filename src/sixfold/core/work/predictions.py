@@ -16,6 +16,7 @@ from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, one
+from sixfold.core.work.records import Output, Prediction, TaskRecord
 from sixfold.core.work.states import TERMINAL, Event, State, follow
 
 LOST = "lost"
@@ -25,130 +26,6 @@ _MAX_SWEEP = 500
 
 class StaleAttempt(Exception):
     """This attempt is over: its lease was lost, or the prediction has ended."""
-
-
-class OutputFile(msgspec.Struct, frozen=True):
-    """One stored result: its public name, its blob, and what it is."""
-
-    name: str
-    blob: str
-    content_type: str
-    size: int
-    info: dict[str, Any] = {}
-
-
-class Output(msgspec.Struct, frozen=True):
-    """All that a prediction gave."""
-
-    files: tuple[OutputFile, ...] = ()
-    data: dict[str, Any] = {}
-
-
-class TaskRecord(msgspec.Struct, frozen=True):
-    """What the engine is given: its inputs, and the blob behind each media input."""
-
-    inputs: dict[str, Any]
-    files: dict[str, str] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Stations:
-    """How long each station of the road took, in µs; money stands in the prediction itself."""
-
-    priced: int
-    queued: int | None
-    cold_start: int
-    run: int
-    stored: int
-    stored_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """One prediction as it stands. Times are epoch µs, money is micro-dollars.
-
-    `output` is there once it succeeded; `error` and `error_kind` once it failed.
-    """
-
-    id: str
-    account_id: str
-    job_id: str | None
-    request_id: str
-    parent_id: str | None
-    face: str
-    model: str
-    engine: str
-    engine_version: str | None
-    quality: str
-    output_kind: str
-    inputs: dict[str, Any]
-    task: TaskRecord
-    origin_id: str
-    state: State
-    attempt: int
-    price: int
-    credits: int
-    cost: int
-    output: Output | None
-    error: str | None
-    error_kind: str | None
-    logs: str
-    stations: Stations
-    created_at: int
-    started_at: int | None
-    completed_at: int | None
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether nothing more will happen to it."""
-        return self.state in TERMINAL
-
-    @classmethod
-    def of(cls, row: Row) -> Prediction:
-        """The prediction that a row describes."""
-        started, created = row["started_at"], row["created_at"]
-        output = row["output"]
-        return cls(
-            id=row["id"],
-            account_id=row["account_id"],
-            job_id=row["job_id"],
-            request_id=row["request_id"],
-            parent_id=row["parent_id"],
-            face=row["face"],
-            model=row["model"],
-            engine=row["engine"],
-            engine_version=row["engine_version"],
-            quality=row["quality"],
-            output_kind=row["output_kind"],
-            inputs=_decode_object(row["inputs"]),
-            task=_decode_task(row["task"]),
-            origin_id=row["origin_id"],
-            state=State(row["state"]),
-            attempt=row["attempt"],
-            price=row["price"],
-            credits=row["credits"],
-            cost=row["cost"],
-            output=_decode_output(output) if output is not None else None,
-            error=row["error"],
-            error_kind=row["error_kind"],
-            logs=row["logs"],
-            stations=Stations(
-                priced=row["priced_us"],
-                queued=started - created if started is not None else None,
-                cold_start=row["cold_start_us"],
-                run=row["run_us"],
-                stored=row["stored_us"],
-                stored_bytes=row["stored_bytes"],
-            ),
-            created_at=created,
-            started_at=started,
-            completed_at=row["completed_at"],
-        )
-
-
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-_decode_task = msgspec.json.Decoder(TaskRecord).decode
-_decode_output = msgspec.json.Decoder(Output).decode
 
 
 def _json(value: Any) -> str:

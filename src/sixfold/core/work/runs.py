@@ -21,14 +21,8 @@ from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media, Stored
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, StagedFile, Stopped, Worker
-from sixfold.core.work.predictions import (
-    Failure,
-    Output,
-    Prediction,
-    StaleAttempt,
-    Success,
-    Trace,
-)
+from sixfold.core.work.predictions import Failure, StaleAttempt, Success, Trace
+from sixfold.core.work.records import Output, Prediction
 
 _LOG = logging.getLogger("sixfold.runs")
 _MAX_LOG_CHARS = 16_384
@@ -53,9 +47,7 @@ class Finisher:
 class Run:
     """One attempt of one prediction."""
 
-    def __init__(
-        self, prediction: Prediction, finisher: Finisher, bus: Bus, limit_seconds: float
-    ) -> None:
+    def __init__(self, prediction: Prediction, finisher: Finisher, bus: Bus, limit_seconds: float) -> None:
         self._prediction = prediction
         self._finisher = finisher
         self._bus = bus
@@ -159,7 +151,9 @@ class Run:
             case Failed():
                 message = outcome.message if outcome.public else "The engine failed"
                 if outcome.detail:
-                    _LOG.warning("an engine failed", extra={"prediction_id": self.id, "detail": outcome.detail})
+                    _LOG.warning(
+                        "an engine failed", extra={"prediction_id": self.id, "detail": outcome.detail}
+                    )
                 await self._fail(Failure(message, "engine", self._trace()))
             case Stopped():
                 await self._finish(self._stop)
@@ -185,7 +179,9 @@ class Run:
         except OSError as error:
             _LOG.exception("a result could not be stored", extra={"prediction_id": self.id})
             media_files.discard(done.files)
-            await self._fail(Failure(f"The result could not be stored: {error.strerror}", "storage", self._trace()))
+            await self._fail(
+                Failure(f"The result could not be stored: {error.strerror}", "storage", self._trace())
+            )
             return
         self._hit("store.after")
         trace = self._trace(done.run_us)
@@ -208,9 +204,7 @@ class Run:
 
     async def _store(self, staged: tuple[StagedFile, ...], done: Completed) -> Stored:
         texts = tuple(self._finisher.signer.sign(self._manifest(index, done)) for index in range(len(staged)))
-        return await self._finisher.media.store_outputs(
-            self.id, self._prediction.account_id, staged, texts
-        )
+        return await self._finisher.media.store_outputs(self.id, self._prediction.account_id, staged, texts)
 
     def _manifest(self, index: int, done: Completed) -> Manifest:
         task = self._prediction.task
@@ -223,7 +217,9 @@ class Run:
             prediction_id=self._prediction.origin_id,
             index=index,
             seed=task.inputs.get("seed"),
-            parents=tuple(f"blake3:{key.removeprefix('blobs/').replace('/', '')}" for key in task.files.values()),
+            parents=tuple(
+                f"blake3:{key.removeprefix('blobs/').replace('/', '')}" for key in task.files.values()
+            ),
         )
 
     # -- the end is written, however long the store refuses --------------------------------------

@@ -25,7 +25,8 @@ from sixfold.core.work import predictions
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.events import Bus, Moved
 from sixfold.core.work.ports import Driver, Worker, WorkerSpec, WorkerStartFailed
-from sixfold.core.work.predictions import Lease, Prediction
+from sixfold.core.work.predictions import Lease
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.runs import Finisher, Run, WorkerCrashed
 
 _LOG = logging.getLogger("sixfold.supervisor")
