@@ -34,4 +34,4 @@ async def main(folder: Path, account_id: str, amount: int, tries: int) -> int:
 
 
 if __name__ == "__main__":
-    print(asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    print(asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))  # noqa: T201 - its answer

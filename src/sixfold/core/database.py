@@ -53,12 +53,12 @@ class Database(Protocol):
         ...
 
 
-def one(name: str, **params: Value) -> Transaction[Row | None]:
+def one(name: str, /, **params: Value) -> Transaction[Row | None]:
     """The first row of one query, or None."""
     rows = yield Query(name, params)
     return rows[0] if rows else None
 
 
-def many(name: str, **params: Value) -> Transaction[Rows]:
+def many(name: str, /, **params: Value) -> Transaction[Rows]:
     """All rows of one query."""
     return (yield Query(name, params))

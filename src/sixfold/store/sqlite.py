@@ -24,7 +24,6 @@ T = TypeVar("T")
 
 _MAX_GROUP = 512
 _BUSY_MS = 30_000
-_STOP = None
 
 
 class SchemaMismatch(Exception):
@@ -89,7 +88,7 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
-        self._jobs.put(_STOP)
+        self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
         self._writer.close()
@@ -109,7 +108,7 @@ class SqliteDatabase:
         group: list[_Job] = []
         job = self._jobs.get()
         while True:
-            if job is _STOP:
+            if job is None:
                 return group, True
             group.append(job)
             if len(group) >= _MAX_GROUP:
@@ -196,7 +195,7 @@ def migrate(connection: sqlite3.Connection, target: int | None = None) -> tuple[
     before = version(connection)
     if before > sql.latest("sqlite"):
         raise SchemaMismatch(
-            f"The database has schema {before}, newer than this program's {sql.latest('sqlite')}: upgrade Sixfold."
+            f"The database has schema {before}, this program knows {sql.latest('sqlite')}: upgrade Sixfold."
         )
     forward = [step for step in steps if before < step.number <= goal]
     back = [step for step in reversed(steps) if goal < step.number <= before]

@@ -29,6 +29,9 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.read_only or bool(self.collections)
 
 
+UNLIMITED = Scope()
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Whoever a request speaks for. `keyless` is the operator on his own loopback."""
@@ -37,7 +40,7 @@ class Principal:
     kind: str
     email: str
     key_id: str | None = None
-    scope: Scope = Scope()
+    scope: Scope = UNLIMITED
     keyless: bool = False
 
     @property
@@ -71,7 +74,7 @@ def create(account_id: str, scope: Scope | None = None, expires_at: int | None =
             "account_id": account_id,
             "hash": hash_of(key.api_key),
             "hint": key.api_key[-4:],
-            "scope": msgspec.json.encode(scope or Scope()).decode(),
+            "scope": msgspec.json.encode(scope or UNLIMITED).decode(),
             "expires_at": expires_at,
         },
     )

@@ -90,7 +90,8 @@ class Model:
                 return engine, quality
         unlock = self.engines[-1].unlock if self.engines else ""
         raise errors.EngineUnavailable(
-            f"Only a preview engine can serve {self.name} here. {unlock} SIXFOLD_PREVIEWS=allow serves previews."
+            f"Only a preview engine can serve {self.name} here. {unlock} "
+            "SIXFOLD_PREVIEWS=allow serves previews."
         )
 
 
@@ -167,5 +168,5 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
 
 
 def _descriptor(order: int, name: str, facts: Mapping[str, Any]) -> Descriptor:
-    choices = tuple(facts.get("choices", ()))
-    return Descriptor(name=name, order=order, **{**facts, "choices": choices})
+    known: dict[str, Any] = {**facts, "choices": tuple(facts.get("choices", ()))}
+    return Descriptor(name=name, order=order, **known)

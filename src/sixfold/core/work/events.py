@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -67,7 +67,7 @@ class Bus:
         return self._progress.get(prediction_id, 0.0)
 
     @contextmanager
-    def listen(self, prediction_id: str) -> Iterator[asyncio.Queue[Event]]:
+    def listen(self, prediction_id: str) -> Generator[asyncio.Queue[Event]]:
         """Events of one prediction from now on."""
         queue: asyncio.Queue[Event] = asyncio.Queue(_MAX_BACKLOG)
         self._queues[prediction_id].add(queue)

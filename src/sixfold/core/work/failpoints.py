@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from typing import Literal, cast
+from typing import Literal
 
 Action = Literal["fail", "hang", "crash"]
 _ENGINE = "engine.run."
@@ -48,9 +48,9 @@ class Failpoints:
         if action not in _ACTIONS:
             raise ValueError(f"failpoint {item!r} has no action of {', '.join(_ACTIONS)}")
         if name.startswith(_ENGINE):
-            self.engines[name.removeprefix(_ENGINE)] = cast("Action", action)
+            self.engines[name.removeprefix(_ENGINE)] = action
         elif name in SERVER_POINTS:
-            self._server[name] = (cast("Action", action), int(nth or 1))
+            self._server[name] = (action, int(nth or 1))
         else:
             raise ValueError(f"there is no failpoint {name!r}")
 

@@ -222,8 +222,7 @@ class Media:
 
     async def upload(self, account_id: str, path: Path, content_type: str) -> Upload:
         """Keep the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
-        size = path.stat().st_size
-        key, sha256 = await asyncio.to_thread(_hashes, path)
+        key, sha256, size = await asyncio.to_thread(_hashes, path)
         await self._blobs.put_file(key, path, content_type=content_type)
         upload = Upload(ids.new("blob"), new_name(content_type), content_type, size, sha256)
         await self._database.write(self._name_upload(account_id, key, upload))
@@ -277,14 +276,15 @@ def _with_manifest(file: StagedFile, text: str) -> bytes:
     return embedding.embed(file.path.read_bytes(), file.content_type, text)
 
 
-def _hashes(path: Path) -> tuple[str, str]:
-    fast, sha256 = blake3.blake3(), hashlib.sha256()
+def _hashes(path: Path) -> tuple[str, str, int]:
+    fast, sha256, size = blake3.blake3(), hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
+            size += len(piece)
             fast.update(piece)
             sha256.update(piece)
     digest = fast.hexdigest()
-    return f"blobs/{digest[:2]}/{digest[2:]}", sha256.hexdigest()
+    return f"blobs/{digest[:2]}/{digest[2:]}", sha256.hexdigest(), size
 
 
 def record(

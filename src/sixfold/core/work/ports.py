@@ -20,7 +20,9 @@ class ObjectInfo:
 
 
 class BlobStore(Protocol):
-    """Bytes under keys (`/`-separated, no empty, `.` or `..` segment). Files, S3, GCS and Azure run one suite.
+    """Bytes under keys (`/`-separated, no empty, `.` or `..` segment).
+
+    Files, S3, GCS and Azure run one suite.
 
     A `put` is atomic and durable when it returns: readers see the old object or the new one,
     whole, and a power cut after it loses nothing.

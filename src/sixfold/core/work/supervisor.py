@@ -214,7 +214,7 @@ class Supervisor:
                 await worker.kill()
             await run.abandon()
             raise
-        except Exception:  # the outermost loop of a run: a bug here must not strand its prediction
+        except Exception:  # noqa: BLE001 - the outermost loop of a run: a bug must not strand its prediction
             _LOG.exception("a run ended in a way that it should not")
             await run.give_back("the server erred")
         finally:

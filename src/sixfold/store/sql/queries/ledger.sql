@@ -12,9 +12,6 @@ UPDATE hold SET state = :state, captured = :captured, ended_at = :now
 WHERE id = :id AND state = 'pending' AND amount >= :captured
 RETURNING account_id, amount;
 
--- name: hold_by_id | One hold.
-SELECT * FROM hold WHERE id = :id;
-
 -- name: ledger_settle | Give held money back, less what was captured of it.
 UPDATE account SET held = held - :amount, posted = posted - :captured WHERE id = :account_id
 RETURNING id;
@@ -25,9 +22,6 @@ UPDATE account SET posted = posted + :amount WHERE id = :account_id RETURNING id
 -- name: transfer_insert | One line of the journal.
 INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, created_at)
 VALUES (:id, :debit, :credit, :amount, :hold_id, :kind, :description, :request_id, :now);
-
--- name: transfer_by_id | One line of the journal.
-SELECT * FROM transfer WHERE id = :id;
 
 -- name: ledger_page | An account's entries, newest first, from before a position.
 SELECT id, created_at, kind, description, request_id,

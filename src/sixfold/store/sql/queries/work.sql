@@ -124,8 +124,5 @@ DELETE FROM media WHERE name = :name RETURNING blob;
 -- name: media_blob_names | Whether any name still points to a blob.
 SELECT name FROM media WHERE blob = :blob LIMIT 1;
 
--- name: media_blobs | Every blob that a name points to.
-SELECT DISTINCT blob, size FROM media ORDER BY blob;
-
 -- name: clock | The database's clock, in epoch µs.
 SELECT CAST(:now AS BIGINT) AS now;
