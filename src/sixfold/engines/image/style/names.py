@@ -34,14 +34,14 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "blueprint": ("technical drawing", "cyanotype", "schematic"),
     "pop art": ("warhol", "andy warhol", "lichtenstein", "halftone", "silkscreen", "screen print"),
     "risograph": ("riso", "riso print", "misprint"),
-    "ukiyo-e": ("ukiyo e", "ukiyoe", "woodblock", "japanese woodblock", "woodblock print", "hokusai"),
+    "ukiyo-e": ("ukiyoe", "woodblock", "japanese woodblock", "woodblock print", "hokusai"),
     "linocut": ("lino", "lino print", "woodcut", "block print", "linoleum"),
     "paper cut": ("papercut", "paper cutout", "cut paper", "papercraft", "layered paper", "paper craft"),
     "mosaic": ("roman mosaic", "tiles", "tesserae", "byzantine"),
     "stained glass": ("stained glass window", "leaded glass", "cathedral window", "tiffany"),
     "low poly": ("lowpoly", "polygonal", "low polygon", "triangles", "geometric"),
     "pixel art": ("pixel", "pixels", "8 bit", "8bit", "16 bit", "retro game", "pixelated", "sprite"),
-    "cross-stitch": ("cross stitch", "crossstitch", "counted cross stitch"),
+    "cross-stitch": ("crossstitch", "counted cross stitch"),
     "cubism": ("cubist", "picasso", "braque", "analytic cubism"),
     "noir": ("film noir", "black and white", "monochrome", "black and white film", "b w"),
     "vintage": (
@@ -65,7 +65,7 @@ _FRAME = re.compile(
     r"^(?:please )?(?:(?:re)?(?:draw|paint|render|make|turn|convert)(?: (?:it|this))?(?: (?:as|into|to|in))?"
     r"(?: an?| the)? |as an? |as |an? |in (?:the |an? )?)?(?:style of |styled? (?:like|as) )?(?:the |an? )?"
 )
-_TAIL = re.compile(r"(?: (?:art )?(?:style|effect|look|filter|version))+$")
+_TAIL = re.compile(r" (?:art|artwork|style|effect|look|filter|version)$")
 
 
 def words(text: str) -> str:
@@ -80,9 +80,14 @@ LOOKUP: dict[str, str] = {
 
 def named(prompt: str) -> str | None:
     """The canonical style that a prompt names and asks nothing beside, or None."""
-    plain = words(prompt)
-    bare = _TAIL.sub("", plain)
-    for text in (plain, bare, _FRAME.sub("", plain), _FRAME.sub("", bare)):
-        if text in LOOKUP:
-            return LOOKUP[text]
+    text = words(prompt)
+    while text:
+        for asked in (text, _FRAME.sub("", text)):
+            if asked in LOOKUP:
+                return LOOKUP[asked]
+        # One word at a time: "pop art style" ends in a name, not in two empty words.
+        shorter = _TAIL.sub("", text)
+        if shorter == text:
+            break
+        text = shorter
     return None
