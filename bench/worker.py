@@ -1,0 +1,137 @@
+"""What a worker costs: its start, a round trip to it, and putting a blob. Prints a table.
+
+    .venv/bin/python bench/worker.py
+
+Every figure stands beside calibration rows of the same run (an fsync, an empty Python loop), since
+machines differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Reports, WorkerSpec
+from sixfold.drivers.process import ProcessDriver
+from sixfold.store.files import FileStore
+
+ROUNDS = 2000
+QUIET = Reports(lambda _: None, lambda _: None)
+
+
+def row(name: str, samples: list[float], unit: str, note: str = "") -> float:
+    """Print the median and the 95th percentile; give the median."""
+    scale = {"µs": 1e6, "ms": 1e3}[unit]
+    ordered = sorted(samples)
+    median = statistics.median(ordered) * scale
+    slow = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))] * scale
+    print(f"{name:<52} {median:>9.1f} {slow:>9.1f} {unit}  {note}")
+    return median
+
+
+async def timed(count: int, work: Callable[[], Awaitable[object]]) -> list[float]:
+    """How long each of `count` calls takes, in seconds."""
+    samples: list[float] = []
+    for _ in range(count):
+        began = time.perf_counter()
+        await work()
+        samples.append(time.perf_counter() - began)
+    return samples
+
+
+def calibrate(folder: Path) -> None:
+    """The two rows that tell this machine from another."""
+    samples: list[float] = []
+    with (folder / "calibration").open("wb", buffering=0) as file:
+        for _ in range(50):
+            file.write(b"x" * 1024)
+            began = time.perf_counter()
+            os.fsync(file.fileno())
+            samples.append(time.perf_counter() - began)
+    row("calibration: fsync of 1 KB", samples, "ms")
+    samples = []
+    for _ in range(9):
+        began = time.perf_counter()
+        for _ in range(1_000_000):
+            pass
+        samples.append(time.perf_counter() - began)
+    row("calibration: empty loop, 1e6", samples, "ms")
+
+
+async def starts(folder: Path) -> None:
+    """Zygote, forked workers, and the fresh process that they replace."""
+    boots: list[float] = []
+    for _ in range(5):
+        driver = ProcessDriver()
+        boots += await timed(1, driver.warm)
+        await driver.close()
+    row("zygote boot (numpy, Pillow, OpenCV), once per server", boots, "ms")
+    spec = WorkerSpec("echo", "sixfold.engines.testing:EchoEngine", 1 << 30, folder / "scratch")
+    driver = ProcessDriver()
+    await driver.warm()
+    samples: list[float] = []
+    for _ in range(100):
+        began = time.perf_counter()
+        worker = await driver.start(spec)
+        samples.append(time.perf_counter() - began)
+        await worker.kill()
+    forked = row("forked worker, asked to ready", samples, "ms", "aim 30")
+    command = [sys.executable, "-c", "import numpy, PIL.Image, cv2"]
+    fresh = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(9)]
+    median = row("fresh python importing the same", fresh, "ms")
+    print(f"{'':<52} {median / forked:>8.0f}× slower than a fork")
+    worker = await driver.start(spec)
+    for _ in range(100):
+        await worker.run(Task("t", "m", {}), QUIET)
+    samples = await timed(ROUNDS, lambda: worker.run(Task("t", "m", {"prompt": "a fox"}), QUIET))
+    trip = row("run, round trip with a trivial engine", samples, "µs", "aim 200")
+    with ProcessPoolExecutor(1) as pool:
+        list(pool.map(len, [{}] * 100))
+        pooled = [_seconds(lambda: pool.submit(len, {}).result()) for _ in range(ROUNDS)]
+    median = row("ProcessPoolExecutor, round trip with len()", pooled, "µs")
+    print(f"{'':<52} {median / trip:>8.2f}× of a run (which sets up context, progress, generators)")
+    await driver.close()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+async def blobs(folder: Path) -> None:
+    """Puts, alone and sixteen at a time; each durable when it returns."""
+    store = FileStore(folder / "store")
+    for name, size, count in (("1 KB", 1 << 10, 100), ("1 MB", 1 << 20, 40), ("20 MB", 20 << 20, 8)):
+        data = os.urandom(size)
+        numbers = iter(range(count))
+        row(f"blob put {name}", await timed(count, lambda: store.put(f"a/b/{next(numbers)}", data)), "ms")  # noqa: B023 - awaited here
+    began = time.perf_counter()
+    await asyncio.gather(*(store.put(f"c/{number}", b"x" * 1024) for number in range(400)))
+    each = (time.perf_counter() - began) / 400
+    row("blob put 1 KB, 400 at once, each", [each], "ms")
+    row("blob get 1 KB", await timed(500, lambda: store.get("c/1")), "µs")
+    store.close()
+
+
+async def main() -> None:
+    """Print the table."""
+    print(f"{'':<52} {'median':>9} {'p95':>9}")
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(name)
+        calibrate(folder)
+        await starts(folder)
+        await blobs(folder)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

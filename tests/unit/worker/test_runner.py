@@ -1,0 +1,159 @@
+"""One run: what is reported, how it ends, what it leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Result, Task
+from sixfold.worker import protocol, runner
+
+
+@dataclass
+class Heard:
+    """A sink that keeps what it gets."""
+
+    fractions: list[float] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def progress(self, fraction: float) -> None:
+        self.fractions.append(fraction)
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+class Does:
+    """An engine that does what it is given."""
+
+    name = "does"
+    version = "7"
+
+    def __init__(self, act: Callable[[Context], Result]) -> None:
+        self.act = act
+
+    def run(self, task: Task, context: Context) -> Result:
+        return self.act(context)
+
+
+def perform(
+    act: Callable[[Context], Result], scratch: Path, canceled: bool = False
+) -> tuple[protocol.Reply, Heard]:
+    heard, event = Heard(), threading.Event()
+    if canceled:
+        event.set()
+    context = runner.RunContext(heard, event)
+    reply = runner.perform(Does(act), Task("t", "m", {}), context, runner.Staging(scratch, "w-1"), None)
+    return reply, heard
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_progress_never_falls_and_stays_within_0_and_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "PROGRESS_SECONDS", 0)
+
+    def act(context: Context) -> Result:
+        for fraction in (-1, 0.2, 0.1, 0.5, 7, 0.9):
+            context.progress(fraction)
+        return Result()
+
+    assert perform(act, tmp_path)[1].fractions == [0, 0.2, 0.5, 1]
+
+
+def test_the_last_progress_of_a_failure_is_not_held_back(tmp_path: Path) -> None:
+    def act(context: Context) -> Result:
+        for step in range(6):
+            context.progress(step / 10)
+        raise EngineError("no")
+
+    reply, heard = perform(act, tmp_path)
+    assert reply == protocol.Fail("no", public=True)
+    assert heard.fractions == [0, 0.5]
+
+
+def test_a_log_is_cut_off_at_its_limits(tmp_path: Path) -> None:
+    def act(context: Context) -> Result:
+        context.log("x" * 10_000)
+        for number in range(runner.MAX_LOG_LINES * 2):
+            context.log(str(number))
+        return Result()
+
+    lines = perform(act, tmp_path)[1].lines
+    assert len(lines[0]) == runner.MAX_LINE_CHARACTERS
+    assert len(lines) == runner.MAX_LOG_LINES
+    assert lines[-1] == "(the log is cut off here)"
+
+
+def test_a_canceled_run_halts_and_leaves_nothing(tmp_path: Path) -> None:
+    def act(context: Context) -> Result:
+        context.progress(0.5)
+        return Result((Artifact("text/plain", b"x"),))
+
+    assert perform(act, tmp_path, canceled=True)[0] == protocol.Halted()
+    assert names(tmp_path) == []
+
+
+def test_a_canceled_that_nobody_asked_for_is_the_engines_failure(tmp_path: Path) -> None:
+    def act(context: Context) -> Result:
+        raise Canceled
+
+    reply = perform(act, tmp_path)[0]
+    assert isinstance(reply, protocol.Fail)
+    assert not reply.public
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), RecursionError()])
+def test_nothing_that_an_engine_raises_gets_out(tmp_path: Path, error: BaseException) -> None:
+    def act(context: Context) -> Result:
+        raise error
+
+    reply = perform(act, tmp_path)[0]
+    assert isinstance(reply, protocol.Fail)
+    assert type(error).__name__ in reply.message
+
+
+def test_opencvs_lack_of_memory_is_told_as_such(tmp_path: Path) -> None:
+    def act(context: Context) -> Result:
+        error = cv2.error("no memory")
+        error.code = cv2.Error.StsNoMem
+        raise error
+
+    assert perform(act, tmp_path)[0] == protocol.Fail(runner.OUT_OF_MEMORY, public=True)
+
+
+def test_a_file_that_is_there_already_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "w-1-1").symlink_to(tmp_path / "elsewhere")
+    files = (Artifact("text/plain", b"first"), Artifact("text/plain", b"second"))
+    reply = perform(lambda _: Result(files), tmp_path)[0]
+    assert isinstance(reply, protocol.Fail)
+    assert "w-1-0" not in names(tmp_path), "all files or none"
+    assert "elsewhere" not in names(tmp_path)
+
+
+def test_data_that_cannot_travel_takes_its_files_along(tmp_path: Path) -> None:
+    result = Result((Artifact("text/plain", b"x"),), {"k": object()})
+    reply = perform(lambda _: result, tmp_path)[0]
+    assert isinstance(reply, protocol.Fail)
+    assert names(tmp_path) == []
+
+
+def test_a_run_cannot_shift_the_random_state_of_the_next(tmp_path: Path) -> None:
+    def act(context: Context) -> Result:
+        noise = np.zeros((4, 4), np.uint8)
+        cv2.randu(noise, np.array([0]), np.array([255]))
+        return Result(data={"numpy": np.random.rand(), "cv2": noise})
+
+    first, second = (perform(act, tmp_path)[0] for _ in range(2))
+    assert isinstance(first, protocol.Done)
+    assert isinstance(second, protocol.Done)
+    assert protocol.encode(first.data) == protocol.encode(second.data)
