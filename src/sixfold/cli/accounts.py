@@ -176,7 +176,9 @@ def list_keys(arguments: argparse.Namespace) -> None:
     if not found:
         paint.line(f"  {arguments.email} has no key: `sixfold key create {arguments.email}` makes one")
         return
-    rows = [(key["id"], f"…{key['hint']}", key["created_at"][:10], _state(key), _limits(key)) for key in found]
+    rows = [
+        (key["id"], f"…{key['hint']}", key["created_at"][:10], _state(key), _limits(key)) for key in found
+    ]
     paint.table(("id", "ends in", "made", "state", "limits"), rows)
 
 

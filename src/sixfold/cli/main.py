@@ -77,7 +77,9 @@ def _serve(commands: Group) -> None:
         "The first start on this machine makes an account with credit and prints its key once.",
     )
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="the port to listen on (default: 8600; 0 takes any free one)")
+    parser.add_argument(
+        "--port", type=int, help="the port to listen on (default: 8600; 0 takes any free one)"
+    )
     parser.add_argument("--areas", metavar="A,B", help="serve these areas only, as in media,imagekit")
     parser.add_argument("--public-url", metavar="URL", help="the origin that clients see, behind a proxy")
     parser.add_argument("--comfyui-port", type=int, metavar="PORT", help="listen there too, as in 8188")
@@ -100,7 +102,10 @@ def _run(commands: Group) -> None:
     )
     parser.add_argument("model", nargs="?", help="a model's name, as in ra1")
     parser.add_argument(
-        "inputs", nargs="*", metavar="NAME=VALUE", help="an input; NAME=@FILE sends a file, as in image=@a.jpg"
+        "inputs",
+        nargs="*",
+        metavar="NAME=VALUE",
+        help="an input; NAME=@FILE sends a file, as in image=@a.jpg",
     )
     parser.add_argument("-o", "--output", metavar="OUT", help="the file, or folder, for what is made")
     parser.add_argument("--list", action="store_true", help="list the models and their inputs")
@@ -113,7 +118,7 @@ def _predictions(commands: Group) -> None:
         "predictions",
         "predictions:predictions",
         "show what ran, newest first, or one prediction with its receipt",
-        "`sixfold predictions ID` follows one that has not ended; `sixfold predictions cancel ID` cancels it.",
+        "`predictions ID` follows one that has not ended; `predictions cancel ID` cancels it.",
     )
     parser.add_argument("words", nargs="*", metavar="ID | cancel ID", help="one prediction, or one to cancel")
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many to list (default: 20)")
@@ -138,7 +143,9 @@ def _replay(commands: Group) -> None:
     )
     parser.add_argument("file", metavar="FILE", help="a file that Sixfold made")
     parser.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: beside FILE)")
-    parser.add_argument("--check", action="store_true", help="write nothing; say only whether the bytes agree")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; say only whether the bytes agree"
+    )
     parser.add_argument(
         "--parent", action="append", default=[], metavar="FILE", help="a file that went in, if it is not here"
     )
@@ -159,7 +166,9 @@ def _account(commands: Group) -> None:
     show.add_argument("email", metavar="EMAIL")
     password = _asking(group, "password", "accounts:password", "set the password for signing in to the pages")
     password.add_argument("email", metavar="EMAIL")
-    password.add_argument("--stdin", action="store_true", help="read it from standard input instead of asking")
+    password.add_argument(
+        "--stdin", action="store_true", help="read it from standard input instead of asking"
+    )
     link = _asking(group, "link", "accounts:link", "make a link that signs in once, within the hour")
     link.add_argument("email", metavar="EMAIL")
 
@@ -169,7 +178,9 @@ def _key(commands: Group) -> None:
     create = _asking(group, "create", "accounts:create_key", "make a key; it is shown this once")
     create.add_argument("email", metavar="EMAIL")
     create.add_argument("--read-only", action="store_true", help="it may read the memory and do nothing else")
-    create.add_argument("--collections", metavar="A,B", help="it reaches these collections of the memory only")
+    create.add_argument(
+        "--collections", metavar="A,B", help="it reaches these collections of the memory only"
+    )
     create.add_argument("--services", metavar="A,B", help="it may use these models and services only")
     create.add_argument("--budget-day", metavar="USD", help="the most that it may spend in a day")
     create.add_argument("--budget-month", metavar="USD", help="the most that it may spend in a month")

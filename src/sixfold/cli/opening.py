@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from sixfold.store.sqlite import SchemaMismatch
 
 T = TypeVar("T")
 DATABASE = "sixfold.db"
+PRIVATE = 0o077  # the umask under which the data folder is written
 
 
 def settings_of(arguments: argparse.Namespace, **given: Any) -> Settings:
@@ -47,6 +49,7 @@ def read(configured: Settings, transaction: Transaction[T]) -> T:
 
 
 async def _transact(configured: Settings, transaction: Transaction[T], *, writing: bool) -> T:
+    os.umask(PRIVATE)
     with understood():
         database: Database = assembly.open_database(configured)
         try:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from sixfold import settings
 
-# One hue per area, in the order of the contract, as in the pages; 256-colour numbers that read on dark and light.
+# One hue per area, in the order of the contract: 256-colour numbers that read on dark and on light.
 HUES = (173, 136, 71, 67, 97, 132)
 _ACCENT = HUES[0]
 

@@ -1,0 +1,96 @@
+"""What a start says: where, who, one line that makes a picture, and what is on this machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+
+from sixfold import __version__
+from sixfold.cli.first_start import KEY_FILE, Welcome
+from sixfold.cli.found import Thing
+from sixfold.cli.terminal import Paint
+from sixfold.core.money import format_usd
+from sixfold.settings import Settings
+
+_PROMPT = "a lighthouse on a cliff at dusk, storm clouds, oil painting"
+
+
+def start(paint: Paint, configured: Settings, welcome: Welcome | None) -> None:
+    """Say where the server is and, the first time, who its owner is."""
+    paint.line()
+    paint.line(f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(__version__)}")
+    paint.line()
+    rows = [("address", paint.bold(configured.base_url)), ("data", str(configured.data_dir))]
+    if configured.comfyui_port:
+        rows.append(("ComfyUI's port", str(configured.comfyui_port)))
+    if welcome is not None:
+        rows += _owner(paint, configured, welcome)
+    else:
+        rows.append(("key", _where_the_key_is(configured)))
+    paint.rows(rows)
+    line = curl(configured, welcome)
+    if line:
+        paint.line()
+        paint.line(f"  {paint.dim('Paste this for a picture (0.04 USD):')}")
+        paint.line()
+        paint.line(line)  # from the first column, so that it can be marked whole
+    paint.line()
+
+
+def _owner(paint: Paint, configured: Settings, welcome: Welcome) -> list[tuple[str, str]]:
+    kept = configured.data_dir / KEY_FILE
+    return [
+        ("account", f"{welcome.email}, {format_usd(welcome.credit)} USD"),
+        ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
+        ("", paint.dim(f"kept in {kept}")),
+        ("sign in", f"{configured.base_url}/signin?token={welcome.link_token}"),
+        ("", paint.dim("once, within the hour; `sixfold account link local@localhost` makes another")),
+    ]
+
+
+def _where_the_key_is(configured: Settings) -> str:
+    kept = configured.data_dir / KEY_FILE
+    if kept.exists():
+        return f"in {kept}"
+    return "none is kept here; `sixfold key create EMAIL` makes one"
+
+
+def curl(configured: Settings, welcome: Welcome | None) -> str:
+    """A command that makes a picture when it is pasted; empty where no key is at hand."""
+    url = shlex.quote(f"{configured.base_url}/api/ra1")
+    order = {"prompt": _PROMPT, "size": "1024x1024"}
+    if welcome is not None:
+        body = json.dumps({"api_key": welcome.api_key, **order})
+        return f"curl -s {url} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    kept = configured.data_dir / KEY_FILE
+    if not kept.exists():
+        return ""
+    bearer = f'"Authorization: Bearer $(cat {_inside_quotes(str(kept))})"'
+    return (
+        f"curl -s {url} -H 'Content-Type: application/json' -H {bearer} -d {shlex.quote(json.dumps(order))}"
+    )
+
+
+def _inside_quotes(path: str) -> str:
+    """A path within `$( )`, where quoting begins anew even between double quotes."""
+    return shlex.quote(path)
+
+
+def found(paint: Paint, things: Sequence[Thing]) -> None:
+    """Say what was found, and how to unlock what was not."""
+    here = [thing for thing in things if thing.found]
+    rows = [(thing.name, f"{thing.found}  {paint.dim(benefit(thing))}") for thing in here]
+    if not rows:
+        rows = [("found", "no GPU, weights, model server or provider's key: the embedded engines serve")]
+    paint.rows(rows)
+    missing = [thing for thing in things if not thing.found and thing.how and thing.used]
+    if missing:
+        paint.rows([("unlock more", "; ".join(f"{thing.how} for {thing.unlocks}" for thing in missing))])
+    paint.line(paint.dim("  `sixfold doctor` tells which engine serves what. Control-C ends the server."))
+    paint.line()
+
+
+def benefit(thing: Thing) -> str:
+    """What a thing brings, honestly: nothing yet where this version has no engine that uses it."""
+    return f"→ {thing.unlocks}" if thing.used else f"→ {thing.unlocks}, once an engine here can use it"

@@ -1,0 +1,190 @@
+"""What this machine has that could serve models, and what each of those things unlocks.
+
+Nothing here waits: model servers get 200 ms, all at once, and a GPU is asked through its driver's own
+library, as importing torch for that would take seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold.settings import Settings
+
+PROBE_SECONDS = 0.2
+_GIB = 2**30
+_MAX_ANSWER_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """One thing that was looked for. `used` says whether an engine of this version can use it."""
+
+    name: str
+    kind: str
+    found: str | None
+    unlocks: str
+    how: str
+    used: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A model server, by where it listens and a path that it answers, with a word in the answer."""
+
+    name: str
+    kind: str
+    port: int
+    path: str
+    word: bytes
+    unlocks: str
+    how: str
+
+
+_SERVERS = (
+    _Server(
+        "ComfyUI", "comfyui", 8188, "/system_stats", b"comfyui", "its graphs for pictures", "start ComfyUI"
+    ),
+    _Server("Ollama", "chat", 11434, "/api/version", b"version", "chat without a provider", "start Ollama"),
+    _Server("llama.cpp", "chat", 8080, "/props", b"n_ctx", "chat without a provider", "start llama-server"),
+    _Server("vLLM", "chat", 8000, "/version", b"version", "chat without a provider", "start vLLM"),
+)
+_PROVIDERS = (
+    ("fal", "fal_key", "FAL_KEY", "picture, film and sound models by fal"),
+    ("Replicate", "replicate_api_token", "REPLICATE_API_TOKEN", "Replicate's models"),
+    ("OpenAI", "openai_api_key", "OPENAI_API_KEY", "chat, pictures and speech by OpenAI"),
+    ("Anthropic", "anthropic_api_key", "ANTHROPIC_API_KEY", "chat by Anthropic"),
+)
+
+
+async def look(configured: Settings, engine_kinds: Iterable[str]) -> tuple[Thing, ...]:
+    """Everything that is looked for, whether it is there or not."""
+    used = frozenset(engine_kinds)
+    graphics = asyncio.to_thread(_graphics)
+    if configured.probe:
+        cards, *answers = await asyncio.gather(
+            graphics, *(_answers(server, configured) for server in _SERVERS)
+        )
+    else:
+        cards, answers = await graphics, [None] * len(_SERVERS)
+    weights = _weights(configured.data_dir)
+    machine = (
+        Thing("GPU", "weights", cards, "weights engines at their full speed", "", "weights" in used),
+        Thing("weights", "weights", weights, "models on this machine", "", "weights" in used),
+    )
+    servers = (
+        Thing(server.name, server.kind, answer, server.unlocks, server.how, server.kind in used)
+        for server, answer in zip(_SERVERS, answers, strict=True)
+    )
+    providers = (
+        Thing(
+            name,
+            "provider",
+            f"{variable} is set" if getattr(configured, field) else None,
+            unlocks,
+            f"set {variable}",
+            "provider" in used or name.lower() in used,
+        )
+        for name, field, variable, unlocks in _PROVIDERS
+    )
+    return (*machine, *servers, *providers)
+
+
+# -- model servers -------------------------------------------------------------------------------
+
+
+async def _answers(server: _Server, configured: Settings) -> str | None:
+    """Where a server answers, or None; another program on its port is none."""
+    if server.name == "ComfyUI" and configured.comfyui_url:
+        return f"at {configured.comfyui_url} (SIXFOLD_COMFYUI_URL)"
+    if server.port in {configured.port, configured.comfyui_port}:
+        return None  # that is us
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            answer = await _get(server.port, server.path)
+    except (OSError, TimeoutError):
+        return None
+    head, _, body = answer.partition(b"\r\n\r\n")
+    fits = b" 200 " in head[:16] and server.word in body.lower()
+    return f"at http://127.0.0.1:{server.port}" if fits else None
+
+
+async def _get(port: int, path: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nX-Sixfold-Hop: 1\r\n\r\n".encode())
+        answer = b""
+        while len(answer) < _MAX_ANSWER_BYTES and (piece := await reader.read(_MAX_ANSWER_BYTES)):
+            answer += piece
+        return answer
+    finally:
+        writer.close()
+
+
+# -- this machine --------------------------------------------------------------------------------
+
+
+def _graphics() -> str | None:
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        return "Apple GPU"
+    return _nvidia() or _listed(Path("/sys/class/kfd/kfd/topology/nodes"), "AMD GPU")
+
+
+def _listed(nodes: Path, name: str) -> str | None:
+    """A GPU that the kernel lists with some compute units."""
+    with contextlib.suppress(OSError, ValueError):
+        for properties in nodes.glob("*/properties"):
+            facts = dict(
+                line.split(maxsplit=1) for line in properties.read_text().splitlines() if " " in line
+            )
+            if int(facts.get("simd_count", "0")) > 0:
+                return name
+    return None
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+def _nvidia() -> str | None:
+    """Name and memory of the NVIDIA cards, by the driver's own library; no process is started."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    if library.nvmlInit_v2() != 0:
+        return None
+    try:
+        count = ctypes.c_uint()
+        library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        cards = [_card(library, index) for index in range(count.value)]
+        return ", ".join(cards) or None
+    finally:
+        library.nvmlShutdown()
+
+
+def _card(library: ctypes.CDLL, index: int) -> str:
+    device, memory = ctypes.c_void_p(), _Memory()
+    name = ctypes.create_string_buffer(96)
+    library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device))
+    library.nvmlDeviceGetName(device, name, ctypes.c_uint(len(name)))
+    library.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
+    return f"{name.value.decode(errors='replace')}, {memory.total / _GIB:.0f} GiB"
+
+
+def _weights(data_dir: Path) -> str | None:
+    """The families whose weights lie in the data folder."""
+    with contextlib.suppress(OSError):
+        families = sorted(path.name for path in (data_dir / "weights").iterdir() if path.is_dir())
+        return ", ".join(families) or None
+    return None

@@ -1,0 +1,241 @@
+"""`serve`: one port, one server per data folder, a banner, and an end that drops nothing."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+
+from sixfold import assembly, settings
+from sixfold.assembly import Product
+from sixfold.cli import banner, first_start, found, locking, opening
+from sixfold.cli.locking import ServerLock
+from sixfold.cli.terminal import Paint, Refused
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.accounts import LOCAL_EMAIL
+from sixfold.faces import create_app
+from sixfold.settings import Settings
+from sixfold.web import logs
+
+_BACKLOG = 2048
+_CLOSE_SECONDS = 5  # for connections that are still open once every run has ended
+_KEEP_ALIVE_SECONDS = 30
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Run the server until a signal ends it."""
+    areas = tuple(name.strip() for name in arguments.areas.split(",")) if arguments.areas else None
+    configured = settings.load(
+        data_dir=arguments.data_dir,
+        host=arguments.host,
+        port=arguments.port,
+        public_url=arguments.public_url,
+        areas=areas,
+        comfyui_port=arguments.comfyui_port,
+    )
+    _configure_logs(configured)
+    _refuse_exposure(configured)
+    os.umask(opening.PRIVATE)
+    with contextlib.ExitStack() as stack:
+        lock = stack.enter_context(locking.hold(configured.data_dir))
+        doors = [stack.enter_context(contextlib.closing(door)) for door in _bind_all(configured)]
+        ready = configured.replace(port=doors[0].getsockname()[1])
+        stack.enter_context(opening.understood())
+        runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        runner.run(_serve(ready, doors, lock))
+    return 0
+
+
+def _configure_logs(configured: Settings) -> None:
+    try:
+        logs.configure(configured.log_level)
+    except ValueError:
+        raise Refused(
+            f"SIXFOLD_LOG_LEVEL is {configured.log_level!r}: debug, info, warning or error is meant"
+        ) from None
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its news are in the banner
+    if sys.stderr.isatty() and configured.log_level.lower() != "debug":  # a person reads: no line per request
+        logging.getLogger("sixfold.access").setLevel(logging.WARNING)
+
+
+# -- before anything is made -----------------------------------------------------------------------
+
+
+def _refuse_exposure(configured: Settings) -> None:
+    """A server that others can reach needs an origin that they know, and somebody to be."""
+    if configured.on_loopback:
+        return
+    where = f"{configured.host} can be reached from other machines"
+    if not configured.public_url:
+        raise Refused(f"{where}: tell the origin that they will use with --public-url https://…")
+    database = configured.data_dir / opening.DATABASE
+    people = opening.read(configured, accounts.people()) if database.exists() else ()
+    if not any(account.email != LOCAL_EMAIL for account in people):
+        raise Refused(
+            f"{where}, and there is no account but the local one: "
+            "make one first with `sixfold account create EMAIL`"
+        )
+
+
+def _bind_all(configured: Settings) -> Iterator[socket.socket]:
+    yield _bind(configured.host, configured.port, "--port")
+    if configured.comfyui_port:
+        yield _bind(configured.host, configured.comfyui_port, "--comfyui-port")
+
+
+def _bind(host: str, port: int, option: str) -> socket.socket:
+    """A socket that listens already: whoever connects before the server is ready just waits."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise Refused(f"{host} is no address to listen on ({error.strerror})") from None
+    door = socket.socket(family, kind, protocol)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind(address)
+        door.listen(_BACKLOG)
+    except OSError as error:
+        door.close()
+        raise Refused(_why_not(error, host, port, option)) from None
+    return door
+
+
+def _why_not(error: OSError, host: str, port: int, option: str) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            free = f"{option} 0 takes any free one" if option == "--port" else "choose another"
+            return f"Port {port} of {host} is taken by another program: {free}"
+        case errno.EACCES:
+            return f"Port {port} needs more rights than this user has: choose one above 1023 with {option}"
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is no address of this machine: choose another with --host"
+        case _:
+            return f"Port {port} of {host} cannot be opened: {error.strerror}"
+
+
+# -- the server ------------------------------------------------------------------------------------
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers; `up` is set once requests are answered."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `_Ending`."""
+        yield
+
+
+async def _serve(configured: Settings, doors: list[socket.socket], lock: ServerLock) -> None:
+    paint = Paint()
+    product = assembly.build(configured)
+    async with assembly.running(product):
+        welcome = None
+        if configured.on_loopback:
+            welcome = await first_start.prepare(product.database, configured.data_dir)
+        server = _Server(_config(product))
+        ending = _Ending(server, product, paint)
+        ending.listen()
+        looking = asyncio.create_task(_look(product), name="look-around")
+        showing = asyncio.create_task(_show(product, server, lock, welcome, looking), name="banner")
+        try:
+            await server.serve(sockets=doors)
+        finally:
+            for task in (looking, showing):
+                task.cancel()
+            await asyncio.gather(looking, showing, return_exceptions=True)
+            await ending.finished()
+
+
+def _config(product: Product) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(product),
+        http="httptools",
+        ws="websockets-sansio",
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # whoever is believed about his address could pretend to be this machine
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_CLOSE_SECONDS,
+    )
+
+
+async def _look(product: Product) -> tuple[found.Thing, ...]:
+    kinds = {engine.kind for engine in product.catalog.engines().values()}
+    return await found.look(product.settings, kinds)
+
+
+async def _show(
+    product: Product,
+    server: _Server,
+    lock: ServerLock,
+    welcome: first_start.Welcome | None,
+    looking: asyncio.Task[tuple[found.Thing, ...]],
+) -> None:
+    await server.up.wait()
+    lock.tell(product.settings.base_url)
+    paint = Paint()
+    banner.start(paint, product.settings, welcome)
+    banner.found(paint, await looking)
+
+
+class _Ending:
+    """From the first signal to the last byte: nothing new, what runs finishes, then the doors close."""
+
+    def __init__(self, server: _Server, product: Product, paint: Paint) -> None:
+        self._server = server
+        self._product = product
+        self._paint = paint
+        self._drain: asyncio.Task[None] | None = None
+
+    def listen(self) -> None:
+        """Hear SIGTERM and Control-C."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
+
+    def _hear(self, number: int) -> None:
+        if self._drain is not None:
+            os._exit(128 + number)  # asked twice: the store survives any end, and the next start goes on
+        self._product.pipeline.drain()
+        self._drain = asyncio.create_task(self._finish(), name="drain")
+
+    async def _finish(self) -> None:
+        busy = sum(pool["busy"] for pool in self._product.supervisor.snapshot().values())
+        if busy:
+            seconds = self._product.settings.drain_seconds
+            runs = "one run" if busy == 1 else f"{busy} runs"
+            again = self._paint.dim("once more ends at once")
+            self._paint.line(f"  Stopping: {runs} may finish, within {seconds:g} s; {again}")
+        try:
+            await self._product.supervisor.drain(self._product.settings.drain_seconds)
+            await self._product.supervisor.stop()
+        finally:
+            self._server.should_exit = True
+
+    async def finished(self) -> None:
+        """Wait until the drain that was begun, if any, is over."""
+        if self._drain is not None:
+            await self._drain
