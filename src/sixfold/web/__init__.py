@@ -1,0 +1,1 @@
+"""HTTP for every face: dispatch, keys, limits, origins, logs, metrics. It knows no area."""

@@ -1,0 +1,1 @@
+"""Area A: pictures and films by a key in the body, errors as `{"error","status"}`."""

@@ -1,0 +1,147 @@
+"""Area A's routes: the key, then the parameters, then the balance; then a picture or a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.media import endpoints, schemas
+from sixfold.areas.media import errors as dialect
+from sixfold.areas.media.endpoints import Endpoint
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work.pipeline import Order
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from sixfold.web import answers, auth, bodies, calls
+from sixfold.web.bodies import Fields
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Handler, Route
+from sixfold.web.services import Services
+
+POLLING = "polling"
+_MODES = ("", "inline", POLLING)
+
+
+class Media:
+    """Makes what the table lists, and tells how jobs stand."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def maker(self, endpoint: Endpoint) -> Handler:
+        """The handler of one endpoint."""
+
+        async def make(request: Request) -> Response:
+            given = await self._fields(request)
+            principal = await self._services.doors.key(
+                given.values.pop("api_key", auth.bearer_token(request))
+            )
+            principal.require_service(endpoint.model)
+            once = Once(principal.account_id, await request.body(), dialect.answer)
+
+            async def work(idempotency_id: str | None) -> Response:
+                return await self._make(request, endpoint, (principal, given, idempotency_id))
+
+            return await self._services.repeats.run(request, once, work)
+
+        return make
+
+    async def _fields(self, request: Request) -> Fields:
+        """The body's fields. One that is not JSON can carry no key: a wrong one in the header comes first."""
+        try:
+            return await bodies.fields(request)
+        except errors.BadRequest:
+            header = auth.bearer_token(request)
+            if header is not None:
+                await self._services.doors.key(header)
+            raise
+
+    async def _make(
+        self, request: Request, endpoint: Endpoint, asked: tuple[Principal, Fields, str | None]
+    ) -> Response:
+        principal, given, idempotency_id = asked
+        inputs = given.values
+        if given.is_form:
+            inputs = bodies.from_text(self._services.catalog[endpoint.model].inputs, inputs)
+        mode = _mode(inputs.pop("response_mode", None))
+        order = Order(
+            account_id=principal.account_id,
+            model=endpoint.model,
+            inputs=inputs,
+            face="media",
+            request_id=calls.request_id(request),
+            idempotency_id=idempotency_id,
+            job=True,
+        )
+        prediction = await self._services.pipeline.submit(order)
+        if mode != POLLING:
+            seconds = self._services.settings.inline_seconds
+            prediction = await self._services.pipeline.wait(prediction, seconds)
+            if prediction.is_terminal:
+                return self._ended(endpoint, prediction)
+        return answers.json(schemas.queued(prediction), 202)
+
+    def _ended(self, endpoint: Endpoint, prediction: Prediction) -> Response:
+        if prediction.state is State.CANCELED:
+            raise errors.Conflict("The request was canceled")
+        if prediction.state is not State.SUCCEEDED:
+            raise endpoint.failure(endpoint.failure_text)
+        return answers.json(self._result(endpoint, prediction), headers=answers.result_headers(prediction))
+
+    def _result(self, endpoint: Endpoint, prediction: Prediction) -> Any:
+        files = prediction.output.files if prediction.output is not None else ()
+        return endpoint.present(prediction, tuple(self._services.media_url(file) for file in files))
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    async def status(self, request: Request) -> Response:
+        """How a job stands; its id is all that is needed."""
+        return self._job(await self._find(request))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a job that has not ended."""
+        job = await self._find(request)
+        return self._job(await self._services.pipeline.cancel(job.id, job.account_id))
+
+    async def _find(self, request: Request) -> Prediction:
+        return await self._services.pipeline.by_job(calls.path_value(request, "job_id"))
+
+    def _job(self, prediction: Prediction) -> Response:
+        body = schemas.job(prediction, self._services.pipeline.bus.progress(prediction.id))
+        endpoint = endpoints.BY_MODEL.get(prediction.model)
+        headers: dict[str, str] = {"Cache-Control": "no-store"}
+        if prediction.state is State.SUCCEEDED and endpoint is not None:
+            body["result"] = self._result(endpoint, prediction)
+            headers |= answers.result_headers(prediction)
+        elif prediction.state in {State.FAILED, State.EXPIRED}:
+            body["error"] = endpoint.failure_text if endpoint is not None else prediction.error
+        return answers.json(body, headers=headers)
+
+
+def _mode(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or value not in _MODES:
+        problem = errors.Problem("response_mode", "response_mode must be polling or inline", "enum")
+        raise errors.InvalidInput([problem])
+    return value
+
+
+def face(services: Services) -> Face:
+    """Area A."""
+    media = Media(services)
+    limit = services.settings.json_body_bytes
+    makers = tuple(
+        Route(path, {"POST": media.maker(endpoint)}, limit)
+        for endpoint in endpoints.ENDPOINTS
+        for path in endpoint.paths
+    )
+    status = Route(
+        "/api/media/status/{job_id}",
+        {"GET": media.status, "POST": media.status, "DELETE": media.cancel},
+        limit,
+    )
+    return Face("media", dialect.answer, (*makers, status), ("/api/media/status/",), endpoints.RESERVED)

@@ -1,0 +1,66 @@
+"""Area A's answers: resources A1, A2 and A4, and a job's status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold.core import money
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+
+IN_PROGRESS = "in_progress"
+_STATUS = {
+    State.SUCCEEDED: "completed",
+    State.FAILED: "failed",
+    State.EXPIRED: "failed",
+    State.CANCELED: "canceled",
+}
+
+
+def picture(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+    """Resource A1."""
+    return {
+        "image_url": urls[0],
+        "prompt_used": prediction.inputs["prompt"],
+        "size_used": prediction.inputs["size"],
+        **_charged(prediction),
+        "request_id": prediction.request_id,
+    }
+
+
+def pictures(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+    """Resource A2."""
+    return {
+        "success": True,
+        "images": urls,
+        "image_url": urls[0],
+        "prompt_used": prediction.inputs["prompt"],
+        "size_used": prediction.inputs["size"],
+        **_charged(prediction),
+    }
+
+
+def _charged(prediction: Prediction) -> Mapping[str, Any]:
+    return {"cost": money.format_usd(prediction.cost), "credits_charged": prediction.credits}
+
+
+def queued(prediction: Prediction) -> Mapping[str, Any]:
+    """Resource A4."""
+    return {"job_id": prediction.job_id, "status": IN_PROGRESS, "status_url": status_url(prediction)}
+
+
+def status_url(prediction: Prediction) -> str:
+    """Where a job is asked after."""
+    return f"/api/media/status/{prediction.job_id}"
+
+
+def job(prediction: Prediction, progress: float) -> dict[str, Any]:
+    """A job as it stands, without its result or error."""
+    done = prediction.state is State.SUCCEEDED
+    return {
+        "job_id": prediction.job_id,
+        "status": _STATUS.get(prediction.state, IN_PROGRESS),
+        "progress": 1.0 if done else progress,
+        "status_url": status_url(prediction),
+    }

@@ -1,0 +1,46 @@
+"""Answers in JSON, and the coded error that most faces speak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from sixfold.core.work.records import Prediction
+from sixfold.errors import InvalidInput, SixfoldError, TooManyRequests, Unauthenticated
+
+_encode = msgspec.json.Encoder().encode
+
+
+def json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """`content` as a JSON answer."""
+    return Response(_encode(content), status, headers, "application/json")
+
+
+def result_headers(prediction: Prediction) -> dict[str, str]:
+    """Who made a result, and how well."""
+    return {"X-Sixfold-Engine": prediction.engine, "X-Sixfold-Quality": prediction.quality}
+
+
+def error_headers(error: SixfoldError) -> dict[str, str]:
+    """What goes with an error in every dialect: when to ask again, how to identify oneself."""
+    if isinstance(error, TooManyRequests):
+        return {"Retry-After": str(error.retry_after)}
+    if isinstance(error, Unauthenticated):
+        return {"WWW-Authenticate": "Bearer"}
+    return {}
+
+
+def coded(error: SixfoldError, request_id: str) -> Response:
+    """`{"error","code","status","request_id"}`, with `errors` for every input that was refused."""
+    body: dict[str, Any] = {
+        "error": error.message,
+        "code": error.code,
+        "status": error.status,
+        "request_id": request_id,
+    }
+    if isinstance(error, InvalidInput):
+        body["errors"] = [{"input": problem.input, "message": problem.message} for problem in error.problems]
+    return json(body, error.status, error_headers(error))

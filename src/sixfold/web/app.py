@@ -1,0 +1,120 @@
+"""The server as one ASGI application: a request id, a cap on the body, a face, one line in the log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.web import limits
+from sixfold.web.answers import coded
+from sixfold.web.metrics import Metrics
+from sixfold.web.routing import Face, Match, Table
+
+_LOG = logging.getLogger("sixfold.web")
+_ACCESS = logging.getLogger("sixfold.access")
+_LEFT = 499  # the client went away before there was an answer
+_HOP = b"x-sixfold-hop"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+FALLBACK = Face("none", coded, ())
+
+
+class App:
+    """Dispatches requests to faces; every answer leaves through here."""
+
+    def __init__(self, faces: Iterable[Face], metrics: Metrics) -> None:
+        self._table = Table(faces, FALLBACK)
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI server."""
+        match scope["type"]:
+            case "http":
+                await self._serve(scope, receive, send)
+            case "lifespan":
+                await _live(receive, send)
+            case _:
+                await receive()
+                await send({"type": "websocket.close", "code": 4404})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        request_id = ids.new("req")
+        match = self._table.find(scope["path"])
+        scope["sixfold.request_id"] = request_id
+        scope["path_params"] = match.params
+        status = _LEFT
+        try:
+            response = await self._answer(scope, receive, match)
+            if response is not None:
+                status = response.status_code
+                response.raw_headers += [
+                    (b"x-request-id", request_id.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+                await response(scope, receive, send)
+        finally:
+            self._note(scope, match, status, time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, match: Match) -> Response | None:
+        dialect, request_id = match.face.dialect, scope["sixfold.request_id"]
+        try:
+            return await _handle(scope, receive, match)
+        except errors.SixfoldError as error:
+            if error.status >= 500 and not isinstance(error, errors.EngineFailed | errors.EngineUnavailable):
+                _LOG.warning(error.message, exc_info=error, extra={"request_id": request_id})
+            return dialect(error, request_id)
+        except ClientDisconnect:
+            return None
+        except Exception:  # noqa: BLE001 - the outermost loop of a request: the caller gets a 500, the log why
+            _LOG.exception("a request failed in a way that it should not", extra={"request_id": request_id})
+            return dialect(errors.SixfoldError(), request_id)
+
+    def _note(self, scope: Scope, match: Match, status: int, seconds: float) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        route = match.route.path if match.route is not None else "unknown"
+        self._metrics.answered(match.face.name, route, method, status, seconds)
+        if _ACCESS.isEnabledFor(logging.INFO):
+            client = scope.get("client")
+            extra: dict[str, Any] = {
+                "request_id": scope["sixfold.request_id"],
+                "method": method,
+                "path": scope["path"][:200],
+                "face": match.face.name,
+                "route": route,
+                "status": status,
+                "ms": round(seconds * 1000, 2),
+                "peer": client[0] if client else None,
+            }
+            _ACCESS.info("%s %s %d", method, route, status, extra=extra)
+
+
+async def _handle(scope: Scope, receive: Receive, match: Match) -> Response:
+    route = match.route
+    if route is None:
+        raise errors.NotFound
+    handler = route.handlers.get(scope["method"])
+    if handler is None:
+        response = match.face.dialect(errors.MethodNotAllowed(), scope["sixfold.request_id"])
+        response.headers["Allow"] = ", ".join(sorted(route.handlers))
+        return response
+    if any(name == _HOP for name, _ in scope["headers"]):
+        raise errors.Forbidden("This server was asked by itself")
+    limits.check_length(scope, route.body_bytes)
+    return await handler(Request(scope, limits.capped(receive, route.body_bytes)))
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Nothing begins or ends with the application: the product is run by whoever built it."""
+    while True:
+        message: Message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

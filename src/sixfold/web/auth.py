@@ -1,0 +1,75 @@
+"""Who asks: keys in headers and bodies, and the operator on his own machine without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.database import Database
+from sixfold.settings import Settings
+from sixfold.web.origin import Origins
+
+_MAX_KEY_CHARS = 512
+
+
+def bearer_token(request: Request) -> str | None:
+    """The text behind `Authorization: Bearer`, or None; an empty one where the header says nothing else."""
+    header = request.headers.get("authorization")
+    if header is None:
+        return None
+    scheme, _, token = header.strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def header_key(request: Request) -> str | None:
+    """A key from `Authorization: Bearer`, else from `x-api-key` (clients of /v1 send that)."""
+    token = bearer_token(request)
+    return token if token is not None else request.headers.get("x-api-key")
+
+
+class Doors:
+    """Turns what a request carries into a `Principal`; raises `Unauthenticated`."""
+
+    def __init__(self, database: Database, settings: Settings, origins: Origins) -> None:
+        self._database = database
+        self._open_image_service = settings.open_image_service
+        self._origins = origins
+
+    async def key(self, api_key: Any) -> Principal:
+        """Whom a key speaks for; a missing one, or what is no text, is as invalid as an unknown one."""
+        if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
+            raise errors.Unauthenticated
+        return await self._database.read(keys.authenticate(api_key))
+
+    async def bearer(self, request: Request) -> Principal:
+        """For routes that need the bearer header."""
+        return await self.key(bearer_token(request))
+
+    async def image_kit(self, request: Request) -> Principal:
+        """For Area C: a key, else the operator on his loopback, or anyone where the service is open."""
+        token = bearer_token(request)
+        if token is not None:
+            return await self.key(token)
+        if self._open_image_service or self._origins.is_own_machine(request):
+            return await self.operator()
+        raise errors.Unauthenticated("This needs the header Authorization: Bearer <API_KEY>")
+
+    async def operator(self) -> Principal:
+        """The operator without a key: booked on his account, never charged."""
+        account = await self._database.read(accounts.operator())
+        if account is None:
+            raise errors.Unauthenticated
+        return Principal(account.id, account.kind, account.email, keyless=True)
+
+    async def operator_only(self, request: Request) -> Principal:
+        """For what only the operator may see: his key, or his own machine."""
+        if bearer_token(request) is None and self._origins.is_own_machine(request):
+            return await self.operator()
+        principal = await self.bearer(request)
+        if not principal.is_operator or principal.scope.memory_only:
+            raise errors.Forbidden
+        return principal

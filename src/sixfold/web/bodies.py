@@ -1,0 +1,110 @@
+"""Request bodies: JSON that was sent by strangers, and forms in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.core.work.inputs import Descriptor
+
+INVALID_JSON = "Invalid JSON body"
+_MAX_FIELDS = 1000
+_MAX_DIGITS = 20
+_decode = msgspec.json.Decoder().decode
+_SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The named values of a body; in a form every value is text."""
+
+    values: dict[str, Any]
+    is_form: bool = False
+
+
+def parse_json(raw: bytes) -> Any:
+    """Any JSON value; raises `BadRequest`: for NaN, deep nesting, bad Unicode and trailing text, too."""
+    try:
+        return _decode(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise errors.BadRequest(INVALID_JSON) from error
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """A JSON object; raises `BadRequest` for anything else."""
+    value = parse_json(raw)
+    if not isinstance(value, dict):
+        raise errors.BadRequest(INVALID_JSON)
+    return cast("dict[str, Any]", value)
+
+
+def media_type(request: Request) -> str:
+    """The body's content type, without its parameters, in lower case."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def fields(request: Request) -> Fields:
+    """The body's named values, from JSON or a form; raises `BadRequest`.
+
+    What looks like an object is read as one, as `curl -d '{…}'` calls it a form.
+    """
+    kind = media_type(request)
+    raw = await request.body()
+    if kind == "multipart/form-data":
+        return Fields(await _multipart(request), is_form=True)
+    if kind == "application/x-www-form-urlencoded" and not raw.lstrip().startswith(b"{"):
+        return Fields(_urlencoded(raw), is_form=True)
+    return Fields(parse_object(raw))
+
+
+def _urlencoded(raw: bytes) -> dict[str, Any]:
+    try:
+        text = raw.decode("utf-8")
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"))
+    except ValueError as error:
+        raise errors.BadRequest("Invalid form body") from error
+
+
+async def _multipart(request: Request) -> dict[str, Any]:
+    try:
+        form = await request.form(max_files=16, max_fields=_MAX_FIELDS)
+    except MultiPartException as error:
+        raise errors.BadRequest("Invalid form body") from error
+    values = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+    await form.close()
+    return values
+
+
+def from_text(descriptors: tuple[Descriptor, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """A form's or a query's texts as the values that descriptors ask for; what does not fit stays text."""
+    kinds = {descriptor.name: descriptor.type for descriptor in descriptors}
+    return {name: _typed(kinds.get(name, "string"), value) for name, value in given.items()}
+
+
+def _typed(kind: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if kind == "boolean":
+        return _SWITCHES.get(text.lower(), value)
+    if kind == "integer":
+        return _whole(text, value)
+    if kind == "number":
+        try:
+            return float(text)
+        except ValueError:
+            return value
+    return value
+
+
+def _whole(text: str, otherwise: Any) -> Any:
+    digits = text.removeprefix("-").removeprefix("+")
+    if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS:
+        return int(text)
+    return otherwise

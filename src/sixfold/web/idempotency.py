@@ -1,0 +1,111 @@
+"""`Idempotency-Key` on HTTP: the first request runs, the others get its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import weakref
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import idempotency
+from sixfold.core.accounts.idempotency import Claimed, Kept, Running
+from sixfold.core.database import Database
+from sixfold.web import calls
+from sixfold.web.routing import Dialect
+
+Work = Callable[[str | None], Awaitable[Response]]
+_KEPT_HEADERS = ("content-type", "location", "x-sixfold-engine", "x-sixfold-quality", "retry-after")
+_LOOK_AGAIN_SECONDS = 1.0  # for a first request that another server runs
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """One request that may be repeated: whose it is, what it said (any bytes that differ when it does)."""
+
+    account_id: str
+    said: bytes
+    dialect: Dialect
+
+
+class Repeats:
+    """Answers each request once for its key; every request of one server goes through one of these."""
+
+    def __init__(self, database: Database, boot: str, wait_seconds: float) -> None:
+        self._database = database
+        self._boot = boot
+        self._wait_seconds = wait_seconds
+        self._endings: weakref.WeakValueDictionary[str, asyncio.Event] = weakref.WeakValueDictionary()
+
+    async def run(self, request: Request, once: Once, work: Work) -> Response:
+        """What `work` answers, or what it answered before. Without a key `work(None)` simply runs.
+
+        Raises `BadRequest` for a bad key, `IdempotencyMismatch` and `InProgress`.
+        """
+        key = _key(request)
+        if key is None:
+            return await work(None)
+        scope = idempotency.scope_id(once.account_id, request.method, request.scope["path"], key)
+        said = hashlib.sha256(request.scope.get("query_string", b"") + b"\0" + once.said).digest()
+        deadline = asyncio.get_running_loop().time() + self._wait_seconds
+        ended = self._endings.setdefault(scope, asyncio.Event())
+        while True:
+            verdict = await self._database.write(idempotency.begin(scope, said, self._boot))
+            match verdict:
+                case Claimed():
+                    return await self._first(request, once, scope, work)
+                case Kept():
+                    return _replayed(verdict)
+                case Running():
+                    await _wait(ended, deadline)
+                    ended.clear()
+
+    async def _first(self, request: Request, once: Once, scope: str, work: Work) -> Response:
+        ended = self._endings.setdefault(scope, asyncio.Event())
+        try:
+            response = await self._answer(request, once, scope, work)
+            kept = Kept(response.status_code, _kept_headers(response), bytes(response.body))
+            await self._database.write(idempotency.finish(scope, kept))
+            return response
+        finally:
+            ended.set()
+
+    async def _answer(self, request: Request, once: Once, scope: str, work: Work) -> Response:
+        try:
+            return await work(scope)
+        except errors.SixfoldError as error:
+            return once.dialect(error, calls.request_id(request))
+        except Exception as error:
+            await self._database.write(idempotency.forget(scope))
+            raise error from None
+
+
+async def _wait(ended: asyncio.Event, deadline: float) -> None:
+    left = deadline - asyncio.get_running_loop().time()
+    if left <= 0:
+        raise errors.InProgress
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(min(left, _LOOK_AGAIN_SECONDS)):
+            await ended.wait()
+
+
+def _key(request: Request) -> str | None:
+    values = request.headers.getlist("idempotency-key")
+    if not values:
+        return None
+    if len(values) > 1 or not 0 < len(values[0]) <= idempotency.MAX_KEY_CHARS:
+        raise errors.BadRequest(f"Idempotency-Key must have 1 to {idempotency.MAX_KEY_CHARS} characters")
+    return values[0]
+
+
+def _kept_headers(response: Response) -> dict[str, str]:
+    return {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+
+
+def _replayed(kept: Kept) -> Response:
+    return Response(kept.body, kept.status, {**kept.headers, "Idempotent-Replayed": "true"})

@@ -1,0 +1,71 @@
+"""What Prometheus reads: requests by face and route, the queue, the workers, the money held."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.work.supervisor import Supervisor
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_LIVING = ("queued", "starting", "running", "canceling")
+
+
+class Metrics:
+    """One registry of this server; nothing global, so that two servers in one process do not mix."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "sixfold_requests",
+            "Answered requests",
+            ("face", "route", "method", "status"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "sixfold_request_seconds",
+            "From a request's first byte to its answer's last",
+            ("face", "route"),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._predictions = Gauge(
+            "sixfold_predictions",
+            "Predictions that have not ended",
+            ("state",),
+            registry=self._registry,
+        )
+        self._workers = Gauge(
+            "sixfold_workers",
+            "Workers of each engine",
+            ("engine", "state"),
+            registry=self._registry,
+        )
+        self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
+
+    def answered(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
+        """Count one answer. `route` is a template, never a path that somebody chose."""
+        self._requests.labels(face, route, method, str(status)).inc()
+        self._seconds.labels(face, route).observe(seconds)
+
+    async def text(self, database: Database, supervisor: Supervisor) -> bytes:
+        """Everything, in Prometheus' text format."""
+        states, held = await database.read(_standing())
+        for state in _LIVING:
+            self._predictions.labels(state).set(states.get(state, 0))
+        for engine, counts in supervisor.snapshot().items():
+            for state, count in counts.items():
+                self._workers.labels(engine, state).set(count)
+        self._held.set(held / 1_000_000)
+        return generate_latest(self._registry)
+
+
+def _standing() -> Transaction[tuple[dict[str, int], int]]:
+    states = yield Query("prediction_states", {})
+    people = yield Query("account_people", {})
+    return (
+        {str(row["state"]): int(row["total"]) for row in states},
+        sum(int(row["held"]) for row in people),
+    )

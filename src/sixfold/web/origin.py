@@ -1,0 +1,133 @@
+"""Where a request comes from: which hosts, origins and peers are believed to be this machine's own."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from sixfold.settings import Settings
+
+# What proxies and tunnels add. One of these means that the peer is not who asks.
+_FORWARDED = frozenset(
+    {
+        "forwarded",
+        "via",
+        "client-ip",
+        "true-client-ip",
+        "proxy-connection",
+        "proxy-authorization",
+        "cdn-loop",
+        "x-real-ip",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-envoy-external-address",
+        "x-originating-ip",
+        "x-remote-ip",
+        "x-remote-addr",
+        "x-host",
+        "x-original-host",
+        "x-original-url",
+        "x-rewrite-url",
+        "x-proxyuser-ip",
+        "x-appengine-user-ip",
+        "x-arr-log-id",
+        "x-cloud-trace-context",
+    }
+)
+_FORWARDED_PREFIXES = (
+    "x-forwarded",
+    "x-original-forwarded",
+    "cf-",
+    "fastly-",
+    "fly-",
+    "x-amz-cf-",
+    "x-amzn-",
+    "x-azure-",
+    "x-vercel-",
+    "ngrok-",
+    "tailscale-",
+)
+_SAME_SITE = frozenset({"", "none", "same-origin"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine, and can be nothing else."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def host_of(request: Request) -> str | None:
+    """The name in the one Host header, without its port; None when there are none or several."""
+    values = request.headers.getlist("host")
+    if len(values) != 1 or "@" in values[0] or "/" in values[0]:
+        return None
+    try:
+        return urlsplit(f"//{values[0]}").hostname
+    except ValueError:
+        return None
+
+
+def is_forwarded(request: Request) -> bool:
+    """Whether anything on the way says that it passed the request on."""
+    return any(
+        name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
+        for name in (raw.decode("latin-1").lower() for raw, _ in request.scope["headers"])
+    )
+
+
+class Origins:
+    """Which Host and Origin headers are this server's own; built from its settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._public_url = settings.public_url
+        self._origins = {settings.base_url}
+        self._hosts = {settings.host.lower()}
+        public = urlsplit(settings.base_url).hostname
+        if public:
+            self._hosts.add(public)
+
+    def trusts_host(self, request: Request) -> bool:
+        """Whether the Host is ours. A name that rebinding could point here is not; an address cannot be."""
+        host = host_of(request)
+        if host is None:
+            return False
+        if host in self._hosts or is_loopback(host):
+            return True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return True
+
+    def trusts_origin(self, request: Request) -> bool:
+        """Whether the page that asks, as far as the browser names one, is our own."""
+        if request.headers.get("sec-fetch-site", "") not in _SAME_SITE:
+            return False
+        origin = request.headers.get("origin")
+        if origin is None or origin in self._origins:
+            return True
+        parts = urlsplit(origin)
+        return parts.scheme in {"http", "https"} and parts.netloc == request.headers.get("host")
+
+    def is_own_machine(self, request: Request) -> bool:
+        """All conditions of the loopback exemption: peer, Host, no proxy, no public URL, no foreign page."""
+        peer = request.client
+        host = host_of(request)
+        return (
+            peer is not None
+            and is_loopback(peer.host)
+            and host is not None
+            and is_loopback(host)
+            and not self._public_url
+            and not is_forwarded(request)
+            and self.trusts_origin(request)
+        )

@@ -1,0 +1,101 @@
+"""Paths to handlers: which face a path belongs to, and which of its handlers answers a method."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.errors import SixfoldError
+
+Handler = Callable[[Request], Awaitable[Response]]
+Dialect = Callable[[SixfoldError, str], Response]
+
+_PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path (`{name}` is one segment, `{name:path}` the rest) and a handler for each method.
+
+    `body_bytes` is the largest body that is read; 0 where none is expected.
+    """
+
+    path: str
+    handlers: Mapping[str, Handler]
+    body_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """Some routes that speak one dialect of errors.
+
+    The dialect also answers for unknown paths: those below `prefixes`, and the exact ones in `reserved`.
+    """
+
+    name: str
+    dialect: Dialect
+    routes: tuple[Route, ...]
+    prefixes: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where a path leads: its face, its route when there is one, and the values in its path."""
+
+    face: Face
+    route: Route | None
+    params: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Table:
+    """Every route of every face; exact paths are one look-up."""
+
+    def __init__(self, faces: Iterable[Face], fallback: Face) -> None:
+        self._fallback = fallback
+        self._exact: dict[str, Match] = {}
+        self._patterns: list[tuple[re.Pattern[str], Face, Route]] = []
+        self._prefixes: list[tuple[str, Face]] = []
+        for face in faces:
+            for route in face.routes:
+                self._add(face, route)
+            for path in face.reserved:
+                self._exact.setdefault(path, Match(face, None))
+            self._prefixes += [(prefix, face) for prefix in face.prefixes]
+        self._prefixes.sort(key=lambda pair: len(pair[0]), reverse=True)
+
+    def _add(self, face: Face, route: Route) -> None:
+        if "{" in route.path:
+            self._patterns.append((_compile(route.path), face, route))
+            return
+        known = self._exact.get(route.path)
+        if known is not None and known.route is not None:
+            raise ValueError(f"two routes have the path {route.path}")
+        self._exact[route.path] = Match(face, route)
+
+    def find(self, path: str) -> Match:
+        """The match of a path; of an unknown one, the face in whose dialect to say so."""
+        known = self._exact.get(path)
+        if known is not None:
+            return known
+        for pattern, face, route in self._patterns:
+            found = pattern.fullmatch(path)
+            if found is not None:
+                return Match(face, route, found.groupdict())
+        for prefix, face in self._prefixes:
+            if path.startswith(prefix):
+                return Match(face, None)
+        return Match(self._fallback, None)
+
+
+def _compile(path: str) -> re.Pattern[str]:
+    pattern, end = "", 0
+    for found in _PARAMETER.finditer(path):
+        pattern += re.escape(path[end : found.start()])
+        pattern += f"(?P<{found[1]}>.+)" if found[2] else f"(?P<{found[1]}>[^/]+)"
+        end = found.end()
+    return re.compile(pattern + re.escape(path[end:]), re.DOTALL)

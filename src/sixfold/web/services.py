@@ -1,0 +1,42 @@
+"""What every face is built from: core's parts, and the doors that HTTP puts before them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.database import Database
+from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.media import MEDIA_PATH, Media
+from sixfold.core.work.pipeline import Pipeline
+from sixfold.core.work.ports import BlobStore
+from sixfold.core.work.records import OutputFile
+from sixfold.core.work.supervisor import Supervisor
+from sixfold.settings import Settings
+from sixfold.web.auth import Doors
+from sixfold.web.idempotency import Repeats
+from sixfold.web.origin import Origins
+from sixfold.web.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Handed to every face by `faces.py`."""
+
+    settings: Settings
+    database: Database
+    blobs: BlobStore
+    uploads: BlobStore
+    catalog: Catalog
+    prices: PriceTable
+    media: Media
+    pipeline: Pipeline
+    supervisor: Supervisor
+    origins: Origins
+    doors: Doors
+    sessions: Sessions
+    repeats: Repeats
+
+    def media_url(self, file: OutputFile) -> str:
+        """The absolute URL of a stored file."""
+        return f"{self.settings.base_url}{MEDIA_PATH}{file.name}"

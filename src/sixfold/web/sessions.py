@@ -1,0 +1,76 @@
+"""Browser sessions: a cookie that scripts cannot read, and a token against forged forms."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import signins
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Database
+from sixfold.settings import Settings
+from sixfold.web.origin import Origins
+
+COOKIE = "sixfold_session"
+CSRF_HEADER = "x-csrf-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A signed-in person. `csrf` goes into every form of the pages."""
+
+    account: Account
+    token: str
+
+    @property
+    def csrf(self) -> str:
+        """A token that only pages of this session know."""
+        digest = hashlib.sha256(b"csrf\0" + self.token.encode()).digest()
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class Sessions:
+    """Reads, checks, sets and clears the session cookie."""
+
+    def __init__(self, database: Database, settings: Settings, origins: Origins) -> None:
+        self._database = database
+        self._origins = origins
+        self._secure = settings.base_url.startswith("https://")
+
+    async def of(self, request: Request) -> Session | None:
+        """The session that a request carries, while it lives; never for a Host that is not ours."""
+        token = request.cookies.get(COOKIE)
+        if not token or len(token) > 256 or not self._origins.trusts_host(request):
+            return None
+        account = await self._database.read(signins.session(token))
+        return Session(account, token) if account is not None else None
+
+    def guard(self, request: Request, session: Session | None, csrf: str | None) -> None:
+        """Raise `Forbidden` unless a state-changing request came from a page of ours."""
+        if not self._origins.trusts_host(request) or not self._origins.trusts_origin(request):
+            raise errors.Forbidden("This request did not come from a page of this server")
+        if session is not None and not hmac.compare_digest((csrf or "").encode(), session.csrf.encode()):
+            raise errors.Forbidden("This form is too old: reload the page and try again")
+
+    def set(self, response: Response, token: str) -> None:
+        """Sign a browser in."""
+        response.set_cookie(
+            COOKIE,
+            token,
+            max_age=signins.SESSION_LIFE_US // SECOND_US,
+            path="/",
+            secure=self._secure,
+            httponly=True,
+            samesite="lax",
+        )
+
+    def clear(self, response: Response) -> None:
+        """Sign a browser out."""
+        response.delete_cookie(COOKIE, path="/", secure=self._secure, httponly=True, samesite="lax")
