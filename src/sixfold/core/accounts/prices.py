@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sixfold.core import money
 
@@ -74,8 +74,9 @@ class PriceTable:
 
 def _rate(name: str, row: Mapping[str, Any]) -> Rate:
     usd = row["usd"]
-    variants = {key: money.parse_usd(text) for key, text in usd.items()} if isinstance(usd, Mapping) else {}
-    unit = next(iter(variants.values())) if variants else money.parse_usd(str(usd))
+    texts = cast("Mapping[str, str]", usd) if isinstance(usd, Mapping) else dict[str, str]()
+    variants = {key: money.parse_usd(text) for key, text in texts.items()}
+    unit = next(iter(variants.values())) if variants else money.parse_usd(str(cast("object", usd)))
     request = money.parse_usd(str(row.get("request_usd", "0")))
     if unit < 0 or request < 0 or any(amount < 0 for amount in variants.values()):
         raise ValueError(f"the price of {name} is negative")

@@ -1,0 +1,1 @@
+"""Speed, measured: one script per figure, each prints a table beside calibration rows of the same run."""

@@ -1,0 +1,88 @@
+"""Ledger transactions a second: one to a commit against many to a commit, durable against not.
+
+    .venv/bin/python -m bench ledger
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from bench.table import Row, calibration
+from sixfold.core import ids
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.database import Transaction
+from sixfold.core.work import predictions
+from sixfold.core.work.predictions import Lease, Success, Trace
+from sixfold.core.work.records import Output
+from sixfold.store.sqlite import SqliteDatabase
+from tests.road import Options, road
+
+TITLE = "Ledger and queue on SQLite"
+GROUP = 256
+ENTRY = ledger.Entry("charge", "bench")
+LEASE = Lease("boot_bench", 30_000_000)
+
+
+def _spend(account_id: str) -> Transaction[None]:
+    hold_id = ids.new("hold")
+    yield from ledger.hold(account_id, hold_id, 7)
+    yield from ledger.capture(hold_id, 7, ENTRY)
+
+
+async def _rate(database: SqliteDatabase, account_id: str, group: int, total: int, *, durable: bool) -> float:
+    began = time.perf_counter()
+    for _ in range(total // group):
+        await asyncio.gather(
+            *(database.write(_spend(account_id), durable=durable) for _ in range(group))
+        )
+    return total / (time.perf_counter() - began)
+
+
+async def _ledger(folder: Path) -> list[Row]:
+    database = SqliteDatabase(folder / "ledger.db")
+    account = await database.write(accounts.create("bench@example.com", credit=10**12))
+    single = await _rate(database, account.id, 1, 2_000, durable=True)
+    grouped = await _rate(database, account.id, GROUP, 40 * GROUP, durable=True)
+    relaxed = await _rate(database, account.id, GROUP, 40 * GROUP, durable=False)
+    await database.close()
+    note = f"{grouped / single:.1f} times the single rate"
+    return [
+        Row("hold + capture, one to a durable commit", single, "per s"),
+        Row(f"hold + capture, {GROUP} at once, durable (FULL)", grouped, "per s", note=note),
+        Row(
+            f"hold + capture, {GROUP} at once, NORMAL",
+            relaxed,
+            "per s",
+            note=f"FULL reaches {grouped / relaxed:.2f} of it",
+        ),
+    ]
+
+
+async def _claims(folder: Path, total: int = 8_000) -> list[Row]:
+    """Claim and complete with the money, as the supervisor writes them, without a worker in between."""
+    async with road(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
+        for start in range(0, total, 500):
+            await asyncio.gather(
+                *(built.pipeline.submit(built.order(extras={"n": start + n})) for n in range(500))
+            )
+        success = Success(Output(), "full", "1", Trace())
+        began = time.perf_counter()
+        for _ in range(total // GROUP):
+            claim = predictions.claim("echo", LEASE, GROUP, warm=True)
+            claimed = await built.database.write(claim, durable=False)
+            await asyncio.gather(
+                *(built.database.write(predictions.succeed(p.id, p.attempt, success)) for p in claimed)
+            )
+        rate = (total // GROUP) * GROUP / (time.perf_counter() - began)
+    return [Row(f"claim + complete + capture, {GROUP} at once", rate, "per s")]
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        found = asyncio.run(_ledger(Path(folder)))
+        found += asyncio.run(_claims(Path(folder)))
+    return calibration() + found
