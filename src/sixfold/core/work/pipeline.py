@@ -101,6 +101,11 @@ class Pipeline:
         """What happens to predictions in this process."""
         return self._bus
 
+    @property
+    def draining(self) -> bool:
+        """Whether the server is on its way out and accepts nothing more."""
+        return self._draining.is_set()
+
     # -- taking orders ---------------------------------------------------------------------------
 
     def quote(self, model_name: str, given: Mapping[str, Any]) -> Quote:
