@@ -1,6 +1,6 @@
 """Ledger transactions a second: one to a commit against many to a commit, durable against not.
 
-    .venv/bin/python -m bench ledger
+.venv/bin/python -m bench ledger
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ def _spend(account_id: str) -> Transaction[None]:
 async def _rate(database: SqliteDatabase, account_id: str, group: int, total: int, *, durable: bool) -> float:
     began = time.perf_counter()
     for _ in range(total // group):
-        await asyncio.gather(
-            *(database.write(_spend(account_id), durable=durable) for _ in range(group))
-        )
+        await asyncio.gather(*(database.write(_spend(account_id), durable=durable) for _ in range(group)))
     return total / (time.perf_counter() - began)
 
 

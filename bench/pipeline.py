@@ -1,6 +1,6 @@
 """What the road adds to an engine's own time: a trivial engine in a worker process, every job durable.
 
-    .venv/bin/python -m bench pipeline
+.venv/bin/python -m bench pipeline
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ async def _measure(folder: Path) -> list[Row]:
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
         return [
             Row("cold start of the first worker, zygote included", first.stations.cold_start / 1000, "ms"),
-            of_samples("priced … captured, one at a time", alone, "ms", "the engine's own time is about 0.05 ms"),
+            of_samples(
+                "priced … captured, one at a time", alone, "ms", "the engine's own time is about 0.05 ms"
+            ),
             Row(f"jobs a second, {AT_ONCE} at once on two workers", AT_ONCE / wall, "per s"),
             Row("server CPU per job", cpu / AT_ONCE * 1e6, "µs"),
         ]

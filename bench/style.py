@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from bench.table import Row
 from sixfold.engines.image.style.canvas import Canvas
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.image.style.recipes import RECIPES
 
+TITLE = "Styles, 1024 x 1024 on one core"
 SIDE = 1024
 CELL, COLUMNS, CAPTION = 170, 8, 16
 
@@ -127,6 +129,19 @@ def sheet(tiles: list[tuple[str, NDArray[np.float32]]], file: Path) -> None:
         page.paste(small.resize((CELL, CELL), Image.Resampling.LANCZOS), (x, y))
         pen.text((x + 2, y + CELL + 2), name, fill=(226, 226, 230))
     page.save(file, quality=74, optimize=True, progressive=True)
+
+
+def rows() -> list[Row]:
+    """Measure every style."""
+    cv2.setNumThreads(1)
+    picture = painted().astype(np.float32) / 255
+    unit = min(calibration(picture) for _ in range(3))
+    found = [Row("calibration: ten Gaussian blurs", unit, "s")]
+    for name in NAMED_STYLES:
+        began = time.perf_counter()
+        RECIPES[name](Canvas(picture, 1))
+        found.append(Row(name, time.perf_counter() - began, "s"))
+    return found
 
 
 def main() -> None:

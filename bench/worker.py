@@ -1,16 +1,12 @@
-"""What a worker costs: its start, a round trip to it, and putting a blob. Prints a table.
+"""What a worker costs: its start, a round trip to it, and putting a blob.
 
-    .venv/bin/python bench/worker.py
-
-Every figure stands beside calibration rows of the same run (an fsync, an empty Python loop), since
-machines differ.
+.venv/bin/python -m bench worker
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,23 +15,23 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from bench.table import Row, calibration, of_samples
 from sixfold.core.work.engines import Task
 from sixfold.core.work.ports import Reports, WorkerSpec
 from sixfold.drivers.process import ProcessDriver
 from sixfold.store.files import FileStore
 
+TITLE = "Workers and blobs"
 ROUNDS = 2000
+ROWS: list[Row] = []
 QUIET = Reports(lambda _: None, lambda _: None)
 
 
 def row(name: str, samples: list[float], unit: str, note: str = "") -> float:
-    """Print the median and the 95th percentile; give the median."""
-    scale = {"µs": 1e6, "ms": 1e3}[unit]
-    ordered = sorted(samples)
-    median = statistics.median(ordered) * scale
-    slow = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))] * scale
-    print(f"{name:<52} {median:>9.1f} {slow:>9.1f} {unit}  {note}")
-    return median
+    """Keep the median and the 95th percentile; give the median."""
+    measured = of_samples(name, samples, unit, note)
+    ROWS.append(measured)
+    return measured.median
 
 
 async def timed(count: int, work: Callable[[], Awaitable[object]]) -> list[float]:
@@ -46,25 +42,6 @@ async def timed(count: int, work: Callable[[], Awaitable[object]]) -> list[float
         await work()
         samples.append(time.perf_counter() - began)
     return samples
-
-
-def calibrate(folder: Path) -> None:
-    """The two rows that tell this machine from another."""
-    samples: list[float] = []
-    with (folder / "calibration").open("wb", buffering=0) as file:
-        for _ in range(50):
-            file.write(b"x" * 1024)
-            began = time.perf_counter()
-            os.fsync(file.fileno())
-            samples.append(time.perf_counter() - began)
-    row("calibration: fsync of 1 KB", samples, "ms")
-    samples = []
-    for _ in range(9):
-        began = time.perf_counter()
-        for _ in range(1_000_000):
-            pass
-        samples.append(time.perf_counter() - began)
-    row("calibration: empty loop, 1e6", samples, "ms")
 
 
 async def starts(folder: Path) -> None:
@@ -88,7 +65,7 @@ async def starts(folder: Path) -> None:
     command = [sys.executable, "-c", "import numpy, PIL.Image, cv2"]
     fresh = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(9)]
     median = row("fresh python importing the same", fresh, "ms")
-    print(f"{'':<52} {median / forked:>8.0f}× slower than a fork")
+    ROWS.append(Row("fork against a fresh python", median / forked, "times faster"))
     worker = await driver.start(spec)
     for _ in range(100):
         await worker.run(Task("t", "m", {}), QUIET)
@@ -98,7 +75,7 @@ async def starts(folder: Path) -> None:
         list(pool.map(len, [{}] * 100))
         pooled = [_seconds(lambda: pool.submit(len, {}).result()) for _ in range(ROUNDS)]
     median = row("ProcessPoolExecutor, round trip with len()", pooled, "µs")
-    print(f"{'':<52} {median / trip:>8.2f}× of a run (which sets up context, progress, generators)")
+    ROWS.append(Row("round trip against the pool's", median / trip, "times faster"))
     await driver.close()
 
 
@@ -123,15 +100,11 @@ async def blobs(folder: Path) -> None:
     store.close()
 
 
-async def main() -> None:
-    """Print the table."""
-    print(f"{'':<52} {'median':>9} {'p95':>9}")
+def rows() -> list[Row]:
+    """Measure."""
+    ROWS.clear()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
-        calibrate(folder)
-        await starts(folder)
-        await blobs(folder)
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
+        asyncio.run(starts(folder))
+        asyncio.run(blobs(folder))
+    return calibration() + ROWS

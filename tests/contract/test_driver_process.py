@@ -218,3 +218,17 @@ def test_the_server_loads_no_media_library_for_its_drivers() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"numpy", "cv2", "PIL", "torch", "onnxruntime"} & set(modules)
+
+
+async def test_a_run_that_burns_more_processor_time_than_allowed_loses_its_worker(tmp_path: Path) -> None:
+    driver = ProcessDriver()
+    try:
+        spec = WorkerSpec(
+            "burn", "sixfold.engines.testing:BurnEngine", 0, tmp_path / "scratch", cpu_seconds=1
+        )
+        worker = await driver.start(spec)
+        outcome = await worker.run(Task("t", "burn", {}), Reports(lambda _: None, lambda _: None))
+        assert isinstance(outcome, Lost)
+        assert not worker.alive
+    finally:
+        await driver.close()

@@ -383,7 +383,12 @@ class ProcessDriver:
         worker = ProcessWorker(self, spec, server, reading)
         self.workers.add(worker)
         order = protocol.Spawn(
-            worker.id, spec.factory, spec.memory_bytes, str(spec.scratch.absolute()), self._niceness
+            worker.id,
+            spec.factory,
+            spec.memory_bytes,
+            str(spec.scratch.absolute()),
+            self._niceness,
+            spec.cpu_seconds,
         )
         try:
             try:

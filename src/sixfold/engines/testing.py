@@ -147,3 +147,15 @@ class ParentEngine:
         """Start it."""
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         return Result(data={"pid": child.pid})
+
+
+class BurnEngine:
+    """Spends processor time for ever."""
+
+    name = "burn"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Turn, and turn."""
+        while True:
+            pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import queue
 import random
@@ -63,6 +64,14 @@ def limit_memory(more_bytes: int) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + more_bytes
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def allow_cpu(seconds: int) -> None:
+    """Let this process spend `seconds` of processor time from now on; 0 sets no limit."""
+    if seconds:
+        spent = math.ceil(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (spent + seconds, hard))
 
 
 @dataclass(slots=True)
@@ -132,6 +141,7 @@ class _Worker:
         task = Task(run.task, run.model, run.inputs, {name: Path(path) for name, path in run.files.items()})
         staging = runner.Staging(self._scratch, f"{self._order.worker}-{run.number}")
         random.seed(0)
+        allow_cpu(self._order.cpu_seconds)
         try:
             context = runner.RunContext(self, job.canceled)
             return runner.perform(engine, task, context, staging, run.failpoint)

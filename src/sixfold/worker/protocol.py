@@ -116,6 +116,7 @@ class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
     memory_bytes: int
     scratch: str
     niceness: int
+    cpu_seconds: int = 0
 
 
 class Kill(Message, frozen=True, array_like=True, tag="kill"):

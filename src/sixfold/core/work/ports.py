@@ -89,6 +89,7 @@ class WorkerSpec:
     factory: str
     memory_bytes: int
     scratch: Path
+    cpu_seconds: int = 0  # of one run; 0 is no limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import shutil
 import time
 from collections import deque
@@ -234,6 +235,7 @@ class Supervisor:
             factory=pool.engine.factory,
             memory_bytes=self._policy.memory_bytes,
             scratch=self._policy.scratch,
+            cpu_seconds=math.ceil(self._policy.run_limit_seconds),
         )
         began = time.perf_counter_ns()
         try:
