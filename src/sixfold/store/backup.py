@@ -1,0 +1,183 @@
+"""Writing a backup: one snapshot of every table, then the files that it names."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+import blake3
+import msgspec
+
+from sixfold import __version__
+from sixfold.core.work.ports import BlobStore
+from sixfold.store import archive
+from sixfold.store.archive import BlobLine, Manifest, Table, TableReader
+
+
+class Busy(Exception):
+    """Another backup is writing this file."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What went into a backup. `missing` are files that should have been there."""
+
+    schema: int = 0
+    tables: dict[str, int] = field(default_factory=dict[str, int])
+    files: int = 0
+    file_bytes: int = 0
+    missing: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class _Spool:
+    """The rows of the snapshot, and the keys of its files, in files without a name."""
+
+    manifest: Manifest
+    tables: tuple[IO[bytes], ...]
+    blobs: IO[bytes]
+
+
+async def write(
+    path: Path, snapshot: AbstractContextManager[TableReader], store: BlobStore, uploads: BlobStore | None
+) -> Written:
+    """Write a backup to `path`, which appears (or is replaced) at once and whole.
+
+    The snapshot is let go before the first file is copied. Raises `Busy` and `OSError`.
+    """
+    temporary = path.with_name(f"{path.name}.tmp")
+    with contextlib.ExitStack() as stack:
+        out = stack.enter_context(_exclusive(temporary))
+        with snapshot as reader:
+            spool = _spool(reader, path.parent, stack)
+        done = Written(
+            schema=spool.manifest.schema, tables={table.name: table.rows for table in spool.manifest.tables}
+        )
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            _add(tar, archive.MANIFEST, io.BytesIO(msgspec.json.format(msgspec.json.encode(spool.manifest))))
+            for table, rows in zip(spool.manifest.tables, spool.tables, strict=True):
+                _add(tar, f"tables/{table.name}.jsonl", rows)
+            lines = stack.enter_context(_unnamed(path.parent))
+            await _copy_named(tar, store, spool.blobs, lines, done)
+            if uploads is not None:
+                await _copy_all(tar, uploads, lines, done)
+            for name in done.missing:
+                lines.write(archive.blob_line(BlobLine(name, missing=True)))
+            lines.seek(0)
+            _add(tar, archive.BLOBS, lines)
+        out.flush()
+        os.fsync(out.fileno())
+        temporary.rename(path)
+    _sync_folder(path.parent)
+    return done
+
+
+@contextlib.contextmanager
+def _exclusive(path: Path) -> Generator[IO[bytes]]:
+    """The temporary file, written by nobody else; it is gone afterwards unless it was renamed."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w+b") as file:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"Another backup is writing {path} right now") from None
+        file.truncate()
+        try:
+            yield file
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _spool(reader: TableReader, folder: Path, stack: contextlib.ExitStack) -> _Spool:
+    tables: list[Table] = []
+    files: list[IO[bytes]] = []
+    for name, columns in reader.tables():
+        file = stack.enter_context(_unnamed(folder))
+        digest, count = blake3.blake3(), 0
+        for row in reader.rows(name):
+            line = archive.encode_row(row)
+            digest.update(line)
+            file.write(line)
+            count += 1
+        tables.append(Table(name, columns, count, file.tell(), digest.hexdigest()))
+        files.append(file)
+    blobs = stack.enter_context(_unnamed(folder))
+    for key, expires_at in reader.blobs():
+        blobs.write(json.dumps([key, expires_at]).encode() + b"\n")
+    for file in (*files, blobs):
+        file.seek(0)
+    manifest = Manifest(archive.FORMAT, reader.schema, __version__, time.time_ns() // 1000, tuple(tables))
+    return _Spool(manifest, tuple(files), blobs)
+
+
+def _unnamed(folder: Path) -> IO[bytes]:
+    """A file that nobody else sees and that is gone when it is closed, however that comes."""
+    return tempfile.TemporaryFile(dir=folder)
+
+
+def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = file.seek(0, io.SEEK_END)
+    info.mode, info.mtime = 0o600, int(time.time())
+    file.seek(0)
+    tar.addfile(info, file)
+    archive.forget_members(tar)
+
+
+async def _copy_named(
+    tar: tarfile.TarFile, store: BlobStore, keys: IO[bytes], lines: IO[bytes], done: Written
+) -> None:
+    for text in keys:
+        key, expires_at = json.loads(text)
+        if not await _copy(tar, store, ("store", key), lines, done):
+            expired = expires_at is not None and expires_at <= time.time_ns() // 1000
+            if not expired:  # what has expired may be swept at any moment, and nobody can ask for it
+                done.missing.append(f"store/{key}")
+
+
+async def _copy_all(tar: tarfile.TarFile, uploads: BlobStore, lines: IO[bytes], done: Written) -> None:
+    async for found in uploads.list():
+        await _copy(tar, uploads, ("uploads", found.key), lines, done)
+
+
+async def _copy(
+    tar: tarfile.TarFile, store: BlobStore, place: tuple[str, str], lines: IO[bytes], done: Written
+) -> bool:
+    """Copy one file; False when it is not there. It may be replaced meanwhile: one version goes in, whole."""
+    folder, key = place
+    try:
+        path = await store.local_path(key)
+        file = path.open("rb")
+    except (KeyError, FileNotFoundError):
+        return False
+    with file:
+        hashing = archive.Hashing(file)
+        info = tarfile.TarInfo(f"{folder}/{key}")
+        info.size = os.fstat(file.fileno()).st_size
+        info.mode, info.mtime = 0o600, int(os.fstat(file.fileno()).st_mtime)
+        tar.addfile(info, cast("IO[bytes]", hashing))
+        archive.forget_members(tar)
+    lines.write(archive.blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))
+    done.files += 1
+    done.file_bytes += info.size
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
