@@ -38,6 +38,7 @@ from sixfold.net.fetch import Fetcher
 from sixfold.settings import Settings
 from sixfold.store.files import FileStore
 from sixfold.store.sqlite import SqliteDatabase
+from sixfold.store.sqlite_tables import SqliteLoader, SqliteSnapshot
 
 _DATA = Path(__file__).parent / "data"
 _FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
@@ -94,6 +95,16 @@ def open_database(settings: Settings) -> SqliteDatabase:
     """The server's database, brought to this program's schema."""
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     return SqliteDatabase(settings.data_dir / "sixfold.db")
+
+
+def open_snapshot(settings: Settings) -> SqliteSnapshot:
+    """Every table as it stands now, for a backup."""
+    return SqliteSnapshot(settings.data_dir / "sixfold.db")
+
+
+def open_loader(settings: Settings) -> SqliteLoader:
+    """A new database that a backup fills."""
+    return SqliteLoader(settings.data_dir / "sixfold.db")
 
 
 def open_blobs(settings: Settings) -> BlobStore:
