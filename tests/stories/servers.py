@@ -1,0 +1,138 @@
+"""A real `sixfold serve` in a process of its own, to be stopped, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+@dataclass
+class Server:
+    """One running server; `restart` keeps the port and the folder."""
+
+    folder: Path
+    environ: dict[str, str]
+    process: asyncio.subprocess.Process
+    port: int
+    banner: str
+    reader: asyncio.Task[None] = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """The local account's key."""
+        return (self.folder / "local.key").read_text().strip()
+
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """One request on a connection of its own; a `body` that is not bytes is sent as JSON."""
+        return await asyncio.to_thread(self._call, method, path, body, headers)
+
+    def _call(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, data, {"Content-Type": "application/json", **sent})
+            answer = connection.getresponse()
+            received = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, received, answer.read())
+        finally:
+            connection.close()
+
+    async def command(self, *arguments: str) -> tuple[int, str]:
+        """Run an administration command on the same folder: its exit status and what it printed."""
+        child = await asyncio.create_subprocess_exec(
+            *_program(),
+            *arguments,
+            env={**self.environ, "SIXFOLD_DATA_DIR": str(self.folder)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await child.communicate()
+        assert child.returncode is not None
+        return child.returncode, output.decode()
+
+    async def kill(self) -> None:
+        """kill −9."""
+        self.process.kill()
+        await self.process.wait()
+        await self.reader
+
+    async def terminate(self) -> int:
+        """SIGTERM; gives the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        status = await self.process.wait()
+        await self.reader
+        return status
+
+    async def restart(self) -> None:
+        """Start again on the same folder and port, after `kill` or `terminate`."""
+        again = await start(self.folder, self.port, self.environ)
+        self.process, self.banner, self.reader = again.process, again.banner, again.reader
+
+
+def _program() -> tuple[str, ...]:
+    return sys.executable, "-m", "sixfold.cli.main"
+
+
+async def start(folder: Path, port: int = 0, environ: dict[str, str] | None = None) -> Server:
+    """Start a server on `folder`; ready for requests when this returns."""
+    env = {"PATH": os.environ["PATH"], "SIXFOLD_PROBE": "0", "HOME": str(folder), **(environ or {})}
+    command = (*_program(), "serve", "--port", str(port), "--data-dir", str(folder))
+    with (folder.parent / f"{folder.name}.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
+        )
+    assert process.stdout is not None
+    lines: list[str] = []
+    address = ""
+    async with asyncio.timeout(START_SECONDS):
+        while "Control-C" not in (lines[-1] if lines else ""):
+            line = (await process.stdout.readline()).decode()
+            assert line, f"the server ended at its start:\n{''.join(lines)}"
+            lines.append(line)
+            if "address" in line:
+                address = line.split()[-1]
+    reader = asyncio.create_task(_drain(process.stdout))
+    return Server(folder, env, process, int(address.rsplit(":", 1)[1]), "".join(lines), reader)
+
+
+async def _drain(stream: asyncio.StreamReader) -> None:
+    while await stream.readline():
+        pass
+
+
+@asynccontextmanager
+async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
+    """A server for the length of a test."""
+    folder.mkdir(parents=True, exist_ok=True)
+    server = await start(folder, environ=environ)
+    try:
+        yield server
+    finally:
+        if server.process.returncode is None:
+            await server.kill()
