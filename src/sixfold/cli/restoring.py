@@ -1,0 +1,211 @@
+"""Filling an empty data folder from a backup: all of it beside, then checked, then put in place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+import blake3
+
+from sixfold import assembly
+from sixfold.cli import locking, opening
+from sixfold.cli.terminal import Refused
+from sixfold.core.accounts import ledger
+from sixfold.core.work.ports import BlobStore
+from sixfold.settings import Settings
+from sixfold.store import archive, sql
+from sixfold.store.archive import Archive, Damaged, StoredFile
+
+_STAGING = ".restoring"
+_CONTENT = ("store", "uploads")
+_BLOB = "blobs/"
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})  # not the backup's fault
+
+
+@dataclass(slots=True)
+class Restored:
+    """What came of a restore. Everything from `drift` on is counted by `--verify` only.
+
+    `missing` were missing when the backup was made; `damaged` files had other bytes than their names say.
+    """
+
+    schema: int = 0
+    tables: dict[str, int] = field(default_factory=dict[str, int])
+    files: int = 0
+    file_bytes: int = 0
+    missing: list[str] = field(default_factory=list[str])
+    damaged: list[str] = field(default_factory=list[str])
+    verified: bool = False
+    drift: int = 0
+    missing_blobs: int = 0
+    faults: tuple[str, ...] = ()
+
+
+def restore(file: Path, configured: Settings, *, verify: bool) -> Restored:
+    """Fill the data folder; it shows nothing of the backup before all of it is there and whole.
+
+    Raises `Refused` for a folder that is not empty and for a file that is no whole backup, and leaves
+    the folder as it was.
+    """
+    target = configured.data_dir
+    _refuse_content(target)
+    was_there = target.exists()
+    try:
+        with opening.understood(), locking.hold(target):
+            _refuse_content(target)
+            staged = configured.replace(data_dir=target / _STAGING)
+            shutil.rmtree(staged.data_dir, ignore_errors=True)  # of a restore that was killed
+            staged.data_dir.mkdir(mode=0o700)
+            try:
+                done = asyncio.run(_stage(file, staged, verify=verify))
+                _reveal(staged.data_dir, target)
+            finally:
+                shutil.rmtree(staged.data_dir, ignore_errors=True)
+    except Damaged as damage:
+        raise Refused(f"{file} is no whole backup: {damage}; nothing was restored") from damage
+    finally:
+        if not was_there and not (target / opening.DATABASE).exists():
+            shutil.rmtree(target, ignore_errors=True)
+    return done
+
+
+def _refuse_content(target: Path) -> None:
+    there = [name for name in (opening.DATABASE, *_CONTENT) if _has_content(target / name)]
+    if there:
+        raise Refused(
+            f"{target} is not empty (it has {there[0]}): restore into an empty folder with --data-dir, "
+            "and keep this one until you have looked at it"
+        )
+
+
+def _has_content(path: Path) -> bool:
+    if path.is_dir():
+        return next(path.iterdir(), None) is not None
+    return path.exists() or path.is_symlink()
+
+
+def _reveal(staging: Path, target: Path) -> None:
+    """Move everything into place; the database comes last, and with it all of it is there."""
+    for name in (*_CONTENT, opening.DATABASE):
+        if (staging / name).exists():
+            (staging / name).rename(target / name)
+    descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# -- into the folder beside ------------------------------------------------------------------------
+
+
+async def _stage(file: Path, staged: Settings, *, verify: bool) -> Restored:
+    done = Restored()
+    stores = _stores(staged)
+    with assembly.open_loader(staged) as loader:
+        with archive.opened(file) as backup:
+            schema = backup.manifest.schema
+            if not 1 <= schema <= sql.latest("sqlite"):
+                raise Refused(
+                    f"{file} has schema {schema}, and this program knows 1 to {sql.latest('sqlite')}: "
+                    "upgrade Sixfold, then restore"
+                )
+            done.schema = schema
+            _load(backup, loader, done)
+            for stored in backup.files():
+                await _keep(stored, stores[stored.folder], staged.data_dir, done)
+            done.missing = backup.missing
+        loader.commit()
+        if verify:
+            await _verify(file, staged, stores, done)
+        loader.upgrade()
+    if verify:
+        await _audit(staged, done)
+    return done
+
+
+def _stores(staged: Settings) -> dict[str, BlobStore]:
+    here = staged.replace(upload_url="")  # what was in the old data folder goes into the new one
+    return {"store": assembly.open_blobs(here), "uploads": assembly.open_uploads(here)}
+
+
+def _load(backup: Archive, loader: archive.TableWriter, done: Restored) -> None:
+    expected = loader.begin(backup.manifest.schema)
+    for table, rows in backup.tables():
+        if set(expected.get(table.name, ())) != set(table.columns):
+            raise Damaged(f"its table {table.name} is none of schema {backup.manifest.schema}")
+        loader.load(table.name, table.columns, rows)
+        done.tables[table.name] = table.rows
+    lacking = sorted(expected.keys() - done.tables.keys())
+    if lacking:
+        raise Damaged(f"it has no table {lacking[0]}")
+
+
+async def _keep(stored: StoredFile, store: BlobStore, folder: Path, done: Restored) -> None:
+    """Store one file, by way of a temporary one."""
+    temporary = folder / "incoming"
+    with temporary.open("wb") as out:
+        for piece in stored.pieces():
+            out.write(piece)
+    try:
+        await store.put_file(stored.key, temporary)
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in _DISK:
+            raise
+        raise Damaged(f"its file {stored.key[:80]!r} cannot be stored ({error})") from error
+    if stored.folder == "store" and _digest_in(stored.key) not in {"", stored.blake3}:
+        done.damaged.append(stored.key)
+    done.files += 1
+    done.file_bytes += stored.size
+
+
+def _digest_in(key: str) -> str:
+    return key.removeprefix(_BLOB).replace("/", "") if key.startswith(_BLOB) else ""
+
+
+# -- once more, from the beginning -----------------------------------------------------------------
+
+
+async def _verify(file: Path, staged: Settings, stores: dict[str, BlobStore], done: Restored) -> None:
+    """Read the backup again beside what was restored: every row, every file, every name."""
+    with archive.opened(file) as backup, assembly.open_snapshot(staged) as snapshot:
+        for table, rows in backup.tables():
+            restored = snapshot.rows(table.name)
+            order = _order(table.columns, dict(snapshot.tables())[table.name])
+            for before, after in zip_longest(rows, restored):
+                same = before is not None and after is not None and [before[i] for i in order] == list(after)
+                done.drift += not same
+        for stored in backup.files():
+            for _ in stored.pieces():
+                pass
+            done.drift += await _hash(stores[stored.folder], stored.key) != stored.blake3
+        for key, _expires_at in snapshot.blobs():
+            done.missing_blobs += await stores["store"].stat(key) is None
+    done.verified = True
+
+
+def _order(theirs: tuple[str, ...], ours: tuple[str, ...]) -> list[int]:
+    return [theirs.index(column) for column in ours]
+
+
+async def _hash(store: BlobStore, key: str) -> str:
+    digest = blake3.blake3()
+    with contextlib.suppress(KeyError):
+        async for piece in store.stream(key):
+            digest.update(piece)
+        return digest.hexdigest()
+    return ""
+
+
+async def _audit(staged: Settings, done: Restored) -> None:
+    database = assembly.open_database(staged)
+    try:
+        done.faults = await database.read(ledger.verify())
+    finally:
+        await database.close()

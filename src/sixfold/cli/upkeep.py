@@ -1,0 +1,136 @@
+"""`migrate`, `backup`, `restore`: what keeps the data for longer than this version or this disk."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from sixfold import assembly
+from sixfold.cli import locking, opening, restoring
+from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.settings import Settings
+from sixfold.store import backup as backups
+from sixfold.store import sql, sqlite
+
+_SHOWN = 20
+
+
+def migrate(arguments: argparse.Namespace) -> None:
+    """`migrate`: forward to the newest schema, or to the one asked for; back only without a server."""
+    configured = opening.settings_of(arguments)
+    opening.require_data(configured)
+    newest = sql.latest("sqlite")
+    goal = newest if arguments.to is None else arguments.to
+    if not 0 <= goal <= newest:
+        raise Refused(f"There is no schema {goal}: this program knows 0 to {newest}")
+    with opening.understood():
+        before, after = _migrate(configured, goal)
+    if arguments.json:
+        put_json({"before": before, "after": after, "latest": newest})
+    elif before == after:
+        Paint().line(f"  The database has schema {after} already")
+    else:
+        Paint().line(f"  The database went from schema {before} to {after}")
+
+
+def _migrate(configured: Settings, goal: int) -> tuple[int, int]:
+    with contextlib.closing(sqlite.connect(str(configured.data_dir / opening.DATABASE))) as connection:
+        if sqlite.version(connection) <= goal:
+            return sqlite.migrate(connection, goal)
+        with locking.hold(configured.data_dir):  # a server could not live with an older schema
+            return sqlite.migrate(connection, goal)
+
+
+def backup(arguments: argparse.Namespace) -> int:
+    """`backup`: 1 when files were missing that should have been there; all else is in the backup."""
+    configured = opening.settings_of(arguments)
+    opening.require_data(configured)
+    path = Path(arguments.file).absolute()
+    if path.is_dir():
+        raise Refused(f"{path} is a folder: name the file to write, as in {path / 'sixfold.tar'}")
+    if not path.parent.is_dir():
+        raise Refused(f"There is no folder {path.parent} to write the backup to")
+    os.umask(opening.PRIVATE)
+    uploads = None if configured.upload_url else assembly.open_uploads(configured)
+    with opening.understood():
+        snapshot = assembly.open_snapshot(configured)
+        try:
+            done = asyncio.run(backups.write(path, snapshot, assembly.open_blobs(configured), uploads))
+        except backups.Busy as busy:
+            raise Refused(f"{busy}: wait for it, or name another file") from busy
+    document = {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "schema": done.schema,
+        "tables": done.tables,
+        "blobs": done.files,
+        "blob_bytes": done.file_bytes,
+        "missing_blobs": len(done.missing),
+        "missing": done.missing[:_SHOWN],
+    }
+    if arguments.json:
+        put_json(document)
+    else:
+        paint = Paint()
+        paint.rows(
+            [
+                ("backup", f"{paint.bold(str(path))}, {size(document['bytes'])}"),
+                ("rows", f"{sum(done.tables.values())} in {len(done.tables)} tables, schema {done.schema}"),
+                ("files", f"{done.files}, {size(done.file_bytes)}"),
+                ("not in it", f"server.key and sixfold.toml of {configured.data_dir}: keep them apart"),
+            ]
+        )
+    _complain(f"{name} is missing from the store" for name in done.missing[:_SHOWN])
+    return 1 if done.missing else 0
+
+
+def restore(arguments: argparse.Namespace) -> int:
+    """`restore`: 1 when something of the backup was missing, damaged, or differs after `--verify`."""
+    configured = opening.settings_of(arguments)
+    os.umask(opening.PRIVATE)
+    done = restoring.restore(Path(arguments.file), configured, verify=arguments.verify)
+    sound = not (done.missing or done.damaged or done.drift or done.missing_blobs or done.faults)
+    if arguments.json:
+        document = {
+            "data_dir": str(configured.data_dir),
+            "schema": done.schema,
+            "tables": done.tables,
+            "blobs": done.files,
+            "blob_bytes": done.file_bytes,
+            "missing": done.missing[:_SHOWN],
+            "damaged": done.damaged[:_SHOWN],
+            "verified": done.verified,
+        }
+        if done.verified:
+            document |= {
+                "drift": done.drift,
+                "missing_blobs": done.missing_blobs,
+                "ledger_faults": list(done.faults),
+            }
+        put_json(document)
+    else:
+        paint = Paint()
+        rows = [
+            ("restored", paint.bold(str(configured.data_dir))),
+            ("rows", f"{sum(done.tables.values())} in {len(done.tables)} tables, schema {done.schema}"),
+            ("files", f"{done.files}, {size(done.file_bytes)}"),
+        ]
+        if done.verified and sound:
+            rows.append(("verified", "every row and file is as in the backup, and every sum is right"))
+        paint.rows(rows)
+    _complain(f"{name} was missing when the backup was made" for name in done.missing[:_SHOWN])
+    _complain(f"{name} has other bytes than its name says" for name in done.damaged[:_SHOWN])
+    _complain([f"{done.drift} rows or files differ from the backup"] if done.drift else [])
+    _complain([f"{done.missing_blobs} named files have no bytes"] if done.missing_blobs else [])
+    _complain(done.faults)
+    return 0 if sound else 1
+
+
+def _complain(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        sys.stderr.write(f"sixfold: {sentence}\n")
