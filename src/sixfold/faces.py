@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
+from sixfold.areas.hosting import routes as hosting
+from sixfold.areas.imagekit import routes as imagekit
 from sixfold.areas.media import routes as media
+from sixfold.areas.platform import routes as platform
 from sixfold.assembly import Product
 from sixfold.web.app import App
 from sixfold.web.auth import Doors
@@ -18,8 +21,16 @@ from sixfold.web.sessions import Sessions
 def create_app(product: Product) -> ASGIApp:
     """The application of a product that is running (`assembly.running`); it starts and stops nothing."""
     services = build_services(product)
-    faces = [media.face(services)]
-    return App(faces, Metrics())
+    metrics = Metrics()
+    faces = [platform.face(services, metrics)]
+    areas = product.settings.areas
+    if "media" in areas:
+        faces.append(media.face(services))
+    if "imagekit" in areas:
+        faces.append(imagekit.face(services, platform.nothing))
+    if "hosting" in areas:
+        faces.append(hosting.face(services))
+    return App(faces, metrics)
 
 
 def build_services(product: Product) -> Services:

@@ -59,7 +59,7 @@ class App:
                     (b"x-request-id", request_id.encode()),
                     (b"x-content-type-options", b"nosniff"),
                 ]
-                await response(scope, receive, send)
+                await response(scope, receive, send if scope["method"] != "HEAD" else _bodiless(send))
         finally:
             self._note(scope, match, status, time.perf_counter() - began)
 
@@ -109,6 +109,15 @@ async def _handle(scope: Scope, receive: Receive, match: Match) -> Response:
         raise errors.Forbidden("This server was asked by itself")
     limits.check_length(scope, route.body_bytes)
     return await handler(Request(scope, limits.capped(receive, route.body_bytes)))
+
+
+def _bodiless(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return sending
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -1,0 +1,1 @@
+"""Area C, the image utility service: pictures by query string, style transfer, errors as `{"detail"}`."""

@@ -1,0 +1,1 @@
+"""What all areas share: uploads, media files, the account, health, metrics."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -12,20 +13,35 @@ MAX_CHARS = 512
 _SEGMENT = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]+"
 _PATH = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _ACCOUNT = "acct_"
+_MAX_PREFIX = 64
+_MAX_SEGMENT = 255
+_KEPT = 128
 _FORMATS = {"": "webp", "webp": "webp", "png": "png", "jpg": "jpeg", "jpeg": "jpeg"}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a result goes: its key in the store, and the format that the path's extension asks for."""
+    """Where a result goes: its path below `/uploads/`, and the format that its extension asks for."""
 
-    key: str
+    path: str
     format: str
 
 
-def is_key(path: str) -> bool:
-    """Whether a path can be a stored object's: nothing empty, no `.` or `..`, plain characters only."""
-    return len(path) <= MAX_CHARS + 64 and _PATH.fullmatch(path) is not None
+def key(path: str) -> str | None:
+    """The key of the object at a path below `/uploads/`; None when nothing can lie there.
+
+    The two are the same, but that a segment which no file system takes is shortened to its hash.
+    """
+    if len(path) > MAX_CHARS + _MAX_PREFIX or _PATH.fullmatch(path) is None:
+        return None
+    return "/".join(map(_shortened, path.split("/")))
+
+
+def _shortened(segment: str) -> str:
+    if len(segment) <= _MAX_SEGMENT:
+        return segment
+    digest = hashlib.sha256(segment.encode()).hexdigest()
+    return f"{segment[:_KEPT]}.{digest}"
 
 
 def place(principal: Principal, save_path: str) -> Place:

@@ -1,0 +1,44 @@
+"""Area C's errors: `{"detail": …}`, with 422 as resource C1 for what is not valid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from starlette.responses import Response
+
+from sixfold.errors import InvalidInput, Problem, SixfoldError
+from sixfold.web import answers
+
+Part = Literal["query", "body"]
+_UNPROCESSABLE = 422
+
+
+class Invalid(SixfoldError):
+    """The request is not valid."""
+
+    status = _UNPROCESSABLE
+    code = "invalid_input"
+
+    def __init__(self, items: Sequence[dict[str, Any]]) -> None:
+        self.items = list(items)
+        super().__init__()
+
+
+def item(part: Part, problem: Problem) -> dict[str, Any]:
+    """One entry of resource C1."""
+    loc = [part, problem.input] if problem.input else [part]
+    return {"loc": loc, "msg": problem.message, "type": problem.kind}
+
+
+def of_inputs(part: Part, error: InvalidInput) -> Invalid:
+    """What the inputs' check found, as found in a part of the request."""
+    return Invalid([item(part, problem) for problem in error.problems])
+
+
+def answer(error: SixfoldError, _request_id: str) -> Response:
+    """An error as Area C answers it."""
+    if isinstance(error, InvalidInput):
+        error = of_inputs("body", error)
+    detail: Any = error.items if isinstance(error, Invalid) else error.message
+    return answers.json({"detail": detail}, error.status, answers.error_headers(error))

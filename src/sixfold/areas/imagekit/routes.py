@@ -1,0 +1,209 @@
+"""Area C's routes: the key (or the operator's own machine), then the inputs, then the balance."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.imagekit import errors as dialect
+from sixfold.areas.imagekit import schemas
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work import savepaths
+from sixfold.core.work.pipeline import Order
+from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.savepaths import Place
+from sixfold.core.work.states import State
+from sixfold.web import accept, answers, calls
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Handler, Route
+from sixfold.web.services import Services
+
+VERSION = "0.1.0"
+PICTURE, KLEIN, STYLE = "create_image", "create_image_klein", "style-transfer"
+_FORMATS = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpeg"}
+_JSON = "application/json"
+_VARY = {"Vary": "Accept"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One request that was checked."""
+
+    principal: Principal
+    model: str
+    inputs: Mapping[str, Any]
+    request_id: str
+    idempotency_id: str | None = None
+
+
+class ImageKit:
+    """Makes pictures and waits for them."""
+
+    def __init__(self, services: Services, start_page: Handler) -> None:
+        self._services = services
+        self._start_page = start_page
+
+    async def root(self, request: Request) -> Response:
+        """The start page for browsers; for others, what this is."""
+        if accept.best(request.headers.get("accept"), (_JSON, "text/html")) == "text/html":
+            return await self._start_page(request)
+        docs = f"{self._services.settings.base_url}/docs"
+        return answers.json({"name": "Sixfold", "version": VERSION, "docs": docs}, headers=_VARY)
+
+    async def health(self, _request: Request) -> Response:
+        """The service answers."""
+        return answers.json({"status": "ok"})
+
+    # -- pictures --------------------------------------------------------------------------------
+
+    async def picture(self, request: Request) -> Response:
+        """A picture's bytes."""
+        principal = await self._enter(request, PICTURE)
+        inputs = schemas.picture(request, self._services.catalog[PICTURE])
+        inputs["format"] = _format(request)
+        asked = _Asked(principal, PICTURE, inputs, calls.request_id(request))
+        return await self._bytes(await self._made("query", asked))
+
+    def uploader(self, model: str) -> Handler:
+        """The handler that puts a model's picture at the caller's path."""
+
+        async def upload(request: Request) -> Response:
+            principal = await self._enter(request, model)
+            inputs = schemas.picture(request, self._services.catalog[model])
+            place = await self._place(principal, schemas.save_path(request))
+            inputs["format"] = place.format
+            asked = _Asked(principal, model, inputs, calls.request_id(request))
+            prediction = await self._made("query", asked)
+            return await self._put(prediction, place, request.query_params["save_path"])
+
+        return upload
+
+    async def style(self, request: Request) -> Response:
+        """A source picture repainted: JSON, or the bytes when an image is asked for."""
+        principal = await self._enter(request, STYLE)
+        inputs = await schemas.style(request, self._services.catalog[STYLE])
+        wants_bytes = accept.best(request.headers.get("accept"), (_JSON, *_FORMATS)) in _FORMATS
+        inputs["format"] = _format(request) if wants_bytes else "webp"
+        wants = b"image" if wants_bytes else b"json"
+        once = Once(principal.account_id, wants + await request.body(), dialect.answer)
+
+        async def work(idempotency_id: str | None) -> Response:
+            asked = _Asked(principal, STYLE, inputs, calls.request_id(request), idempotency_id)
+            prediction = await self._made("body", asked)
+            return await self._bytes(prediction) if wants_bytes else self._told(prediction)
+
+        return await self._services.repeats.run(request, once, work)
+
+    async def _enter(self, request: Request, model: str) -> Principal:
+        principal = await self._services.doors.image_kit(request)
+        principal.require_service(model)
+        return principal
+
+    # -- the road --------------------------------------------------------------------------------
+
+    async def _made(self, part: dialect.Part, asked: _Asked) -> Prediction:
+        """The finished prediction; raises what its failure is called here. An unfinished one is canceled."""
+        order = Order(
+            account_id=asked.principal.account_id,
+            model=asked.model,
+            inputs=asked.inputs,
+            face="imagekit",
+            request_id=asked.request_id,
+            idempotency_id=asked.idempotency_id,
+            charged=not asked.principal.keyless,
+        )
+        pipeline = self._services.pipeline
+        try:
+            prediction = await pipeline.submit(order)
+        except errors.InvalidInput as error:
+            raise dialect.of_inputs(part, error) from error
+        prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
+        if not prediction.is_terminal:  # there is nothing here by which it could be asked after
+            with contextlib.suppress(errors.StoreFailed):
+                await pipeline.cancel(prediction.id, prediction.account_id)
+            raise errors.ShuttingDown if pipeline.draining else errors.EngineFailed
+        if prediction.state is not State.SUCCEEDED:
+            raise errors.EngineFailed
+        return prediction
+
+    async def _bytes(self, prediction: Prediction) -> Response:
+        file = _file(prediction)
+        data = await self._services.blobs.get(file.blob)
+        headers = {**answers.result_headers(prediction), **_VARY, "Cache-Control": "no-store"}
+        return Response(data, 200, headers, file.content_type)
+
+    def _told(self, prediction: Prediction) -> Response:
+        file = _file(prediction)
+        body = {
+            "image_url": self._services.media_url(file),
+            "width": file.info["width"],
+            "height": file.info["height"],
+        }
+        return answers.json(body, headers={**answers.result_headers(prediction), **_VARY})
+
+    # -- the caller's path -----------------------------------------------------------------------
+
+    async def _place(self, principal: Principal, save_path: str) -> Place:
+        """Where a path lies, once nothing stands in its way; raises `Invalid` before anything is made."""
+        try:
+            place = savepaths.place(principal, save_path)
+        except errors.InvalidInput as error:
+            raise dialect.of_inputs("query", error) from error
+        key = savepaths.key(place.path) or ""
+        parts = key.split("/")
+        for depth in range(1, len(parts)):
+            if await self._services.uploads.stat("/".join(parts[:depth])) is not None:
+                raise _in_the_way(f"{'/'.join(parts[:depth])} is a file already")
+        async for _ in self._services.uploads.list(f"{key}/"):
+            raise _in_the_way("save_path is a folder already")
+        return place
+
+    async def _put(self, prediction: Prediction, place: Place, save_path: str) -> Response:
+        file = _file(prediction)
+        data = await self._services.blobs.get(file.blob)
+        key = savepaths.key(place.path) or ""
+        try:
+            await self._services.uploads.put(key, data, content_type=file.content_type)
+        except OSError as error:
+            raise errors.StoreFailed from error
+        url = f"{self._services.settings.base_url}/uploads/{place.path}"
+        body = {"path": url, "save_path": save_path, "bytes": len(data)}
+        return answers.json(body, headers=answers.result_headers(prediction))
+
+
+def _file(prediction: Prediction) -> OutputFile:
+    if prediction.output is None or not prediction.output.files:
+        raise errors.EngineFailed
+    return prediction.output.files[0]
+
+
+def _format(request: Request) -> str:
+    kind = accept.best(request.headers.get("accept"), tuple(_FORMATS))
+    return _FORMATS[kind or "image/webp"]
+
+
+def _in_the_way(message: str) -> dialect.Invalid:
+    return dialect.Invalid([dialect.item("query", errors.Problem("save_path", message, "value_error"))])
+
+
+def face(services: Services, start_page: Handler) -> Face:
+    """Area C; `start_page` is what browsers get at its root."""
+    kit = ImageKit(services, start_page)
+    return Face(
+        "imagekit",
+        dialect.answer,
+        (
+            Route("/", {"GET": kit.root, "HEAD": kit.root}),
+            Route("/health", {"GET": kit.health, "HEAD": kit.health}),
+            Route("/create_image", {"GET": kit.picture}),
+            Route("/create_and_upload_image", {"GET": kit.uploader(PICTURE)}),
+            Route("/create_and_upload_image_klein", {"GET": kit.uploader(KLEIN)}),
+            Route("/api/style-transfer", {"POST": kit.style}, services.settings.inline_body_bytes),
+        ),
+    )

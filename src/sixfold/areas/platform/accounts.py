@@ -1,0 +1,78 @@
+"""The account behind a key: its balance and its ledger."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339
+from sixfold.web import answers
+from sixfold.web.services import Services
+
+_MAX_PAGE = 200
+_PAGE = 50
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class Accounts:
+    """Answers an account's questions about itself."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def show(self, request: Request) -> Response:
+        """The balance, and what is held of it."""
+        principal = await self._owner(request)
+        account = await self._services.database.read(accounts.by_id(principal.account_id))
+        return answers.json(
+            {
+                "account_id": account.id,
+                "email": account.email,
+                "balance_usd": money.format_usd(account.posted),
+                "held_usd": money.format_usd(account.held),
+                "credits": account.posted // money.MICROS_PER_CREDIT,
+                "plan": account.plan,
+                "webhook_secret": account.webhook_secret,
+            },
+            headers=_NO_STORE,
+        )
+
+    async def entries(self, request: Request) -> Response:
+        """The journal, newest first."""
+        principal = await self._owner(request)
+        limit = page_size(request)
+        cursor = request.query_params.get("cursor")
+        page = await self._services.database.read(ledger.page(principal.account_id, limit, cursor))
+        rows = [
+            {
+                "id": row["id"],
+                "created_at": rfc3339(row["created_at"]),
+                "amount_usd": money.format_usd(row["amount"]),
+                "kind": row["kind"],
+                "description": row["description"],
+                "request_id": row["request_id"],
+            }
+            for row in page.entries
+        ]
+        return answers.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
+
+    async def _owner(self, request: Request) -> Principal:
+        """Whoever holds a full key: limited ones see no secrets."""
+        principal = await self._services.doors.bearer(request)
+        if principal.scope.memory_only or principal.scope.services:
+            raise errors.Forbidden("This key may not see the account")
+        return principal
+
+
+def page_size(request: Request) -> int:
+    """How many entries a page is to have; raises `BadRequest`."""
+    text = request.query_params.get("limit")
+    if text is None:
+        return _PAGE
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= _MAX_PAGE):
+        raise errors.BadRequest(f"limit must be from 1 to {_MAX_PAGE}")
+    return int(text)

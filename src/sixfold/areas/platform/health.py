@@ -1,0 +1,37 @@
+"""Whether the server lives, whether it can work, and what it counts."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.database import one
+from sixfold.web import answers
+from sixfold.web.metrics import CONTENT_TYPE, Metrics
+from sixfold.web.services import Services
+
+
+class Health:
+    """For orchestrators and Prometheus."""
+
+    def __init__(self, services: Services, metrics: Metrics) -> None:
+        self._services = services
+        self._metrics = metrics
+
+    async def live(self, _request: Request) -> Response:
+        """The process answers."""
+        return answers.json({"status": "ok"})
+
+    async def ready(self, _request: Request) -> Response:
+        """The database answers, and the server is not on its way out."""
+        if self._services.pipeline.draining:
+            raise errors.ShuttingDown
+        await self._services.database.read(one("clock"))
+        return answers.json({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus' text format; for the operator, or from this machine."""
+        await self._services.doors.operator_only(request)
+        text = await self._metrics.text(self._services.database, self._services.supervisor)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})

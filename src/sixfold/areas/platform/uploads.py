@@ -1,0 +1,64 @@
+"""Uploads: bytes to the disk, then a name; counted against the account's quota."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.platform import receiving
+from sixfold.areas.platform.receiving import Received
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work.media import MEDIA_PATH
+from sixfold.web import answers
+from sixfold.web.idempotency import Once
+from sixfold.web.services import Services
+
+
+class Uploads:
+    """Takes uploads in."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._folder = services.settings.data_dir / "tmp"
+
+    async def take(self, request: Request) -> Response:
+        """Keep one file; its URL serves as the input of any model."""
+        principal = await self._services.doors.bearer(request)
+        if principal.scope.memory_only:
+            raise errors.Forbidden("This key reaches the memory only")
+        path = await asyncio.to_thread(self._new_path)
+        try:
+            received = await receiving.receive(request, path)
+            once = Once(principal.account_id, received.digest, answers.coded)
+
+            async def work(_idempotency_id: str | None) -> Response:
+                return await self._keep(principal, received)
+
+            return await self._services.repeats.run(request, once, work)
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def _new_path(self) -> Path:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._folder / f"upload-{secrets.token_hex(16)}"
+
+    async def _keep(self, principal: Principal, received: Received) -> Response:
+        media = self._services.media
+        upload = await media.upload(principal.account_id, received.path, received.content_type)
+        return answers.json(
+            {
+                "url": f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}",
+                "id": upload.id,
+                "media_type": upload.content_type,
+                "bytes": upload.size,
+                "sha256": upload.sha256,
+            },
+            201,
+        )

@@ -1,0 +1,70 @@
+"""The receipt: six stations of one road, each with when it was reached, how long it took, and its money."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core import money
+from sixfold.core.clock import rfc3339
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+
+NAMES = ("priced", "held", "queued", "run", "stored", "captured")
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """One station. `at` is epoch µs and `took` µs; None where it was not reached or not measured.
+
+    `micros` is the money that moved or was named there, None where none was.
+    """
+
+    name: str
+    at: int | None
+    took: int | None
+    micros: int | None
+
+    def plain(self) -> Mapping[str, Any]:
+        """The station as JSON: `name`, `at` (RFC 3339), `ms`, `usd` (decimal text)."""
+        return {
+            "name": self.name,
+            "at": rfc3339(self.at),
+            "ms": None if self.took is None else self.took / 1000,
+            "usd": None if self.micros is None else money.format_usd(self.micros),
+        }
+
+
+def of(prediction: Prediction) -> tuple[Station, ...]:
+    """The six stations of a prediction as it stands."""
+    took = prediction.stations
+    created, started, completed = prediction.created_at, prediction.started_at, prediction.completed_at
+    succeeded = prediction.state is State.SUCCEEDED
+    ran_at = started + took.cold_start if started is not None else None
+    stored_at = ran_at + took.run if ran_at is not None and succeeded else None
+    ended = prediction.is_terminal
+    waited = took.queued
+    if waited is None and completed is not None:  # it ended in the queue
+        waited = completed - created
+    return (
+        Station("priced", created - took.priced, took.priced, prediction.price),
+        Station("held", created, None, prediction.price),
+        Station("queued", created, waited, None),
+        Station("run", ran_at, took.run if ended and ran_at is not None else None, None),
+        Station("stored", stored_at, took.stored if stored_at is not None else None, None),
+        _captured(prediction, stored_at),
+    )
+
+
+def _captured(prediction: Prediction, stored_at: int | None) -> Station:
+    if stored_at is None or prediction.completed_at is None:
+        released = 0 if prediction.is_terminal else None
+        return Station("captured", None, None, released)
+    took = max(0, prediction.completed_at - stored_at - prediction.stations.stored)
+    return Station("captured", prediction.completed_at, took, prediction.cost)
+
+
+def plain(prediction: Prediction) -> list[Mapping[str, Any]]:
+    """The receipt as JSON."""
+    return [station.plain() for station in of(prediction)]

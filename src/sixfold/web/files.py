@@ -1,0 +1,72 @@
+"""Stored files on the wire: ranges, validators, and headers that let nothing in them run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sixfold.core.work.ports import BlobStore
+from sixfold.web import ranges, sniffing
+
+FOREVER = "public, max-age=31536000, immutable"
+REVALIDATE = "public, no-cache"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; media-src 'self'; sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One stored file as it is to be served; `tag` changes whenever its bytes do."""
+
+    store: BlobStore
+    key: str
+    size: int
+    content_type: str
+    tag: str
+    caching: str
+
+
+def answer(request: Request, shown: Shown) -> Response:
+    """The file, a part of it, or that it has not changed."""
+    headers = _headers(shown)
+    if _is_known(request, headers["ETag"]):
+        return Response(None, 304, headers)
+    wanted = request.headers.get("range")
+    condition = request.headers.get("if-range")
+    if condition is not None and condition != headers["ETag"]:
+        wanted = None
+    try:
+        span = ranges.parse(wanted, shown.size)
+    except ranges.Unsatisfiable:
+        return Response(None, 416, {"Content-Range": f"bytes */{shown.size}", "Accept-Ranges": "bytes"})
+    start, length, status = 0, shown.size, 200
+    if span is not None:
+        start, length, status = span.start, span.length, 206
+        headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{shown.size}"
+    headers["Content-Length"] = str(length)
+    if request.method == "HEAD":
+        return Response(None, status, headers, shown.content_type)
+    pieces: AsyncIterator[bytes] = shown.store.stream(shown.key, start, length)
+    return StreamingResponse(pieces, status, headers, shown.content_type)
+
+
+def _headers(shown: Shown) -> dict[str, str]:
+    headers = {
+        "ETag": f'"{shown.tag}"',
+        "Accept-Ranges": "bytes",
+        "Cache-Control": shown.caching,
+        "Content-Security-Policy": _POLICY,
+        "Cross-Origin-Resource-Policy": "cross-origin",
+    }
+    if shown.content_type not in sniffing.INLINE:
+        headers["Content-Disposition"] = "attachment"
+    return headers
+
+
+def _is_known(request: Request, tag: str) -> bool:
+    given = request.headers.get("if-none-match")
+    if given is None:
+        return False
+    return given.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in given.split(","))
