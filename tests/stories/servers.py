@@ -129,7 +129,6 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 @asynccontextmanager
 async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
     """A server for the length of a test."""
-    folder.mkdir(parents=True, exist_ok=True)
     server = await start(folder, environ=environ)
     try:
         yield server

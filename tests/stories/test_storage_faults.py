@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ class FailingConnection:
         self._real = real
         self._left = at
 
-    def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
         """Run it, or fail."""
         self._left -= 1
         if self._left == 0:
@@ -68,7 +69,7 @@ async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp
         database = built.database
         assert isinstance(database, SqliteDatabase)
         real = database._writer
-        database._writer = FailingConnection(real, at)  # type: ignore[assignment]
+        database._writer = FailingConnection(real, at)
         entry = ledger.Entry("credit", "test")
         jobs = [
             database.write(ledger.deposit(built.payer.id, 5, entry)),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import Phase, settings
@@ -130,7 +130,7 @@ def _play(back: str, mutant: Mutant | None = None, examples: int = 25, steps: in
         database=None,
         report_multiple_bugs=False,
     )
-    case = machine.TestCase()
+    case: Any = machine.TestCase()
     case.settings = rules
     result = case.defaultTestResult()
     case.run(result)
@@ -140,11 +140,11 @@ def _play(back: str, mutant: Mutant | None = None, examples: int = 25, steps: in
 def _statement(name: str, old: str, new: str) -> Mutant:
     """A ledger whose statement `name` says something else."""
 
-    def change(database: Database) -> None:
-        queries = dict(database._queries)  # type: ignore[attr-defined]
+    def change(database: Any) -> None:
+        queries = dict(database._queries)
         assert old in queries[name].sql
         queries[name] = replace(queries[name], sql=queries[name].sql.replace(old, new))
-        database._queries = queries  # type: ignore[attr-defined]
+        database._queries = queries
 
     return change
 
