@@ -80,10 +80,11 @@ def painted() -> NDArray[np.uint8]:
         (610, 60, (70, 112, 84), 5),
     ):
         draw = np.random.default_rng(seed).standard_normal(24).astype(np.float32)
-        ridge = sum(
+        octaves = [
             cv2.resize(draw[: 6 * k][None], (SIDE, 1), interpolation=cv2.INTER_CUBIC)[0] / k
             for k in (1, 2, 4)
-        )
+        ]
+        ridge = np.sum(octaves, axis=0)
         crest = level - rise * (0.35 + 0.4 * ridge)
         land = rows > crest[None]
         lit = 1 + 0.28 * np.tanh(np.gradient(crest) * -1.2)[None] + 0.05 * cloud
@@ -134,7 +135,7 @@ def sheet(tiles: list[tuple[str, NDArray[np.float32]]], file: Path) -> None:
 def rows() -> list[Row]:
     """Measure every style."""
     cv2.setNumThreads(1)
-    picture = painted().astype(np.float32) / 255
+    picture = (painted() / np.float32(255)).astype(np.float32)
     unit = min(calibration(picture) for _ in range(3))
     found = [Row("calibration: ten Gaussian blurs", unit, "s")]
     for name in NAMED_STYLES:
@@ -151,7 +152,7 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path)
     asked = parser.parse_args()
     cv2.setNumThreads(1)
-    picture = painted().astype(np.float32) / 255
+    picture = (painted() / np.float32(255)).astype(np.float32)
     unit = min(calibration(picture) for _ in range(3))
     print(f"{'style':18s}{'seconds':>9s}{'x blur':>9s}")
     print(f"{'(calibration)':18s}{unit:9.3f}{1.0:9.1f}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -13,6 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from sixfold import settings
 
 START_SECONDS = 60
 
@@ -101,7 +102,7 @@ def _program() -> tuple[str, ...]:
 
 async def start(folder: Path, port: int = 0, environ: dict[str, str] | None = None) -> Server:
     """Start a server on `folder`; ready for requests when this returns."""
-    env = {"PATH": os.environ["PATH"], "SIXFOLD_PROBE": "0", "HOME": str(folder), **(environ or {})}
+    env = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(folder), **(environ or {})}
     command = (*_program(), "serve", "--port", str(port), "--data-dir", str(folder))
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(

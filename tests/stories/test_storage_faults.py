@@ -66,8 +66,7 @@ class FailingConnection:
 @pytest.mark.parametrize("at", range(2, 22))
 async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp_path: Path, at: int) -> None:
     async with road(tmp_path, Options(start=False)) as built:
-        database = built.database
-        assert isinstance(database, SqliteDatabase)
+        database: Any = built.database
         real = database._writer
         database._writer = FailingConnection(real, at)
         entry = ledger.Entry("credit", "test")
