@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import secrets
 from dataclasses import dataclass
 
 from sixfold import errors
@@ -60,7 +62,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
             "kind": "operator" if operator else "customer",
             "email": address,
             "can_go_negative": int(operator),
-            "webhook_secret": ids.secret("whsec"),
+            "webhook_secret": _webhook_secret(),
         },
     )
     if not made:
@@ -70,6 +72,11 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
         yield from ledger.deposit(account_id, credit, entry)
     yield from _note(account_id, "account.create", address)
     return (yield from by_id(account_id))
+
+
+def _webhook_secret() -> str:
+    """A key in the form of Standard Webhooks: `whsec_` and base64 of 24 random bytes."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(24)).decode()
 
 
 def credit(email: str, amount: int) -> Transaction[Account]:
