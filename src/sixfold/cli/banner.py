@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Sequence
 
 from sixfold import __version__
-from sixfold.cli.first_start import KEY_FILE, Welcome
+from sixfold.cli import local_key
+from sixfold.cli.first_start import Welcome
 from sixfold.cli.found import Thing
 from sixfold.cli.terminal import Paint
 from sixfold.core.money import format_usd
@@ -39,7 +40,7 @@ def start(paint: Paint, configured: Settings, welcome: Welcome | None) -> None:
 
 
 def _owner(paint: Paint, configured: Settings, welcome: Welcome) -> list[tuple[str, str]]:
-    kept = configured.data_dir / KEY_FILE
+    kept = configured.data_dir / local_key.FILE
     return [
         ("account", f"{welcome.email}, {format_usd(welcome.credit)} USD"),
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
@@ -50,7 +51,7 @@ def _owner(paint: Paint, configured: Settings, welcome: Welcome) -> list[tuple[s
 
 
 def _where_the_key_is(configured: Settings) -> str:
-    kept = configured.data_dir / KEY_FILE
+    kept = configured.data_dir / local_key.FILE
     if kept.exists():
         return f"in {kept}"
     return "none is kept here; `sixfold key create EMAIL` makes one"
@@ -63,7 +64,7 @@ def curl(configured: Settings, welcome: Welcome | None) -> str:
     if welcome is not None:
         body = json.dumps({"api_key": welcome.api_key, **order})
         return f"curl -s {url} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
-    kept = configured.data_dir / KEY_FILE
+    kept = configured.data_dir / local_key.FILE
     if not kept.exists():
         return ""
     bearer = f'"Authorization: Bearer $(cat {_inside_quotes(str(kept))})"'

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from sixfold import errors
+from sixfold.cli import local_key
 from sixfold.core.accounts import accounts, keys, signins
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.core.database import Database, Transaction, one
 from sixfold.core.money import MICROS_PER_USD
 
-KEY_FILE = "local.key"
 _CREDIT = 10 * MICROS_PER_USD
 
 
@@ -31,7 +30,7 @@ async def prepare(database: Database, data_dir: Path) -> Welcome | None:
     """Make the owner's account unless there is an operator already; then None."""
     if await database.read(accounts.operator()) is not None:
         return None
-    path = data_dir / KEY_FILE
+    path = data_dir / local_key.FILE
     try:
         return await database.write(_make(path))
     except BaseException:
@@ -50,24 +49,5 @@ def _make(path: Path) -> Transaction[Welcome | None]:
     if row is None:
         raise errors.StoreFailed
     token = yield from signins.new_link(account.id, int(row["now"]))
-    keep_key(path, key.api_key)
+    local_key.keep(path, key.api_key)
     return Welcome(account.email, account.posted, key.api_key, token)
-
-
-def keep_key(path: Path, api_key: str) -> None:
-    """Write a key to a file that only its owner can read."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{api_key}\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def kept_key(data_dir: Path) -> str | None:
-    """The key that the first start kept, or None."""
-    try:
-        return (data_dir / KEY_FILE).read_text("ascii").strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None

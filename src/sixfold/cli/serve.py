@@ -150,10 +150,10 @@ async def _serve(configured: Settings, doors: list[socket.socket], lock: ServerL
     paint = Paint()
     product = assembly.build(configured)
     async with assembly.running(product):
+        server = _Server(_config(product))
         welcome = None
         if configured.on_loopback:
             welcome = await first_start.prepare(product.database, configured.data_dir)
-        server = _Server(_config(product))
         ending = _Ending(server, product, paint)
         ending.listen()
         looking = asyncio.create_task(_look(product), name="look-around")

@@ -1,0 +1,193 @@
+"""A client of a running server, from the standard library alone: a command must not wait for imports."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import mimetypes
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urljoin, urlsplit
+
+from sixfold import settings
+from sixfold.cli import local_key, locking
+from sixfold.cli.terminal import Refused
+
+_TIMEOUT_SECONDS = 60
+_POLL_SECONDS = 0.25
+_TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
+Document = dict[str, Any]
+
+
+class Client:
+    """One server and one key."""
+
+    def __init__(self, origin: str, api_key: str | None) -> None:
+        parts = urlsplit(origin)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise Refused(f"{origin!r} is no server's URL, such as http://127.0.0.1:8600")
+        self.origin = origin.rstrip("/")
+        self._api_key = api_key
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Client:
+        """The server that `--api-url` names, or the one that runs on this data folder, with a key."""
+        configured = settings.load(data_dir=arguments.data_dir)
+        api_key = settings.api_key()
+        if arguments.api_url:
+            host = urlsplit(arguments.api_url).hostname
+            if (
+                api_key is None and host in settings.LOOPBACK_HOSTS
+            ):  # the owner's key never leaves his machine
+                api_key = local_key.kept(configured.data_dir)
+            return cls(arguments.api_url, api_key)
+        running = locking.running(configured.data_dir)
+        origin = running.url if running is not None and running.url else configured.base_url
+        return cls(origin, api_key or local_key.kept(configured.data_dir))
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Document:
+        """GET a JSON document."""
+        return self._json("GET", path)
+
+    def post(self, path: str, document: Mapping[str, Any] | None = None) -> Document:
+        """POST a JSON document and get one."""
+        body = json.dumps(document or {}).encode()
+        return self._json("POST", path, body, {"Content-Type": "application/json"})
+
+    def upload(self, path: Path) -> str:
+        """Upload a file; gives its URL on the server."""
+        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        try:
+            with path.open("rb") as file:
+                headers = {"Content-Type": kind, "Content-Length": str(path.stat().st_size)}
+                return str(self._json("POST", "/api/uploads", file, headers)["url"])
+        except IsADirectoryError:
+            raise Refused(f"{path} is a folder; a file is meant") from None
+
+    def download(self, url: str, target: Path) -> int:
+        """Save what a URL of the server gives; the file appears whole. Gives its size."""
+        parts = urlsplit(urljoin(self.origin + "/", url))
+        response = self._open("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, None, {})
+        if response.status != http.client.OK:
+            raise Refused(f"The server did not give {url} ({response.status})")
+        temporary = target.with_name(f".{target.name}.part")
+        try:
+            with temporary.open("wb") as out:
+                shutil.copyfileobj(response, out)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+            response.close()
+        return target.stat().st_size
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        body: bytes | IO[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Document:
+        response = self._open(method, path, body, headers or {})
+        try:
+            text = response.read()
+            document = json.loads(text)
+        except (OSError, http.client.HTTPException, ValueError):
+            document = None
+        finally:
+            response.close()
+        if response.status >= 400:
+            raise Refused(self._reason(response.status, path, document))
+        if not isinstance(document, dict):
+            raise Refused(f"{self.origin} answered {path} with something that no Sixfold server says")
+        return document
+
+    def _reason(self, status: int, path: str, document: Any) -> str:
+        if status == http.client.UNAUTHORIZED:
+            if self._api_key is None:
+                return f"{self.origin} wants a key: set SIXFOLD_API_KEY"
+            return f"{self.origin} does not know this key: set SIXFOLD_API_KEY to one of its own"
+        said = document.get("error") if isinstance(document, dict) else None
+        if isinstance(said, str):
+            return said
+        return f"{self.origin} answered {path} with {status}: is it a Sixfold server with this area?"
+
+    def _open(
+        self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        parts = urlsplit(self.origin)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
+        bearer = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+        try:
+            connection.request(method, parts.path + path, body, {**bearer, **headers, "Connection": "close"})
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if isinstance(error, TimeoutError):
+                raise Refused(f"{self.origin} does not answer in {_TIMEOUT_SECONDS} s") from error
+            if isinstance(error, ConnectionRefusedError):
+                raise Refused(
+                    f"No server answers at {self.origin}: start one with `sixfold serve`, "
+                    "or name another with --api-url"
+                ) from error
+            raise Refused(f"{self.origin} cannot be reached ({error})") from error
+
+    # -- predictions -----------------------------------------------------------------------------
+
+    def prediction(self, prediction_id: str) -> Document:
+        """One prediction as it stands."""
+        return self.get(f"/api/containers/predictions/{prediction_id}")
+
+    def follow(self, prediction: Document, watch: Callable[[Document], None]) -> Document:
+        """The prediction once it has ended; `watch` is shown every step on the way."""
+        current = dict(prediction)
+        watch(current)
+        while current.get("status") not in _TERMINAL:
+            for event in self._events(str(current["id"])):
+                current |= {name: event[name] for name in _SHOWN if event.get(name) is not None}
+                watch(current)
+                if current.get("status") in _TERMINAL:
+                    break
+            current |= self.prediction(str(current["id"]))  # the events may have been cut off: ask
+            watch(current)
+            if current.get("status") not in _TERMINAL:
+                time.sleep(_POLL_SECONDS)
+        return current
+
+    def _events(self, prediction_id: str) -> Iterator[Document]:
+        """The server-sent events of a prediction, until they end for whatever reason."""
+        path = f"/api/containers/predictions/{prediction_id}/events"
+        response = self._open("GET", path, None, {"Accept": "text/event-stream"})
+        try:
+            if response.status != http.client.OK:
+                return
+            data: list[str] = []
+            for raw in response:
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                if line.startswith("data:"):
+                    data.append(line[5:].lstrip(" "))
+                elif not line and data:
+                    yield from _documents("\n".join(data))
+                    data.clear()
+        except (OSError, http.client.HTTPException):
+            return
+        finally:
+            response.close()
+
+
+_SHOWN = ("status", "progress", "queue_position")
+
+
+def _documents(text: str) -> Iterator[Document]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return
+    if isinstance(found, dict):
+        yield found

@@ -1,0 +1,194 @@
+"""`doctor` and `engines list`: what is here, what works, and what would unlock more."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import platform
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from sixfold import __version__, assembly, errors
+from sixfold.cli import banner, found, locking, opening
+from sixfold.cli.terminal import Paint, put_json, size
+from sixfold.core.accounts import ledger
+from sixfold.core.work.catalog import Catalog, EngineSpec, Model
+from sixfold.settings import Settings
+from sixfold.store import sql, sqlite
+
+_LOW_DISK_BYTES = 1_000_000_000
+_FAULTS = 20
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """`doctor`: 1 when something is wrong that an operator has to see to."""
+    configured = opening.settings_of(arguments)
+    catalog = _catalog(configured)
+    things = asyncio.run(found.look(configured, {engine.kind for engine in catalog.engines().values()}))
+    running = locking.running(configured.data_dir)
+    disk = _free_bytes(configured)
+    database = _database(configured)
+    problems = list(_problems(database, disk))
+    document: dict[str, Any] = {
+        "ok": not problems,
+        "problems": problems,
+        "version": __version__,
+        "python": platform.python_version(),
+        "data_dir": str(configured.data_dir),
+        "server": None if running is None else {"pid": running.pid, "url": running.url},
+        "database": database,
+        "disk": {"free_bytes": disk},
+        "found": [thing.record() for thing in things],
+        "models": [_served(model, configured) for model in catalog.models()],
+    }
+    if arguments.json:
+        put_json(document)
+    else:
+        _print(document, things)
+    for problem in problems:
+        sys.stderr.write(f"sixfold: {problem}\n")
+    return 1 if problems else 0
+
+
+def list_engines(arguments: argparse.Namespace) -> None:
+    """`engines list`: every engine, how good it is, and the models that it serves."""
+    configured = opening.settings_of(arguments)
+    catalog = _catalog(configured)
+    rows = [_engine(engine, catalog) for engine in catalog.engines().values()]
+    if arguments.json:
+        put_json({"engines": rows})
+        return
+    paint = Paint()
+    heads = ("engine", "version", "kind", "quality", "serves")
+    cells = [
+        (row["engine"], row["version"], row["kind"], row["quality"], ", ".join(row["models"])) for row in rows
+    ]
+    paint.table(heads, cells)
+    paint.line()
+    for row in rows:
+        if row["quality"] == "preview" and row["unlock"]:
+            paint.line(f"  {paint.bold(row['engine'])} is a preview. {row['unlock']}")
+
+
+def _catalog(configured: Settings) -> Catalog:
+    return assembly.catalog(assembly.price_table(configured))
+
+
+def _engine(engine: EngineSpec, catalog: Catalog) -> dict[str, Any]:
+    return {
+        "engine": engine.name,
+        "version": engine.version,
+        "kind": engine.kind,
+        "quality": engine.quality,
+        "models": [model.name for model in catalog.models() if engine in model.engines],
+        "unlock": engine.unlock,
+    }
+
+
+def _served(model: Model, configured: Settings) -> dict[str, Any]:
+    """Which engine serves a model here: the one that a request without special inputs would get."""
+    try:
+        engine, quality = model.choose({}, previews=configured.previews_allowed)
+    except errors.EngineUnavailable as none:
+        return {"model": model.name, "engine": None, "quality": None, "unlock": none.message}
+    full_for = ", ".join(f"some texts of {name}" for name in engine.full_for)
+    unlock = engine.unlock if quality == "preview" else ""
+    return {
+        "model": model.name,
+        "engine": engine.name,
+        "quality": quality,
+        "full_for": full_for,
+        "unlock": unlock,
+    }
+
+
+# -- what can be wrong -----------------------------------------------------------------------------
+
+
+def _free_bytes(configured: Settings) -> int:
+    folder = configured.data_dir
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _database(configured: Settings) -> dict[str, Any] | None:
+    """Look at the file as it is, without bringing it to this program's schema."""
+    path = configured.data_dir / opening.DATABASE
+    if not path.exists():
+        return None
+    newest = sql.latest("sqlite")
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            schema = sqlite.version(connection)
+            faults = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_FAULTS})")]
+            loose = connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
+    except sqlite3.Error as error:
+        return {"schema": None, "latest": newest, "faults": [str(error)], "ledger_faults": []}
+    faults = [fault for fault in faults if fault != "ok"]
+    faults += [f"a row of {row[0]} refers to a missing row of {row[2]}" for row in loose]
+    sums = opening.read(configured, ledger.verify()) if schema == newest and not faults else ()
+    return {"schema": schema, "latest": newest, "faults": faults, "ledger_faults": list(sums)}
+
+
+def _problems(database: dict[str, Any] | None, disk: int) -> Iterator[str]:
+    if disk < _LOW_DISK_BYTES:
+        yield f"Only {size(disk)} are free on the data folder's disk"
+    if database is None:
+        return
+    schema, newest = database["schema"], database["latest"]
+    if schema is not None and schema > newest:
+        yield f"The database has schema {schema}, newer than this program's {newest}: upgrade Sixfold"
+    elif schema is not None and schema < newest:
+        yield f"The database has schema {schema}; `sixfold migrate` brings it to {newest}"
+    for fault in database["faults"]:
+        yield f"The database is damaged ({fault}): restore a backup with `sixfold restore`"
+    yield from database["ledger_faults"]
+
+
+# -- for people ------------------------------------------------------------------------------------
+
+
+def _print(document: dict[str, Any], things: tuple[found.Thing, ...]) -> None:
+    paint = Paint()
+    database, server = document["database"], document["server"]
+    paint.line(f"\n  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(document['version'])}\n")
+    rows = [
+        ("python", document["python"]),
+        ("data", document["data_dir"]),
+        ("server", server["url"] or "starting" if server else "none runs on this folder"),
+        ("database", _database_in_words(database)),
+        ("disk", f"{size(document['disk']['free_bytes'])} free"),
+    ]
+    paint.rows(rows)
+    paint.line()
+    here = {True: paint.accent("●"), False: paint.dim("○")}
+    width = max(len(thing.name) for thing in things) + 2
+    for thing in things:
+        said = thing.found or (f"{thing.how}" if thing.how else "none")
+        paint.line(
+            f"  {here[thing.found is not None]} {thing.name.ljust(width)}{said}  "
+            f"{paint.dim(banner.benefit(thing))}"
+        )
+    paint.line()
+    models = [
+        (model["model"], model["engine"] or "none", model["quality"] or "", model.get("full_for") or "")
+        for model in document["models"]
+    ]
+    paint.table(("model", "engine", "quality", "full for"), models)
+    paint.line()
+    for unlock in dict.fromkeys(model["unlock"] for model in document["models"] if model["unlock"]):
+        paint.line(f"  {unlock}")
+    paint.line()
+
+
+def _database_in_words(database: dict[str, Any] | None) -> str:
+    if database is None:
+        return "none yet: the first `sixfold serve` makes it"
+    if database["faults"] or database["ledger_faults"]:
+        return f"schema {database['schema']}, with faults"
+    return f"schema {database['schema']}, whole, and every sum is right"

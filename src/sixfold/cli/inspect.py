@@ -1,0 +1,102 @@
+"""`inspect`: what a file says of its origin, and whether to believe it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from sixfold import settings
+from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.work.manifest import embedding, record, signing
+from sixfold.core.work.manifest.record import Manifest
+
+SERVER_KEY = "server.key"
+_MAX_BYTES = 4 << 30
+_IN_WORDS = {
+    "ours": "signed by this server, and unchanged",
+    "foreign": "signed by another server, and unchanged",
+    "invalid": "not what was signed: somebody has changed it",
+}
+Verdict = Literal["ours", "foreign", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A file's bytes, the text in it, and what that says and is worth."""
+
+    data: bytes
+    text: str
+    manifest: Manifest
+    signature: Verdict
+    signed_by: str
+
+
+def inspect(arguments: argparse.Namespace) -> None:
+    """`inspect`: the manifest, and whose signature it carries."""
+    found = origin(Path(arguments.file), settings.load(data_dir=arguments.data_dir).data_dir)
+    if arguments.json:
+        put_json(
+            {
+                "file": arguments.file,
+                "signature": found.signature,
+                "signed_by": found.signed_by,
+                "manifest": msgspec.to_builtins(found.manifest),
+            }
+        )
+        return
+    paint = Paint()
+    manifest = found.manifest
+    rows = [
+        ("file", paint.bold(arguments.file)),
+        ("model", manifest.model),
+        ("engine", f"{manifest.engine} {manifest.engine_version}, {manifest.quality}"),
+        ("prediction", f"{manifest.prediction_id}, output {manifest.index}"),
+        ("signature", _IN_WORDS[found.signature]),
+        ("", paint.dim(found.signed_by)),
+        ("software", manifest.software),
+    ]
+    if manifest.seed is not None:
+        rows.insert(3, ("seed", str(manifest.seed)))
+    rows += [("parent", parent) for parent in manifest.parents]
+    paint.rows(rows)
+    if manifest.inputs:
+        paint.line()
+        paint.rows([(name, _in_short(value)) for name, value in sorted(manifest.inputs.items())], indent=4)
+
+
+def _in_short(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def origin(path: Path, data_dir: Path) -> Origin:
+    """Read a file and its manifest; raises `Refused` for a file that has none."""
+    if path.is_dir():
+        raise Refused(f"{path} is a folder; a file is meant")
+    if path.stat().st_size > _MAX_BYTES:
+        raise Refused(f"{path} has more than {_MAX_BYTES >> 30} GiB")
+    data = path.read_bytes()
+    text = embedding.extract(data)
+    if text is None:
+        raise Refused(f"{path} says nothing of its origin: it was not made here, or its metadata was removed")
+    try:
+        signed = signing.verify(text, _own_keys(data_dir))
+    except record.NotAManifest as error:
+        raise Refused(f"{path} has a manifest that cannot be read: {error}") from error
+    verdict: Verdict = "invalid"
+    if signed.intact:
+        verdict = "ours" if signed.ours else "foreign"
+    return Origin(data, text, signed.manifest, verdict, signed.signed_by)
+
+
+def _own_keys(data_dir: Path) -> frozenset[str]:
+    """The public name of this data folder's key, where there is one."""
+    try:
+        seed = (data_dir / SERVER_KEY).read_bytes()
+        return frozenset({signing.Signer(seed).key})
+    except (OSError, ValueError):
+        return frozenset()

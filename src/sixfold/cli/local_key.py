@@ -1,0 +1,28 @@
+"""The owner's key, kept where only he can read it, so that the other commands speak for him."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+FILE = "local.key"
+
+
+def keep(path: Path, api_key: str) -> None:
+    """Write a key to a file that only its owner can read."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{api_key}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def kept(data_dir: Path) -> str | None:
+    """The key that the first start kept, or None."""
+    try:
+        return (data_dir / FILE).read_text("ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,97 @@
+"""`predictions`: what ran, one prediction with its receipt, or the end of one that is not wanted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from sixfold.cli import run as runs
+from sixfold.cli.client import Client, Document
+from sixfold.cli.terminal import Paint, Refused, duration, put_json
+
+_MOST = 200
+
+
+def predictions(arguments: argparse.Namespace) -> int:
+    """`predictions`, `predictions ID` (1 unless it succeeded), `predictions cancel ID`."""
+    client = Client.of(arguments)
+    match arguments.words:
+        case []:
+            return _list(client, arguments)
+        case ["cancel"]:
+            raise Refused("Name the prediction to cancel: `sixfold predictions cancel ID`")
+        case [prediction_id]:
+            return _show(client, prediction_id, as_json=arguments.json)
+        case ["cancel", prediction_id]:
+            return _cancel(client, prediction_id, as_json=arguments.json)
+        case _:
+            raise Refused("`sixfold predictions` takes one ID, or `cancel` and an ID")
+
+
+def _list(client: Client, arguments: argparse.Namespace) -> int:
+    if not 1 <= arguments.limit <= _MOST:
+        raise Refused(f"--limit must be from 1 to {_MOST}")
+    document = client.get(f"/api/containers/predictions?limit={arguments.limit}")
+    if arguments.json:
+        put_json(document)
+        return 0
+    paint = Paint()
+    rows = [_row(prediction) for prediction in document["predictions"]]
+    if rows:
+        paint.table(("made", "model", "status", "queued", "run", "USD", "id"), rows)
+    else:
+        paint.line("  Nothing ran yet: `sixfold run --list` shows what could")
+    return 0
+
+
+def _row(prediction: Document) -> tuple[str, ...]:
+    metrics: dict[str, Any] = prediction.get("metrics") or {}
+    return (
+        _when(str(prediction["created_at"])),
+        str(prediction["model"]),
+        str(prediction["status"]),
+        _took(metrics.get("queue_ms")),
+        _took(metrics.get("predict_ms") or None),
+        str(prediction.get("cost", "")),
+        str(prediction["id"]),
+    )
+
+
+def _took(ms: float | None) -> str:
+    return "" if ms is None else duration(float(ms))
+
+
+def _when(text: str) -> str:
+    """A moment in the reader's own time; today without its date."""
+    moment = datetime.fromisoformat(text).astimezone()
+    today = moment.date() == datetime.now(UTC).astimezone().date()
+    return moment.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M")
+
+
+def _show(client: Client, prediction_id: str, *, as_json: bool) -> int:
+    prediction = client.prediction(quote(prediction_id, safe=""))
+    if not as_json and sys.stderr.isatty():
+        prediction = runs.follow(client, prediction, time.monotonic())
+    if as_json:
+        put_json(prediction)
+    else:
+        paint = Paint()
+        runs.show(paint, prediction)
+        for file in runs.outputs(prediction.get("output")):
+            paint.line(f"  {file['url']}")
+    return 1 if prediction["status"] in {"failed", "canceled", "expired"} else 0
+
+
+def _cancel(client: Client, prediction_id: str, *, as_json: bool) -> int:
+    prediction = client.post(f"/api/containers/predictions/{quote(prediction_id, safe='')}/cancel")
+    if as_json:
+        put_json(prediction)
+    elif prediction["status"] in {"succeeded", "failed", "expired"}:
+        Paint().line(f"  {prediction['id']} had {prediction['status']} already")
+    else:
+        Paint().line(f"  {prediction['id']} is {prediction['status']}, and will cost nothing")
+    return 0

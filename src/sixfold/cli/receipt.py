@@ -1,0 +1,101 @@
+"""The receipt: six stations, each with its time and its money, drawn as on the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sixfold.cli.terminal import Paint, duration
+
+STATIONS = ("priced", "held", "queued", "run", "stored", "captured")
+_ENDED_BADLY = frozenset({"failed", "canceled", "expired"})
+_COLUMN = 12
+
+
+def draw(paint: Paint, prediction: Mapping[str, Any]) -> None:
+    """Draw a prediction's receipt; a station that was not reached stays dark."""
+    stations = {str(entry["name"]): entry for entry in prediction.get("receipt") or ()}
+    if not stations:
+        return
+    lit = [_is_lit(stations.get(name)) for name in STATIONS]
+    status = str(prediction.get("status", ""))
+    paint.line("  " + _track(paint, lit, status))
+    paint.line("  " + _row(paint.bold, paint.dim, lit, STATIONS))
+    plain = _same
+    paint.line("  " + _row(plain, paint.dim, lit, [_time(stations.get(name)) for name in STATIONS]))
+    details = [_detail(stations.get(name)) for name in STATIONS]
+    if any(details):
+        paint.line("  " + _row(plain, paint.dim, lit, details))
+    if status in _ENDED_BADLY:
+        paint.line(f"  {paint.bold(status)}: nothing was charged")
+
+
+def _is_lit(entry: Mapping[str, Any] | None) -> bool:
+    return entry is not None and entry.get("at") is not None
+
+
+def _track(paint: Paint, lit: Sequence[bool], status: str) -> str:
+    """Six points on a line; where it ended badly, the last one that was reached is crossed."""
+    reached = max((index for index, on in enumerate(lit) if on), default=-1)
+    points: list[str] = []
+    for index, on in enumerate(lit):
+        point = "✕" if status in _ENDED_BADLY and index == reached else "●" if on else "○"
+        rail = "─" * (_COLUMN - 1) if index < len(lit) - 1 else ""
+        rail_on = on and index < len(lit) - 1 and lit[index + 1]
+        points.append((paint.accent if on else paint.dim)(point))
+        points.append((paint.accent if rail_on else paint.dim)(rail))
+    return "".join(points)
+
+
+def _row(on: Any, off: Any, lit: Sequence[bool], cells: Sequence[str]) -> str:
+    widths = [_COLUMN] * (len(cells) - 1) + [0]
+    joined = (
+        (on if is_lit else off)(cell) + " " * max(0, width - len(cell))
+        for is_lit, cell, width in zip(lit, cells, widths, strict=True)
+    )
+    return "".join(joined).rstrip()
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def _time(entry: Mapping[str, Any] | None) -> str:
+    return duration(float(entry["ms"])) if entry is not None and entry.get("ms") is not None else ""
+
+
+def _detail(entry: Mapping[str, Any] | None) -> str:
+    """Money where money moved or was named."""
+    return f"{entry['usd']} USD" if entry is not None and entry.get("usd") else ""
+
+
+class Bar:
+    """Progress on one line that redraws itself; silent where nobody watches."""
+
+    _CELLS = 28
+
+    def __init__(self, paint: Paint) -> None:
+        self._paint = paint
+        self._drawn = False
+
+    def show(self, prediction: Mapping[str, Any], seconds: float) -> None:
+        """Draw how far a prediction is."""
+        if not self._paint.is_terminal:
+            return
+        fraction = min(1.0, max(0.0, float(prediction.get("progress") or 0)))
+        full = round(fraction * self._CELLS)
+        rail = self._paint.accent("━" * full) + self._paint.dim("━" * (self._CELLS - full))
+        status = str(prediction.get("status", ""))
+        ahead = prediction.get("queue_position")
+        note = f"{ahead} before it" if status == "queued" and ahead else f"{fraction:4.0%}"
+        text = f"  {status.ljust(9)} {rail} {note}  {self._paint.dim(f'{seconds:.0f} s')}"
+        self._paint.stream.write(f"\r\x1b[2K{text}")
+        self._paint.stream.flush()
+        self._drawn = True
+
+    def clear(self) -> None:
+        """Leave the line empty."""
+        if self._drawn:
+            self._paint.stream.write("\r\x1b[2K")
+            self._paint.stream.flush()
+            self._drawn = False

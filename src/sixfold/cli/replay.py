@@ -1,0 +1,213 @@
+"""`replay`: make a file again from what it says of its origin, on this machine and for nothing."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import blake3
+
+from sixfold import assembly, errors
+from sixfold.cli import inspect, opening, receipt
+from sixfold.cli.inspect import Origin
+from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.core.work.catalog import EngineSpec, Model
+from sixfold.core.work.engines import Task
+from sixfold.core.work.failpoints import Failpoints
+from sixfold.core.work.inputs import MEDIA_TYPES
+from sixfold.core.work.manifest import embedding
+from sixfold.core.work.manifest import inputs as manifest_inputs
+from sixfold.core.work.ports import BlobStore, Completed, Failed, Lost, Reports, Stopped, WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.settings import Settings
+
+_ALGORITHM = "blake3:"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What has to run: the model, its engine, and the engine's own inputs, media apart."""
+
+    model: Model
+    engine: EngineSpec
+    values: dict[str, Any]
+    media: tuple[str, ...]
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    """`replay`: 1 when the bytes differ, or when it cannot be made again here."""
+    configured = opening.settings_of(arguments)
+    source = Path(arguments.file)
+    origin = inspect.origin(source, configured.data_dir)
+    plan = _plan(origin, configured)
+    given = {_digest(Path(name).read_bytes()): Path(name) for name in arguments.parent}
+    with tempfile.TemporaryDirectory(prefix="sixfold-replay-") as scratch:
+        data = asyncio.run(_make(origin, plan, configured, given, Path(scratch)))
+    identical = data == origin.data
+    target = None
+    if not arguments.check:
+        target = Path(arguments.output) if arguments.output else source.with_stem(f"{source.stem}-replay")
+        target.write_bytes(data)
+    if arguments.json:
+        put_json(
+            {
+                "file": str(source),
+                "identical": identical,
+                "output": None if target is None else str(target),
+                "bytes": len(data),
+                "model": origin.manifest.model,
+                "engine": origin.manifest.engine,
+            }
+        )
+    else:
+        _tell(source, target, len(data), identical=identical)
+    return 0 if identical else 1
+
+
+def _tell(source: Path, target: Path | None, count: int, *, identical: bool) -> None:
+    paint = Paint()
+    if target is not None:
+        paint.line(f"  {paint.bold(str(target))}  {paint.dim(size(count))}")
+    if identical:
+        paint.line(f"  {paint.accent('●')} the same bytes as {source}")
+    else:
+        sys.stderr.write(f"sixfold: {source} has other bytes: it was edited after it was made here.\n")
+
+
+# -- what to run -----------------------------------------------------------------------------------
+
+
+def _plan(origin: Origin, configured: Settings) -> Plan:
+    """The run that made the file; raises `Refused` with the reason why it cannot be made again."""
+    manifest = origin.manifest
+    if origin.signature == "invalid":
+        raise Refused("Its manifest was changed after it was signed, so that nothing in it can be trusted")
+    catalog = assembly.catalog(assembly.price_table(configured))
+    model = next((model for model in catalog.models() if model.name == manifest.model), None)
+    engine = catalog.engines().get(manifest.engine)
+    if model is None or engine is None:
+        lacking = f"model {manifest.model}" if model is None else f"engine {manifest.engine}"
+        raise Refused(f"This version has no {lacking}; the file was made by {manifest.software}")
+    if engine.kind != "embedded":
+        raise Refused(
+            f"{engine.name} is no embedded engine: what it makes cannot be made again byte for byte"
+        )
+    if engine.version != manifest.engine_version:
+        raise Refused(
+            f"The file was made by {engine.name} {manifest.engine_version}, and this is {engine.version}: "
+            f"replay it with {manifest.software}"
+        )
+    media = tuple(item.name for item in model.inputs if item.type in MEDIA_TYPES)
+    withheld = [name for name in manifest_inputs.replaced(manifest.inputs) if name.split(".")[0] not in media]
+    if withheld:
+        raise Refused(
+            f"Its manifest holds only a digest of {', '.join(withheld) or 'the inputs'}, too long to carry"
+        )
+    plain = {name: value for name, value in manifest.inputs.items() if name not in media}
+    values = model.for_engine(plain)
+    if manifest.seed is not None:
+        values["seed"] = manifest.seed
+    present = tuple(name for name in media if manifest.inputs.get(name) is not None)
+    if len(present) != len(manifest.parents):
+        raise Refused("Its manifest does not say which content each of its inputs was")
+    return Plan(model, engine, values, present)
+
+
+# -- what went in ----------------------------------------------------------------------------------
+
+
+async def _parents(
+    origin: Origin, plan: Plan, configured: Settings, given: Mapping[str, Path], scratch: Path
+) -> dict[str, Path]:
+    store = assembly.open_blobs(configured)
+    files: dict[str, Path] = {}
+    for name, digest in zip(plan.media, origin.manifest.parents, strict=True):
+        path = given.get(digest) or await _stored(store, digest)
+        if path is None:
+            path = await _fetched(origin.manifest.inputs.get(name), digest, configured, scratch / name)
+        if path is None:
+            raise Refused(
+                f"Its {name} ({digest[:23]}…) is neither in {configured.data_dir} nor at its URL: "
+                "name the file with --parent"
+            )
+        files[name] = path
+    return files
+
+
+async def _stored(store: BlobStore, digest: str) -> Path | None:
+    name = digest.removeprefix(_ALGORITHM)
+    with contextlib.suppress(KeyError, ValueError):
+        return await store.local_path(f"blobs/{name[:2]}/{name[2:]}")
+    return None
+
+
+async def _fetched(url: Any, digest: str, configured: Settings, path: Path) -> Path | None:
+    """What an input's URL gives today, if that still is the same content."""
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        return None
+    fetcher = assembly.open_fetcher(configured)
+    try:
+        fetched = await fetcher.fetch_bytes(
+            url, max_bytes=configured.fetch_image_bytes, timeout_seconds=configured.fetch_seconds
+        )
+    except errors.SixfoldError:
+        return None
+    finally:
+        await fetcher.aclose()
+    if _digest(fetched.data) != digest:
+        return None
+    await asyncio.to_thread(path.write_bytes, fetched.data)
+    return path
+
+
+def _digest(data: bytes) -> str:
+    return _ALGORITHM + blake3.blake3(data).hexdigest()
+
+
+# -- the run ---------------------------------------------------------------------------------------
+
+
+async def _make(
+    origin: Origin, plan: Plan, configured: Settings, given: Mapping[str, Path], scratch: Path
+) -> bytes:
+    """Run the engine as a server would, and put the original's own text into what comes out."""
+    files = await _parents(origin, plan, configured, given, scratch)
+    task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
+    driver = assembly.driver(configured, Failpoints())
+    spec = WorkerSpec(
+        plan.engine.name, plan.engine.factory, configured.worker_memory_bytes, scratch / "worker"
+    )
+    bar = receipt.Bar(Paint(sys.stderr))
+    try:
+        worker = await driver.start(spec)
+        reports = Reports(lambda fraction: bar.show({"status": "running", "progress": fraction}, 0), _ignore)
+        outcome = await worker.run(task, reports)
+        await worker.stop()
+    except StartFailed as failure:
+        raise Refused(f"{plan.engine.name} cannot run here: {failure}") from failure
+    finally:
+        bar.clear()
+        await driver.close()
+    match outcome:
+        case Completed():
+            pass
+        case Failed():
+            raise Refused(f"{plan.engine.name} failed: {outcome.message}")
+        case Stopped() | Lost():
+            raise Refused(f"{plan.engine.name} did not come to an end")
+    index = origin.manifest.index
+    if index >= len(outcome.files):
+        raise Refused(f"The run gave {len(outcome.files)} files, and this one was number {index + 1}")
+    made = outcome.files[index]
+    return embedding.embed(made.path.read_bytes(), made.content_type, origin.text)
+
+
+def _ignore(_line: str) -> None:
+    """Nobody reads the log of a replay."""

@@ -1,0 +1,240 @@
+"""`run`: a model's run on the server, with its progress, its files and its receipt."""
+
+from __future__ import annotations
+
+import argparse
+import mimetypes
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from sixfold.cli import receipt
+from sixfold.cli.client import Client, Document
+from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.core.work.catalog import Catalog, Model
+from sixfold.core.work.inputs import MEDIA_TYPES
+
+_ID_TAIL = 8
+_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`run`: 1 when the run did not succeed."""
+    catalog = _catalog(arguments)
+    if arguments.list:
+        _list(catalog, as_json=arguments.json)
+        return 0
+    if not arguments.model:
+        raise Refused("Name a model, as in `sixfold run ra1 prompt=…`; `sixfold run --list` lists them")
+    client = Client.of(arguments)
+    model = next((model for model in catalog.models() if model.name == arguments.model), None)
+    _prepare_folder(arguments.output)
+    inputs = _inputs(client, model, arguments.inputs)
+    began = time.monotonic()
+    prediction = client.post("/api/containers/run", {"model": arguments.model, "input": inputs, "wait": 0})
+    try:
+        ended = follow(client, prediction, began)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"\nIt goes on: `sixfold predictions {prediction['id']}` follows it, "
+            f"`sixfold predictions cancel {prediction['id']}` cancels it.\n"
+        )
+        raise
+    paths = [path for path, _ in _save(client, ended, arguments.output)]
+    _tell(ended, paths, as_json=arguments.json)
+    return 0 if ended["status"] == "succeeded" else 1
+
+
+def follow(client: Client, prediction: Document, began: float) -> Document:
+    """The prediction once it has ended, with a bar on the way where somebody watches."""
+    bar = receipt.Bar(Paint(sys.stderr))
+    try:
+        return client.follow(prediction, lambda current: bar.show(current, time.monotonic() - began))
+    finally:
+        bar.clear()
+
+
+# -- what goes in ----------------------------------------------------------------------------------
+
+
+def _catalog(arguments: argparse.Namespace) -> Catalog:
+    from sixfold import assembly, settings
+
+    return assembly.catalog(assembly.price_table(settings.load(data_dir=arguments.data_dir)))
+
+
+def _list(catalog: Catalog, *, as_json: bool) -> None:
+    models = catalog.models()
+    if as_json:
+        put_json({"models": [_model_record(model) for model in models]})
+        return
+    paint = Paint()
+    for model in models:
+        paint.line(f"  {paint.bold(model.name)}  {model.description}")
+        paint.rows([(item.name, _input_in_words(item)) for item in model.inputs], indent=4)
+        paint.line()
+
+
+def _model_record(model: Model) -> dict[str, Any]:
+    return {
+        "model": model.name,
+        "description": model.description,
+        "output_kind": model.output_kind,
+        "inputs": [
+            {
+                "name": item.name,
+                "type": item.type,
+                "description": item.description,
+                "default": item.default,
+                "required": item.required,
+                "min": item.min,
+                "max": item.max,
+                "choices": list(item.choices),
+            }
+            for item in model.inputs
+        ],
+    }
+
+
+def _input_in_words(item: Any) -> str:
+    facts = [item.type if item.type not in MEDIA_TYPES else f"{item.type}: @FILE or a URL"]
+    if item.required:
+        facts.append("required")
+    elif item.default not in {None, ""}:
+        facts.append(f"default {item.default}")
+    if item.choices:
+        facts.append("one of " + ", ".join(item.choices))
+    if item.min is not None and item.max is not None:
+        facts.append(f"{item.min} to {item.max}")
+    return f"{item.description} ({'; '.join(facts)})"
+
+
+def _inputs(client: Client, model: Model | None, given: list[str]) -> dict[str, Any]:
+    types = {item.name: item.type for item in model.inputs} if model is not None else {}
+    inputs: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Refused(f"{text!r} is no input: NAME=VALUE is meant, as in prompt='a lighthouse'")
+        if types and name not in types:
+            known = ", ".join(types)
+            raise Refused(f"{model.name if model else ''} has no input {name}: it takes {known}")
+        inputs[name] = _value(client, types.get(name), name, value)
+    return inputs
+
+
+def _value(client: Client, kind: str | None, name: str, text: str) -> Any:
+    if text.startswith("@") and (kind in MEDIA_TYPES or kind is None):
+        path = Path(text[1:]).expanduser()
+        if not path.exists():
+            raise Refused(f"{name}: there is no file {path}")
+        return client.upload(path)
+    try:
+        match kind:
+            case "integer":
+                return int(text)
+            case "number":
+                return float(text)
+            case "boolean":
+                return _boolean(text.lower())
+            case None:
+                return _guess(text)
+            case _:
+                return text
+    except ValueError:
+        raise Refused(f"{name} is {text!r}, and {_article(kind)} is meant") from None
+
+
+def _boolean(text: str) -> bool:
+    if text not in _TRUE | _FALSE:
+        raise ValueError(text)
+    return text in _TRUE
+
+
+def _article(kind: str | None) -> str:
+    return {"integer": "a whole number", "number": "a number"}.get(kind or "", "true or false")
+
+
+def _guess(text: str) -> Any:
+    """A model that only the server knows: what looks like a number is one."""
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    if re.fullmatch(r"-?\d+\.\d+", text):
+        return float(text)
+    return {"true": True, "false": False}.get(text, text)
+
+
+# -- what comes out --------------------------------------------------------------------------------
+
+
+def _prepare_folder(wanted: str | None) -> None:
+    """See to a place for the outputs before anything is charged for them."""
+    if wanted and wanted.endswith("/"):
+        Path(wanted).mkdir(parents=True, exist_ok=True)
+    elif wanted and not Path(wanted).parent.is_dir():
+        raise Refused(f"There is no folder {Path(wanted).parent} for the output: make it first")
+
+
+def _save(client: Client, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
+    files = list(outputs(prediction.get("output")))
+    saved: list[tuple[Path, int]] = []
+    for index, file in enumerate(files):
+        path = _target(prediction, file, wanted, (index, len(files)))
+        saved.append((path, client.download(str(file["url"]), path)))
+    return saved
+
+
+def outputs(output: Any) -> Iterator[Mapping[str, Any]]:
+    """Every file in a prediction's output."""
+    if isinstance(output, dict):
+        if isinstance(output.get("url"), str) and "content_type" in output:
+            yield output
+            return
+        output = list(output.values())
+    if isinstance(output, list):
+        for item in output:
+            yield from outputs(item)
+
+
+def _target(
+    prediction: Document, file: Mapping[str, Any], wanted: str | None, place: tuple[int, int]
+) -> Path:
+    """Where a file goes: what `-o` names (numbered when there are several), else named after its run."""
+    index, count = place
+    number = f"-{index + 1}" if count > 1 else ""
+    suffix = Path(urlsplit(str(file["url"])).path).suffix or mimetypes.guess_extension(file["content_type"])
+    if wanted and not Path(wanted).is_dir() and not wanted.endswith("/"):
+        path = Path(wanted)
+        return path.with_name(f"{path.stem}{number}{path.suffix or suffix or ''}")
+    name = f"{prediction['model']}-{str(prediction['id'])[-_ID_TAIL:]}{number}{suffix or ''}"
+    return Path(wanted or ".") / name.replace("/", "-").replace(":", "-")
+
+
+def _tell(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
+    if as_json:
+        put_json({**prediction, "files": [str(path) for path in paths]})
+        return
+    paint = Paint()
+    show(paint, prediction)
+    for path in paths:
+        paint.line(f"  {paint.bold(str(path))}  {paint.dim(size(path.stat().st_size))}")
+
+
+def show(paint: Paint, prediction: Document) -> None:
+    """Print a prediction: its receipt, why it failed, and what it gave that is no file."""
+    paint.line()
+    engine = f"{prediction.get('engine')}, {prediction.get('quality')}"
+    head = f"{paint.bold(str(prediction['model']))} {prediction['status']}"
+    paint.line(f"  {head}  {paint.dim(engine)}  {paint.dim(str(prediction['id']))}")
+    paint.line()
+    receipt.draw(paint, prediction)
+    paint.line()
+    if prediction.get("error"):
+        paint.line(f"  {prediction['error']}")
+    output = prediction.get("output")
+    if output and not any(outputs(output)):
+        put_json(output)
