@@ -107,6 +107,11 @@ def open_loader(settings: Settings) -> SqliteLoader:
     return SqliteLoader(settings.data_dir / "sixfold.db")
 
 
+def open_fetcher(settings: Settings) -> Fetcher:
+    """The guarded way out."""
+    return Fetcher(AllowList.parse(settings.fetch_allow))
+
+
 def open_blobs(settings: Settings) -> BlobStore:
     """Where content lies, by its hash."""
     return FileStore(settings.data_dir / "store")
@@ -128,7 +133,7 @@ def build(settings: Settings) -> Product:
     prices = price_table(settings)
     models = catalog(prices)
     signer = Signer(server_secret(settings.data_dir, "server.key"))
-    fetcher = Fetcher(AllowList.parse(settings.fetch_allow))
+    fetcher = open_fetcher(settings)
     media = Media(database, blobs, fetcher, probe_image, _limits(settings))
     media.own_origins.add(settings.base_url)
     bus = Bus()
