@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
+from sixfold.areas.hosting import description as hosting_description
 from sixfold.areas.hosting import routes as hosting
+from sixfold.areas.imagekit import description as image_description
 from sixfold.areas.imagekit import routes as imagekit
+from sixfold.areas.media import description as media_description
 from sixfold.areas.media import routes as media
+from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
 from sixfold.assembly import Product
+from sixfold.ui import routes as ui
 from sixfold.web.app import App
 from sixfold.web.auth import Doors
 from sixfold.web.idempotency import Repeats
 from sixfold.web.metrics import Metrics
+from sixfold.web.openapi import Document
 from sixfold.web.origin import Origins
 from sixfold.web.services import Services
 from sixfold.web.sessions import Sessions
@@ -22,15 +28,32 @@ def create_app(product: Product) -> ASGIApp:
     """The application of a product that is running (`assembly.running`); it starts and stops nothing."""
     services = build_services(product)
     metrics = Metrics()
-    faces = [platform.face(services, metrics)]
+    described = documents(product)
+    pages, start_page = ui.faces(services, described)
     areas = product.settings.areas
+    faces = [platform.face(services, metrics, described), *pages]
     if "media" in areas:
         faces.append(media.face(services))
     if "imagekit" in areas:
-        faces.append(imagekit.face(services, platform.nothing))
+        faces.append(imagekit.face(services, start_page))
+    else:
+        faces.append(ui.start_face(start_page))
     if "hosting" in areas:
         faces.append(hosting.face(services))
     return App(faces, metrics)
+
+
+def documents(product: Product) -> dict[str, Document]:
+    """Every served area's OpenAPI document by the name under which it is served."""
+    areas = product.settings.areas
+    found = {"platform": platform_description.document()}
+    if "media" in areas:
+        found["media"] = media_description.document(product.catalog)
+    if "imagekit" in areas:
+        found["image"] = image_description.document(product.catalog)
+    if "hosting" in areas:
+        found["hosting"] = hosting_description.document()
+    return dict(sorted(found.items()))
 
 
 def build_services(product: Product) -> Services:

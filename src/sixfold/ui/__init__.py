@@ -1,0 +1,1 @@
+"""Pages for people: rendered on the server, readable without scripts, one sheet of tokens."""

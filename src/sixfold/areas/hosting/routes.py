@@ -21,7 +21,7 @@ from sixfold.web.services import Services
 
 _PAGE, _MAX_PAGE = 50, 200
 _MAX_FILTER = 100
-_STATES = tuple(str(state) for state in State)
+_STATES = tuple(str(state) for state in State if state is not State.CANCELING)
 
 
 class Predictions:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
+from collections.abc import Mapping
 
-from sixfold import errors
 from sixfold.areas.platform.accounts import Accounts
 from sixfold.areas.platform.health import Health
 from sixfold.areas.platform.media import MediaFiles
+from sixfold.areas.platform.reference import Reference
 from sixfold.areas.platform.uploads import Uploads
 from sixfold.web import answers
 from sixfold.web.metrics import Metrics
+from sixfold.web.openapi import Document
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
 
-def face(services: Services, metrics: Metrics) -> Face:
+def face(services: Services, metrics: Metrics, documents: Mapping[str, Document]) -> Face:
     """Uploads, files, the account, health."""
     uploads, media = Uploads(services), MediaFiles(services)
     account, health = Accounts(services), Health(services, metrics)
+    reference = Reference(documents, services.settings.base_url)
     return Face(
         "platform",
         answers.coded,
@@ -32,10 +33,6 @@ def face(services: Services, metrics: Metrics) -> Face:
             Route("/livez", {"GET": health.live}),
             Route("/readyz", {"GET": health.ready}),
             Route("/metrics", {"GET": health.metrics}),
+            Route("/openapi/{area}", {"GET": reference.show}),
         ),
     )
-
-
-async def nothing(_request: Request) -> Response:
-    """In place of a page where pages are not served."""
-    raise errors.NotFound

@@ -1,0 +1,116 @@
+"""The platform's OpenAPI document."""
+
+from __future__ import annotations
+
+from sixfold.web import openapi
+from sixfold.web.openapi import Document, Node
+
+_TEXT: Node = {"type": "string"}
+_MAYBE_TEXT: Node = {"type": ["string", "null"]}
+_ENTRY: Node = {
+    "id": _TEXT,
+    "created_at": _TEXT,
+    "amount_usd": _TEXT,
+    "kind": _TEXT,
+    "description": _TEXT,
+    "request_id": _MAYBE_TEXT,
+}
+_ACCOUNT: Node = {
+    "account_id": _TEXT,
+    "email": _TEXT,
+    "balance_usd": _TEXT,
+    "held_usd": _TEXT,
+    "credits": {"type": "integer"},
+    "plan": _TEXT,
+    "webhook_secret": _TEXT,
+}
+_UPLOAD: Node = {
+    "url": {"type": "string", "format": "uri"},
+    "id": _TEXT,
+    "media_type": _TEXT,
+    "bytes": {"type": "integer", "minimum": 1},
+    "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+}
+_SECURED: list[Node] = [{openapi.BEARER: []}]
+
+
+def _all_of(properties: Node) -> Node:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def document() -> Document:
+    """Uploads, files, the account, health."""
+    entries: Node = _all_of(
+        {"entries": {"type": "array", "items": _all_of(_ENTRY)}, "next_cursor": _MAYBE_TEXT}
+    )
+    status = openapi.answer("OK", _all_of({"status": {"const": "ok"}}))
+    text = openapi.answer("Prometheus' text format", _TEXT, kind="text/plain")
+    paging = [
+        openapi.query("limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}),
+        openapi.query("cursor", {"type": "string", "maxLength": 100}),
+    ]
+    account = _operation("The account", openapi.answer("Balance and plan", _all_of(_ACCOUNT)), 401, 403)
+    ledger = _operation("The journal", openapi.answer("Newest first", entries), 400, 401, 403)
+    return Document(
+        "Sixfold Platform",
+        "1.0.0",
+        "What all areas share: uploads, media files, the account, health.",
+        {
+            "/api/uploads": {"post": _upload()},
+            "/media/{name}": {"get": _file("name")},
+            "/uploads/{path}": {"get": _file("path")},
+            "/api/account": {"get": account | {"security": _SECURED}},
+            "/api/account/ledger": {"get": ledger | {"security": _SECURED, "parameters": paging}},
+            "/livez": {"get": _operation("The process answers", status)},
+            "/readyz": {"get": _operation("The server can work", status, 503)},
+            "/metrics": {"get": _operation("Figures for Prometheus", text, 401, 403)},
+        },
+        {"Error": openapi.CODED},
+    )
+
+
+def _operation(summary: str, good: Node, *statuses: int) -> Node:
+    return {
+        "summary": summary,
+        "responses": {"200": good, **openapi.failures(openapi.ref("Error"), *statuses)},
+    }
+
+
+def _upload() -> Node:
+    binary: Node = {"type": "string", "format": "binary", "minLength": 1}
+    form: Node = {"type": "object", "required": ["file"], "properties": {"file": binary}}
+    return {
+        "summary": "Keep a file",
+        "security": _SECURED,
+        "parameters": [openapi.IDEMPOTENCY],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "multipart/form-data": {"schema": form},
+                "application/octet-stream": {"schema": binary},
+            },
+        },
+        "responses": {
+            "201": openapi.answer("Kept", _all_of(_UPLOAD)),
+            **openapi.failures(openapi.ref("Error"), 400, 401, 403, 409, 503),
+        },
+    }
+
+
+def _file(name: str) -> Node:
+    whole: Node = {
+        "description": "The file",
+        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+    }
+    part: Node = {**whole, "description": "A part of it"}
+    return {
+        "summary": "A stored file",
+        "parameters": [openapi.in_path(name)],
+        "responses": {
+            "200": whole,
+            "206": part,
+            "304": {"description": "It has not changed"},
+            "416": {"description": openapi.TEXTS[416]},
+            **openapi.failures(openapi.ref("Error"), 404),
+        },
+    }

@@ -1,0 +1,78 @@
+"""Templates to answers: one environment, one set of headers, and errors as a page."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from starlette.responses import Response
+
+from sixfold.core import money
+from sixfold.core.clock import rfc3339
+from sixfold.core.work import receipt
+from sixfold.errors import SixfoldError
+from sixfold.web import answers
+from sixfold.web.sessions import Session
+
+_FOLDER = Path(__file__).parent
+STATIC = _FOLDER / "static"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Pages:
+    """Renders templates; what they may call is listed here."""
+
+    def __init__(self) -> None:
+        self._environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.filters |= {"usd": money.format_usd, "moment": _moment, "took": took}
+        self._environment.globals |= {"receipt": receipt.of, "asset": _asset}
+
+    def render(self, name: str, session: Session | None, *, status: int = 200, **values: Any) -> Response:
+        """One page."""
+        text = self._environment.get_template(name).render(session=session, **values)
+        return Response(text, status, _HEADERS, "text/html")
+
+    def dialect(self, error: SixfoldError, request_id: str) -> Response:
+        """An error as a page."""
+        response = self.render("error.html", None, status=error.status, error=error, request_id=request_id)
+        response.headers.update(answers.error_headers(error))
+        return response
+
+
+def _asset(name: str) -> str:
+    """The path of a static file, with its content's hash, so that it may be kept for ever."""
+    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?v={digest}"
+
+
+def _moment(epoch_us: int | None) -> str:
+    return (rfc3339(epoch_us) or "").replace("T", " ").removesuffix("Z")
+
+
+def took(micros: int | None) -> str:
+    """A duration for people: `0.3 ms`, `41 ms`, `1.24 s`."""
+    if micros is None:
+        return "–"
+    ms = micros / 1000
+    if ms < 10:
+        return f"{ms:.1f} ms"
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.2f} s"

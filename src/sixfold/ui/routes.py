@@ -1,0 +1,257 @@
+"""The pages' routes: start, sign-in, account, one prediction, the reference."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ledger, signins
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.database import one
+from sixfold.core.work import receipt
+from sixfold.core.work.pipeline import Order
+from sixfold.core.work.predictions import Filter
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from sixfold.ui import passwords
+from sixfold.ui.pages import STATIC, Pages, took
+from sixfold.web import answers, bodies, calls
+from sixfold.web.limits import Attempts
+from sixfold.web.openapi import Document
+from sixfold.web.routing import Face, Handler, Route
+from sixfold.web.services import Services
+from sixfold.web.sessions import CSRF_HEADER, Session
+
+_AREAS = (
+    ("media", "Media API", "Pictures and films by a key in the body"),
+    ("gateway", "Gateway", "One endpoint, one key, many models"),
+    ("imagekit", "Image kit", "Pictures by query string, style transfer"),
+    ("memory", "Memory", "Pages that agents and people share"),
+    ("hosting", "Hosting", "Models as predictions with a queue"),
+    ("workflows", "Workflows", "Node graphs as typed APIs"),
+)
+_MAKERS = ("ra1", "anime", "ra2")
+_FORM_BYTES = 16_384
+_WAIT_SECONDS = 120.0
+_SUFFIXES = {".css": "text/css", ".js": "text/javascript", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
+_FIVE_MINUTES = 300.0
+
+
+class Site:
+    """Everything that a person sees."""
+
+    def __init__(self, services: Services, documents: Mapping[str, Document]) -> None:
+        self._services = services
+        self._documents = documents
+        self.pages = Pages()
+        self._by_address = Attempts(5, _FIVE_MINUTES, time.monotonic)
+        self._by_peer = Attempts(30, _FIVE_MINUTES, time.monotonic)
+
+    # -- start -----------------------------------------------------------------------------------
+
+    async def start(self, request: Request) -> Response:
+        """What this is, and one box that makes a picture now."""
+        session = await self._session(request)
+        built = {"media", "imagekit", "hosting"} & set(self._services.settings.areas)
+        return self.pages.render(
+            "start.html",
+            session,
+            areas=[(name, title, about, name in built) for name, title, about in _AREAS],
+            engines=tuple(self._services.catalog.engines().values()),
+            may_make=session is not None or self._services.origins.is_own_machine(request),
+            base_url=self._services.settings.base_url,
+        )
+
+    async def make(self, request: Request) -> Response:
+        """Make a picture for whoever is signed in, or for the operator on his own machine."""
+        session = await self._services.sessions.of(request)
+        self._services.sessions.guard(request, session, request.headers.get(CSRF_HEADER))
+        given = bodies.parse_object(await request.body())
+        if session is not None:
+            account_id, charged = session.account.id, True
+        elif self._services.origins.is_own_machine(request):
+            account_id, charged = (await self._services.doors.operator()).account_id, False
+        else:
+            raise errors.Unauthenticated("Sign in first")
+        model = given.get("model")
+        if model not in _MAKERS:
+            raise errors.BadRequest("Unknown model")
+        order = Order(
+            account_id=account_id,
+            model=str(model),
+            inputs={"prompt": given.get("prompt")},
+            face="pages",
+            request_id=calls.request_id(request),
+            charged=charged,
+        )
+        prediction = await self._services.pipeline.submit(order)
+        prediction = await self._services.pipeline.wait(prediction, _WAIT_SECONDS)
+        return answers.json(self._made(prediction))
+
+    def _made(self, prediction: Prediction) -> dict[str, Any]:
+        files = prediction.output.files if prediction.output is not None else ()
+        return {
+            "id": prediction.id,
+            "status": str(prediction.state),
+            "images": [self._services.media_url(file) for file in files],
+            "error": prediction.error,
+            "engine": prediction.engine,
+            "quality": prediction.quality,
+            "receipt": [
+                {**station.plain(), "took": took(station.took)} for station in receipt.of(prediction)
+            ],
+        }
+
+    # -- signing in ------------------------------------------------------------------------------
+
+    async def signin(self, request: Request) -> Response:
+        """The form; or, with a one-time link's token, the session at once."""
+        token = request.query_params.get("token")
+        if token is None:
+            return self.pages.render("signin.html", await self._session(request), problem="", email="")
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own")
+        now = await self._now()
+        return self._enter(await self._services.database.write(signins.take_link(token, now)))
+
+    async def password(self, request: Request) -> Response:
+        """Sign in with address and password."""
+        self._services.sessions.guard(request, None, None)
+        form = await _form(request)
+        email = form.get("email", "").strip().lower()[:256]
+        peer = request.client.host if request.client is not None else ""
+        self._by_peer.spend(peer)
+        self._by_address.spend(hashlib.sha256(email.encode()).hexdigest())
+        account = await self._account(email)
+        stored = account.password_hash if account is not None else None
+        right = await asyncio.to_thread(passwords.verify, form.get("password", "")[:1024], stored)
+        if account is None or not right:
+            problem = "This address and password do not belong together"
+            return self.pages.render("signin.html", None, status=401, problem=problem, email=email)
+        now = await self._now()
+        return self._enter(await self._services.database.write(signins.new_session(account.id, now)))
+
+    async def signout(self, request: Request) -> Response:
+        """End the session."""
+        session = await self._services.sessions.of(request)
+        form = await _form(request)
+        self._services.sessions.guard(request, session, form.get("csrf"))
+        if session is not None:
+            await self._services.database.write(signins.end(session.token))
+        response = RedirectResponse("/signin", 303)
+        self._services.sessions.clear(response)
+        return response
+
+    def _enter(self, token: str) -> Response:
+        response = RedirectResponse("/account", 303)
+        self._services.sessions.set(response, token)
+        return response
+
+    async def _account(self, email: str) -> Account | None:
+        try:
+            return await self._services.database.read(accounts.by_email(email))
+        except errors.NotFound:
+            return None
+
+    async def _now(self) -> int:
+        row = await self._services.database.read(one("clock"))
+        return int(row["now"]) if row is not None else 0
+
+    # -- the account -----------------------------------------------------------------------------
+
+    async def account(self, request: Request) -> Response:
+        """Balance, journal and the latest predictions."""
+        session = await self._session(request)
+        if session is None:
+            return RedirectResponse("/signin", 303)
+        cursor = request.query_params.get("cursor")
+        page = await self._services.database.read(ledger.page(session.account.id, 25, cursor))
+        latest, _ = await self._services.pipeline.page(session.account.id, Filter(), 10, None)
+        return self.pages.render("account.html", session, page=page, latest=latest)
+
+    async def prediction(self, request: Request) -> Response:
+        """One prediction, its output and its receipt."""
+        session = await self._session(request)
+        if session is None:
+            return RedirectResponse("/signin", 303)
+        found = await self._services.pipeline.get(
+            calls.path_value(request, "prediction_id"), session.account.id
+        )
+        files = found.output.files if found.output is not None else ()
+        return self.pages.render(
+            "prediction.html",
+            session,
+            prediction=found,
+            files=[(self._services.media_url(file), file) for file in files],
+            succeeded=found.state is State.SUCCEEDED,
+        )
+
+    async def reference(self, request: Request) -> Response:
+        """Every area's operations, from its OpenAPI document."""
+        return self.pages.render("docs.html", await self._session(request), documents=self._documents)
+
+    async def _session(self, request: Request) -> Session | None:
+        """Whoever is signed in; raises `Forbidden` for a Host that is not ours."""
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        return await self._services.sessions.of(request)
+
+
+class Static:
+    """The style sheet, the script and the fonts, read once."""
+
+    def __init__(self) -> None:
+        self._files = {
+            path.name: (path.read_bytes(), _SUFFIXES[path.suffix])
+            for path in STATIC.iterdir()
+            if path.suffix in _SUFFIXES
+        }
+
+    async def show(self, request: Request) -> Response:
+        """One of them."""
+        found = self._files.get(calls.path_value(request, "name"))
+        if found is None:
+            raise errors.NotFound
+        return Response(found[0], 200, {"Cache-Control": "public, max-age=31536000, immutable"}, found[1])
+
+
+async def _form(request: Request) -> dict[str, str]:
+    if bodies.media_type(request) != "application/x-www-form-urlencoded":
+        raise errors.UnsupportedMedia("This takes a form")
+    try:
+        text = (await request.body()).decode("utf-8")
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20, errors="strict"))
+    except ValueError as error:
+        raise errors.BadRequest("Invalid form body") from error
+
+
+def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[Face, ...], Handler]:
+    """The pages, what their script calls, and the start page's handler."""
+    site, static = Site(services, documents), Static()
+    pages = Face(
+        "ui",
+        site.pages.dialect,
+        (
+            Route("/signin", {"GET": site.signin, "POST": site.password}, _FORM_BYTES),
+            Route("/signout", {"POST": site.signout}, _FORM_BYTES),
+            Route("/account", {"GET": site.account}),
+            Route("/predictions/{prediction_id}", {"GET": site.prediction}),
+            Route("/docs", {"GET": site.reference}),
+            Route("/static/{name}", {"GET": static.show, "HEAD": static.show}),
+        ),
+    )
+    script = Face("ui", answers.coded, (Route("/pages/make", {"POST": site.make}, _FORM_BYTES),))
+    return (pages, script), site.start
+
+
+def start_face(start_page: Handler) -> Face:
+    """The start page alone, where Area C is not served, whose root it otherwise is."""
+    return Face("ui", answers.coded, (Route("/", {"GET": start_page}),))
