@@ -1,0 +1,155 @@
+"""The command line in this process, on a folder of its own; and real servers beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.cli import main as command_line
+
+START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, as one JSON document."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Commands:
+    """Runs commands on `folder`."""
+
+    folder: Path
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *words: str) -> Done:
+        """Run one command; usage errors come back as their status too."""
+        self.capsys.readouterr()
+        try:
+            status = command_line.main([*words, "--data-dir", str(self.folder)])
+        except SystemExit as left:
+            status = int(left.code or 0)
+        captured = self.capsys.readouterr()
+        return Done(status, captured.out, captured.err)
+
+    def ok(self, *words: str) -> Any:
+        """Run one command with `--json`, which must succeed; gives its document."""
+        done = self(*words, "--json")
+        assert done.status == 0, done.err
+        return done.json
+
+    def refused(self, *words: str) -> str:
+        """Run one command, which must be refused; gives the sentence, the only thing that it may say."""
+        done = self(*words)
+        assert done.status == 1, done
+        assert done.out == ""
+        (line,) = done.err.splitlines()
+        assert line.startswith("sixfold: ")
+        return line.removeprefix("sixfold: ")
+
+
+@pytest.fixture
+def sixfold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Commands]:
+    """The command line on an empty folder."""
+    mask = os.umask(0o022)
+    yield Commands(tmp_path / "data", capsys)
+    os.umask(mask)
+
+
+@dataclass
+class Server:
+    """A `sixfold serve` in a process of its own."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    banner: str
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return next(line.split()[-1] for line in self.banner.splitlines() if "address" in line)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End it; gives its exit status."""
+        self.process.send_signal(number)
+        self.process.communicate(timeout=START_SECONDS)
+        return self.process.returncode
+
+
+Starter = Callable[..., Server]
+
+
+@dataclass
+class _Started:
+    servers: list[Server] = field(default_factory=list[Server])
+
+    def __call__(self, folder: Path, *options: str, **environ: str) -> Server:
+        """Start a server; ready for requests when this returns."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sixfold.cli.main", "serve", "--port", "0", *options],
+            env={**minimal(folder), **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        lines: list[str] = []
+        while "Control-C" not in (lines[-1] if lines else ""):
+            lines.append(process.stdout.readline())
+            assert lines[-1], "the server ended at its start:\n" + "".join(lines)
+        self.servers.append(Server(folder, process, "".join(lines)))
+        return self.servers[-1]
+
+
+def minimal(folder: Path) -> dict[str, str]:
+    """An environment with nothing in it but where the data lies."""
+    return {"PATH": os.defpath, "SIXFOLD_DATA_DIR": str(folder), "SIXFOLD_PROBE": "0", "LANG": "C.UTF-8"}
+
+
+def program(folder: Path, *words: str, **environ: str) -> Done:
+    """Run a command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sixfold.cli.main", *words],
+        env={**minimal(folder), **environ},
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Starter]:
+    """Starts servers; ends, after the module, those that still run."""
+    started = _Started()
+    yield started
+    for server in started.servers:
+        if server.process.poll() is None:
+            server.stop(signal.SIGKILL)
+        if server.process.stdout is not None:
+            server.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def server(start: Starter, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """One server for a module."""
+    return start(tmp_path_factory.mktemp("served") / "data")

@@ -1,0 +1,198 @@
+"""Accounts, keys and the ledger from the shell: exact shapes, one sentence when refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from pwdlib import PasswordHash
+
+from sixfold.core.accounts import keys
+from tests.unit.cli.conftest import Commands
+
+
+def rows(folder: Path, query: str, *values: object) -> list[tuple[object, ...]]:
+    with sqlite3.connect(folder / "sixfold.db") as connection:
+        found = connection.execute(query, values).fetchall()
+    connection.close()
+    return found
+
+
+def test_a_new_account_gets_an_id_and_a_key_that_works(sixfold: Commands) -> None:
+    made = sixfold.ok("account", "create", "Ann@Example.com", "--credit", "12.5")
+    assert set(made) == {"account_id", "api_key"}
+    assert len(made["api_key"]) == len("sf_") + 43
+    query = "SELECT account_id FROM api_key WHERE hash = ?"
+    assert rows(sixfold.folder, query, keys.hash_of(made["api_key"])) == [(made["account_id"],)]
+    assert sixfold.ok("account", "show", "ann@example.com") == {
+        "account_id": made["account_id"],
+        "email": "ann@example.com",
+        "balance_usd": "12.50",
+        "held_usd": "0.00",
+    }
+
+
+def test_what_the_data_folder_holds_is_for_its_owner_alone(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    assert {path.stat().st_mode & 0o077 for path in [sixfold.folder, *sixfold.folder.iterdir()]} == {0}
+
+
+def test_credit_is_added_and_taken_back_but_never_below_zero(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    assert sixfold.ok("account", "credit", "a@b.c", "25")["balance_usd"] == "25.00"
+    assert sixfold.ok("account", "credit", "a@b.c", "-0.005")["balance_usd"] == "24.995"
+    assert "less than 25.00 USD" in sixfold.refused("account", "credit", "a@b.c", "-25")
+    assert sixfold.ok("account", "show", "a@b.c")["balance_usd"] == "24.995"
+
+
+@pytest.mark.parametrize("amount", ["ten", "0.0000001", "1e30", "nan", "", "0"])
+def test_an_amount_that_is_none_is_refused(sixfold: Commands, amount: str) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    assert sixfold.refused("account", "credit", "a@b.c", amount)
+    assert sixfold.ok("account", "show", "a@b.c")["balance_usd"] == "0.00"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("create", "nobody"), "is not an e-mail address"),
+        (("create", "a@b.c"), "There is an account a@b.c already"),
+        (("create", "d@b.c", "--credit", "-1"), "must not be negative"),
+        (("show", "x@y.z"), "There is no account x@y.z"),
+        (("credit", "x@y.z", "1"), "There is no account x@y.z"),
+        (("link", "x@y.z"), "There is no account x@y.z"),
+        (("password", "x@y.z", "--stdin"), "There is no account x@y.z"),
+    ],
+)
+def test_a_refusal_is_one_sentence(sixfold: Commands, words: tuple[str, ...], sentence: str) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    assert sentence in sixfold.refused("account", *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("account", "show", "a@b.c"),
+        ("key", "list", "a@b.c"),
+        ("key", "revoke", "key_1"),
+        ("ledger", "verify"),
+    ],
+)
+def test_a_command_on_no_data_says_so_and_makes_none(sixfold: Commands, words: tuple[str, ...]) -> None:
+    assert "There is no Sixfold data" in sixfold.refused(*words)
+    assert not sixfold.folder.exists()
+
+
+@pytest.mark.parametrize("words", [("account",), ("account", "make"), ("nothing",), ("key", "create")])
+def test_wrong_usage_is_status_2(sixfold: Commands, words: tuple[str, ...]) -> None:
+    done = sixfold(*words)
+    assert done.status == 2
+    assert "usage: sixfold" in done.err
+
+
+def test_a_password_is_read_from_standard_input_and_kept_as_a_hash(
+    sixfold: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    typed = tmp_path / "typed"
+    for text, status in (("correct horse\n", 0), ("short\n", 1)):
+        typed.write_text(text)
+        with typed.open() as stream:
+            monkeypatch.setattr("sys.stdin", stream)
+            assert sixfold("account", "password", "a@b.c", "--stdin").status == status
+    ((kept,),) = rows(sixfold.folder, "SELECT password_hash FROM account WHERE email = 'a@b.c'")
+    assert PasswordHash.recommended().verify("correct horse", str(kept))
+
+
+def test_a_sign_in_link_carries_a_token_of_which_only_the_hash_is_kept(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    made = sixfold.ok("account", "link", "a@b.c")
+    url, _, token = made["url"].partition("?token=")
+    assert url == "http://127.0.0.1:8600/signin"
+    assert made["expires_in_seconds"] == 3600
+    assert rows(sixfold.folder, "SELECT token_hash, kind FROM signin") == [(keys.hash_of(token), "link")]
+
+
+def test_a_key_has_every_limit_that_it_was_given(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    limits = ["--read-only", "--collections", "notes,work", "--services", "ra1,anime", "--rpm", "60"]
+    limits += ["--tpm", "5000", "--budget-day", "1.50", "--budget-month", "20", "--expires", "2999-01-31"]
+    made = sixfold.ok("key", "create", "a@b.c", *limits)
+    assert set(made) == {"id", "api_key"}
+    newest, first = sixfold.ok("key", "list", "a@b.c")["keys"]
+    assert newest == {
+        "id": made["id"],
+        "created_at": newest["created_at"],
+        "expires_at": "2999-02-01T00:00:00.000Z",
+        "revoked_at": None,
+        "hint": made["api_key"][-4:],
+        "read_only": True,
+        "collections": ["notes", "work"],
+        "services": ["ra1", "anime"],
+        "rpm": 60,
+        "tpm": 5000,
+        "budget_day_usd": "1.50",
+        "budget_month_usd": "20.00",
+    }
+    assert first["read_only"] is False
+    assert made["api_key"] not in sixfold("key", "list", "a@b.c").out
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        ("--expires", "tomorrow"),
+        ("--expires", "2001-01-01"),
+        ("--rpm", "0"),
+        ("--budget-day", "-1"),
+        ("--budget-month", "much"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused_and_no_key_made(sixfold: Commands, limit: tuple[str, str]) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    assert sixfold.refused("key", "create", "a@b.c", *limit)
+    assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
+
+
+def test_a_key_is_revoked_once(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    (key,) = sixfold.ok("key", "list", "a@b.c")["keys"]
+    assert sixfold.ok("key", "revoke", key["id"]) == {"id": key["id"], "revoked": True}
+    assert sixfold.ok("key", "list", "a@b.c")["keys"][0]["revoked_at"]
+    assert "There is no live key" in sixfold.refused("key", "revoke", key["id"])
+
+
+def test_the_ledger_is_whole_until_somebody_writes_into_it(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c", "--credit", "3")
+    assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": []}
+    with sqlite3.connect(sixfold.folder / "sixfold.db") as connection:
+        connection.execute("UPDATE account SET posted = posted + 1 WHERE email = 'a@b.c'")
+    connection.close()
+    done = sixfold("ledger", "verify", "--json")
+    assert done.status == 1
+    assert len(done.json["faults"]) == 2
+    assert "balance differs from the journal" in sixfold("ledger", "verify").err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("account", "show", "a@b.c"),
+        ("account", "credit", "a@b.c", "1"),
+        ("account", "create", "new@b.c"),
+        ("account", "link", "a@b.c"),
+        ("key", "create", "a@b.c"),
+        ("key", "list", "a@b.c"),
+        ("ledger", "verify"),
+        ("engines", "list"),
+    ],
+)
+def test_people_get_text_without_colour_where_no_terminal_is(
+    sixfold: Commands, words: tuple[str, ...]
+) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    done = sixfold(*words)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.strip()
+    assert "\x1b" not in done.out

@@ -1,0 +1,226 @@
+"""Starting and ending the server: who may reach it, who shares its folder, and what a signal does."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import sqlite3
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Server, Starter, minimal, program
+
+PUBLIC = ("--public-url", "https://six.example")
+
+
+def ask(url: str, api_key: str) -> int:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {api_key}"})  # noqa: S310 - our own
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own server
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code
+
+
+def local_key(server: Server) -> str:
+    return (server.folder / "local.key").read_text().strip()
+
+
+def test_a_second_start_tells_where_the_key_lies_and_not_the_key(start: Starter, tmp_path: Path) -> None:
+    first = start(tmp_path / "data")
+    key = local_key(first)
+    assert first.banner.count(key) == 2  # once by itself, once in the line to paste
+    assert "/signin?token=link_" in first.banner
+    assert first.stop() == 0
+    second = start(tmp_path / "data")
+    assert key not in second.banner
+    assert str(tmp_path / "data" / "local.key") in second.banner
+    assert ask(f"{second.url}/api/account", key) == 200
+    assert second.stop() == 0
+
+
+def test_two_servers_never_share_a_folder(server: Server) -> None:
+    done = program(server.folder, "serve", "--port", "0")
+    assert (done.status, done.out) == (1, "")
+    assert f"process {server.process.pid}" in done.err
+    assert server.url in done.err
+
+
+def test_the_folder_is_free_again_after_a_kill(start: Starter, tmp_path: Path) -> None:
+    start(tmp_path / "data").stop(signal.SIGKILL)
+    again = start(tmp_path / "data")
+    assert again.stop() == 0
+
+
+def test_a_taken_port_is_one_sentence_and_leaves_no_account(server: Server, tmp_path: Path) -> None:
+    port = server.url.rpartition(":")[2]
+    done = program(tmp_path / "other", "serve", "--port", port)
+    assert (done.status, done.out) == (1, "")
+    assert f"Port {port}" in done.err
+    assert "--port 0" in done.err
+    assert not (tmp_path / "other" / "local.key").exists()
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+@pytest.mark.parametrize(
+    ("options", "account", "sentence"),
+    [
+        ((), False, "--public-url"),
+        ((), True, "--public-url"),
+        (PUBLIC, False, "sixfold account create EMAIL"),
+    ],
+)
+def test_a_server_that_others_reach_needs_an_origin_and_somebody_to_be(
+    tmp_path: Path, host: str, options: tuple[str, ...], account: bool, sentence: str
+) -> None:
+    if account:
+        assert program(tmp_path, "account", "create", "a@b.c").status == 0
+    done = program(tmp_path, "serve", "--host", host, "--port", "0", *options)
+    assert done.status == 1
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "local.key").exists()
+
+
+def test_the_local_account_is_nobody_that_others_could_be(start: Starter, tmp_path: Path) -> None:
+    start(tmp_path / "data").stop()
+    done = program(tmp_path / "data", "serve", "--host", "0.0.0.0", "--port", "0", *PUBLIC)
+    assert done.status == 1
+    assert "there is no account but the local one" in done.err
+
+
+def test_with_both_it_starts_and_makes_no_local_account(start: Starter, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    made = json.loads(program(folder, "account", "create", "a@b.c", "--json").out)
+    port = free_port()
+    server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC)
+    assert "https://six.example" in server.banner
+    assert not (folder / "local.key").exists()
+    assert "curl" not in server.banner
+    assert ask(f"http://127.0.0.1:{port}/api/account", made["api_key"]) == 200
+    assert server.stop() == 0
+
+
+def test_administration_works_while_the_server_runs(server: Server) -> None:
+    made = json.loads(program(server.folder, "account", "create", "b@b.c", "--credit", "1", "--json").out)
+    assert ask(f"{server.url}/api/account", made["api_key"]) == 200
+    keys = json.loads(program(server.folder, "key", "list", "b@b.c", "--json").out)["keys"]
+    assert program(server.folder, "key", "revoke", keys[0]["id"]).status == 0
+    assert ask(f"{server.url}/api/account", made["api_key"]) == 401
+    assert program(server.folder, "ledger", "verify").status == 0
+    link = json.loads(program(server.folder, "account", "link", "b@b.c", "--json").out)
+    assert link["url"].startswith(f"{server.url}/signin?token=")
+
+
+def test_a_running_server_keeps_its_schema(server: Server) -> None:
+    back = program(server.folder, "migrate", "--to", "0")
+    assert back.status == 1
+    assert "stop it first" in back.err
+    forward = program(server.folder, "migrate", "--json")
+    assert json.loads(forward.out)["before"] == json.loads(forward.out)["after"]
+
+
+def test_a_second_port_serves_the_same(start: Starter, tmp_path: Path) -> None:
+    port = free_port()
+    server = start(tmp_path / "data", "--comfyui-port", port)
+    assert ask(f"http://127.0.0.1:{port}/api/account", local_key(server)) == 200
+    assert server.stop() == 0
+
+
+def test_unserved_areas_are_not_there(start: Starter, tmp_path: Path) -> None:
+    server = start(tmp_path / "data", "--areas", "imagekit")
+    assert ask(f"{server.url}/api/containers/predictions", local_key(server)) == 404
+    assert ask(f"{server.url}/api/account", local_key(server)) == 200
+    assert server.stop(signal.SIGINT) == 0
+
+
+def order(server: Server, model: str) -> http.client.HTTPConnection:
+    """Ask for a run and do not wait for its end."""
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
+    body = json.dumps({"model": model, "input": {"prompt": "a hill"}, "wait": 60})
+    headers = {"Authorization": f"Bearer {local_key(server)}", "Content-Type": "application/json"}
+    connection.request("POST", "/api/containers/run", body, headers)
+    return connection
+
+
+HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra1=hang"}
+
+
+def wait_for_run(server: Server) -> None:
+    while True:
+        listed = program(server.folder, "predictions", "--json")
+        if any(row["status"] == "running" for row in json.loads(listed.out)["predictions"]):
+            return
+
+
+def test_a_caller_who_waits_is_answered_202_when_the_server_ends(start: Starter, tmp_path: Path) -> None:
+    server = start(tmp_path / "data", **HANGING, SIXFOLD_DRAIN_SECONDS="1")
+    waiting = order(server, "ra1")
+    wait_for_run(server)
+    assert server.stop() == 0
+    answer = waiting.getresponse()
+    assert answer.status == 202
+    prediction = json.loads(answer.read())
+    waiting.close()
+    again = start(tmp_path / "data")
+    shown = program(tmp_path / "data", "predictions", prediction["id"], "--json")
+    assert json.loads(shown.out)["status"] in {"queued", "starting", "running", "succeeded"}
+    assert again.stop() == 0
+
+
+def test_a_second_signal_ends_it_at_once(start: Starter, tmp_path: Path) -> None:
+    server = start(tmp_path / "data", **HANGING, SIXFOLD_DRAIN_SECONDS="600")
+    waiting = order(server, "ra1")
+    wait_for_run(server)
+    server.process.send_signal(signal.SIGTERM)
+    assert waiting.getresponse().status == 202
+    waiting.close()
+    assert server.stop(signal.SIGINT) == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"SIXFOLD_PORT": "many"}, "SIXFOLD_PORT is 'many'"),
+        ({"SIXFOLD_AREAS": "media,cooking"}, "areas has 'cooking'"),
+        ({"SIXFOLD_CONFIG": "nowhere.toml"}, "there is no configuration file nowhere.toml"),
+        ({"SIXFOLD_LOG_LEVEL": "loud"}, "SIXFOLD_LOG_LEVEL is 'loud'"),
+        ({"SIXFOLD_FAILPOINTS": "engine.run.ra1=fail"}, "SIXFOLD_TESTING=1"),
+        ({"SIXFOLD_HOST": "no.such.host.invalid", "SIXFOLD_PUBLIC_URL": "https://x.y"}, "account create"),
+    ],
+)
+def test_a_setting_that_cannot_be_understood_stops_the_start(
+    tmp_path: Path, environ: dict[str, str], sentence: str
+) -> None:
+    done = program(tmp_path / "data", "serve", **environ)
+    assert done.status == 1
+    assert sentence in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_database_of_a_later_version_is_left_alone(start: Starter, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    program(folder, "account", "create", "a@b.c")
+    with sqlite3.connect(folder / "sixfold.db") as connection:
+        connection.execute("PRAGMA user_version=999")
+    connection.close()
+    for words in (("serve", "--port", "0"), ("account", "show", "a@b.c"), ("migrate",)):
+        done = program(folder, *words)
+        assert done.status == 1
+        assert "upgrade Sixfold" in done.err
+
+
+def test_the_environment_of_these_tests_is_empty() -> None:
+    assert set(minimal(Path())) == {"PATH", "SIXFOLD_DATA_DIR", "SIXFOLD_PROBE", "LANG"}
