@@ -34,9 +34,25 @@ def saturate(colour: Colour, amount: float) -> Colour:
     return np.clip(grey + (colour - grey) * np.float32(amount), 0, 1).astype(np.float32)
 
 
+def _box(alpha: Image) -> tuple[slice, slice] | None:
+    """The rows and columns that `alpha` touches: most layers cover a small part of the picture."""
+    rows = np.flatnonzero(alpha.any(1))
+    if not rows.size:
+        return None
+    columns = np.flatnonzero(alpha[rows[0] : rows[-1] + 1].any(0))
+    return slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
+
+
 def over(image: Image, paint: Image | Colour, alpha: Image) -> None:
     """Lay `paint` (a colour or an image) over `image` in place, by `alpha` (height, width)."""
-    image += (paint - image) * alpha[..., None]
+    alpha = np.broadcast_to(alpha, image.shape[:2])
+    box = _box(alpha)
+    if box is None:
+        return
+    if paint.ndim == 3:
+        paint = np.broadcast_to(paint, image.shape)[box]
+    part = image[box]
+    part += (paint - part) * alpha[box][..., None]
 
 
 def glow(image: Image, light: Colour, alpha: Image) -> None:

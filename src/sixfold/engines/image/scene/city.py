@@ -99,7 +99,7 @@ def _signs(stage: Stage, rng: np.random.Generator, block: _Block, light: Image) 
     tone = rgb(_NEON[int(rng.integers(len(_NEON)))])
     x = int(rng.integers(block.left, max(block.left + 1, block.right)))
     top = int(rng.uniform(block.top, stage.horizon))
-    wide, tall = max(2, int(stage.unit * 1.1)), int(stage.unit * float(rng.uniform(4, 11)))
+    wide, tall = max(3, int(stage.unit * 1.7)), int(stage.unit * float(rng.uniform(5, 14)))
     if x < 2 or x + wide >= stage.width:
         return
     cv2.rectangle(
@@ -170,7 +170,7 @@ def skyline(stage: Stage) -> None:
             stage.height * 0.28
         )
         tone = rgb("#ff5aa8") if neon else rgb("#ff9d5c")
-        glow(stage.image, tone, np.broadcast_to(np.exp(-(reach**2)) * np.float32(0.34), stage.shape))
+        glow(stage.image, tone, np.broadcast_to(np.exp(-(reach**2)) * np.float32(0.46), stage.shape))
     for t in (0.0, 0.34, 0.67, 1.0):
         _layer(stage, t, neon)
     quay = np.zeros(stage.shape, np.float32)

@@ -13,7 +13,7 @@ from sixfold.engines.image.scene.words import Scene
 _HORIZON = {
     "mountains": 0.66, "lake": 0.58, "river": 0.60, "sea": 0.56, "beach": 0.50, "meadow": 0.58, "desert": 0.58,
     "snowfield": 0.62, "city": 0.70, "village": 0.62, "garden": 0.55, "forest": 0.62, "canyon": 0.60,
-    "moon": 0.64, "volcano": 0.66, "interior": 0.62, "cave": 0.60,
+    "moon": 0.64, "mars": 0.62, "volcano": 0.66, "interior": 0.62, "cave": 0.60,
 }  # fmt: skip
 
 # how high the light stands above the horizon, as a share of the sky
@@ -67,14 +67,14 @@ def _time(scene: Scene, place: str, rng: np.random.Generator) -> str:
             return wanted
     if {"cyberpunk", "vaporwave", "noir"} & set(scene.styles) or "neon" in scene.colours:
         return "dusk" if "vaporwave" in scene.styles else "night"
-    if place in ("space", "moon"):
+    if place in ("space", "moon", "mars"):
         return "night"
     options = [t for t in ("day", "day", "sunset", "dawn", "day") if t not in scene.avoid] or ["day"]
     return options[int(rng.integers(len(options)))]
 
 
 def _weather(scene: Scene, place: str, time: str) -> str:
-    if place in ("space", "moon"):
+    if place in ("space", "moon", "mars"):
         return "clear"
     if scene.weather:
         return scene.weather

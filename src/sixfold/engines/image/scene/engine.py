@@ -14,7 +14,7 @@ from sixfold.engines.image.scene import noise, painter, words
 from sixfold.engines.image.scene.canvas import Image
 
 _SMALLEST, _LARGEST = 64, 4096
-_PAINT_LEAST, _PAINT_MOST = 448, 1536
+_PAINT_LEAST, _PAINT_MOST = 320, 1536
 _STAGES = 7
 _FORMATS = {"png": "image/png", "webp": "image/webp", "jpeg": "image/jpeg", "jpg": "image/jpeg"}
 

@@ -61,7 +61,8 @@ def _strokes(stage: Stage, length: float, bristle: float, jitter: float) -> None
     patch = noise.octave(rng, height, width, (height / (stage.unit * 1.1), width / (stage.unit * 1.1)))
     patch2 = noise.octave(rng, height, width, (height / (stage.unit * 1.1), width / (stage.unit * 1.1)))
     x, y = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
-    grain = noise.octave(rng, height, width, (height / 2.2, width / 2.2))
+    fine = max(2.2, stage.unit * 0.30)
+    grain = noise.octave(rng, height, width, (height / fine, width / fine))
     total, ridges = image.copy(), grain.copy()
     for step in (-1.0, -0.5, 0.5, 1.0):
         reach = np.float32(step * length * stage.unit)
@@ -86,7 +87,7 @@ def _strokes(stage: Stage, length: float, bristle: float, jitter: float) -> None
 
 def painterly(stage: Stage) -> None:
     """ra1: digital painting, visible brush work, glowing light."""
-    _strokes(stage, 0.62, 0.16, 0.30)
+    _strokes(stage, 0.45 if stage.palette.dark else 0.85, 0.05, 0.30)
     bright = np.clip(stage.image - 0.62, 0, 1)
     stage.image = np.clip(stage.image + blur(bright, stage.unit * 2.2) * np.float32(0.55), 0, 1)
     stage.image = vivid(stage.image, 1.14)
@@ -154,14 +155,14 @@ def photographic(stage: Stage) -> None:
     image = image * np.array([1.02, 1.0, 0.975], np.float32) + np.array([0.012, 0.016, 0.026], np.float32)
     sharp = image + (image - cv2.GaussianBlur(image, (0, 0), 1.1)) * np.float32(0.55)
     grain = rng.standard_normal(stage.shape, dtype=np.float32)
-    grain = cv2.GaussianBlur(grain, (0, 0), 0.6) * np.float32(0.062)
+    grain = cv2.GaussianBlur(grain, (0, 0), 0.6) * np.float32(0.040)
     stage.image = np.clip(sharp + grain[..., None], 0, 1)
     vignette(stage, 0.50)
 
 
 def gouache(stage: Stage) -> None:
     """create_image: opaque gouache on toothed paper."""
-    _strokes(stage, 0.42, 0.08, 0.55)
+    _strokes(stage, 0.6, 0.03, 0.6)
     tooth = noise.fbm(stage.rng("tooth"), stage.shape, (stage.height / 3, stage.width / 3), 2, 0.7)
     stage.image = vivid(stage.image, 1.06) * (0.985 + tooth * np.float32(0.045))[..., None]
     stage.image = np.clip(stage.image * np.float32(0.93) + np.array([0.060, 0.052, 0.040], np.float32), 0, 1)
@@ -177,7 +178,7 @@ def cinematic(stage: Stage) -> None:
     )
     image += blur(np.clip(image - 0.66, 0, 1), stage.unit * 3) * np.float32(0.6)
     stage.image = np.clip(image, 0, 1)
-    _strokes(stage, 0.30, 0.06, 0.12)
+    _strokes(stage, 0.4, 0.02, 0.12)
     vignette(stage, 0.55)
 
 

@@ -98,13 +98,13 @@ def _village(stage: Stage) -> None:
 
 def _moon(stage: Stage) -> None:
     worlds.space(stage)
-    terrain.render(stage, "moon")
+    terrain.render(stage, stage.place)
 
 
 def _cave(stage: Stage) -> None:
     inner = stage.scene.places
     sky.paint(stage)
-    terrain.render(stage, next((p for p in inner if p in terrain.LANDS), "lake"))
+    terrain.render(stage, next((p for p in inner if p in terrain.lands()), "lake"))
     water.paint(stage)
     worlds.cave(stage)
 
@@ -113,10 +113,11 @@ PLACES: dict[str, Painter] = {
     "mountains": _mountains, "lake": _country("lake"), "river": _country("river"), "sea": _country("sea"),
     "beach": _beach, "meadow": _meadow, "garden": _meadow, "desert": _country("desert"),
     "snowfield": _mountains, "city": _city, "village": _village, "forest": plants.forest, "canyon": _country("canyon"),
-    "volcano": _country("volcano"), "space": worlds.space, "moon": _moon, "underwater": worlds.underwater,
+    "volcano": worlds.volcano, "space": worlds.space, "moon": _moon, "mars": _moon, "underwater": worlds.underwater,
     "interior": worlds.interior, "cave": _cave, "abstract": abstract.paint,
 }  # fmt: skip
 
+_AIRLESS = ("space", "moon", "mars")
 _SMALL = {"forest": 1.05, "interior": 1.25, "city": 0.9}
 
 
@@ -154,6 +155,10 @@ def subjects(stage: Stage) -> None:
                 "space",
                 "underwater",
             )
+            if subject.name == "tree":
+                spot = _spot(stage, subject, index, number)
+                plants.tree(stage, spot.x, spot.foot, spot.height, spot.depth, "subject")
+                continue
             figures.draw(stage, subject.name, _spot(stage, subject, index, number), subject.colour, grounded)
     stage.step("subject")
 
@@ -180,7 +185,7 @@ def paint(scene: Scene, look: str, seed: int, shape: tuple[int, int], step: Call
         time=chosen.time,
         weather=chosen.weather,
         place=chosen.place,
-        palette=palette.choose(chosen.time, chosen.weather, seed),
+        palette=palette.choose(chosen.time, chosen.weather, seed, airless=chosen.place in _AIRLESS),
         layout=chosen.layout,
         image=np.zeros((*shape, 3), np.float32),
         depth=np.ones(shape, np.float32),

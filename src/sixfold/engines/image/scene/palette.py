@@ -59,7 +59,7 @@ def _build(script: dict[str, Any]) -> Palette:
 _WEATHER = {
     "cloudy": (0.45, 0.70, 0.62, 1.12),
     "rain": (0.74, 0.50, 0.34, 1.05),
-    "storm": (0.80, 0.27, 0.24, 0.80),
+    "storm": (0.80, 0.34, 0.34, 0.95),
     "snow": (0.62, 0.80, 0.50, 1.25),
     "fog": (0.70, 0.82, 0.40, 1.22),
 }
@@ -68,7 +68,7 @@ _WEATHER = {
 def _overcast(palette: Palette, weather: str) -> Palette:
     grey, target, direct, ambient = _WEATHER[weather]
     brightness = luma(palette.sky[3]) * 1.08
-    level = target * min(1.0, brightness + 0.12)
+    level = max(0.19, target * min(1.0, brightness + 0.12))
     tone = saturate(mix(palette.haze, palette.sky[1], 0.45), 0.55)
     tone = np.clip(tone * np.float32(level / max(luma(tone), 0.02)), 0, 1).astype(np.float32)
     shades = (0.78, 0.90, 1.03, 1.16)
@@ -87,8 +87,15 @@ def _overcast(palette: Palette, weather: str) -> Palette:
     )
 
 
-def choose(time: str, weather: str, seed: int) -> Palette:
-    """The colour script for a time of day (`day`, `dawn`, `sunset`, `dusk`, `night`) and weather."""
+def choose(time: str, weather: str, seed: int, airless: bool = False) -> Palette:
+    """The colour script for a time of day (`day`, `dawn`, `sunset`, `dusk`, `night`) and weather.
+
+    An `airless` world keeps its dark sky under a full sun.
+    """
     variants = _scripts()[time]
     palette = _build(variants[int(stream(seed, "palette").integers(len(variants)))])
+    if airless:
+        return replace(
+            palette, light=rgb("#fff6e6") * np.float32(1.05), ambient=rgb("#3c4258") * np.float32(1.1)
+        )
     return _overcast(palette, weather) if weather in _WEATHER else palette

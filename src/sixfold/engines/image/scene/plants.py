@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.image.scene.canvas import Colour, Image, Points, blur, fill, glow, mix, over, rgb
+from sixfold.engines.image.scene.canvas import Colour, Image, Points, blur, fill, glow, mix, over, ramp, rgb
 from sixfold.engines.image.scene.stage import Stage
 
 _LEAVES = {
@@ -91,11 +91,11 @@ def foliage(shape: tuple[int, int], rng: np.random.Generator, tips: Points, size
     """Leaf clusters round `tips`, as a mask whose value is how high in its cluster a leaf is."""
     mask = np.zeros(shape, np.uint8)
     for tip in tips:
-        for _ in range(7):
+        for _ in range(13):
             at = tip + rng.normal(0, size * 0.75, 2)
             axes = (
-                max(8, round(size * rng.uniform(0.22, 0.5) * 16)),
-                max(8, round(size * rng.uniform(0.14, 0.3) * 16)),
+                max(8, round(size * rng.uniform(0.14, 0.36) * 16)),
+                max(8, round(size * rng.uniform(0.10, 0.22) * 16)),
             )
             value = int(np.clip(150 - (at[1] - tip[1]) / max(size, 0.1) * 55 + rng.normal(0, 22), 40, 255))
             centre = (round(float(at[0]) * 16), round(float(at[1]) * 16))
@@ -224,6 +224,8 @@ def flower_tones(stage: Stage) -> list[Colour]:
 def flower_field(stage: Stage, top: float) -> None:
     """Drifts of flowers over the ground, dense and fine far off, larger near."""
     rng = stage.rng("flower field")
+    if "lavender" in stage.scene.prompt.casefold() or "tulip" in stage.scene.prompt.casefold():
+        _rows(stage, top)
     rows = np.arange(stage.height, dtype=np.float32)
     for tone in flower_tones(stage):
         mask = np.zeros(stage.shape, np.uint8)
@@ -251,6 +253,25 @@ def flower_field(stage: Stage, top: float) -> None:
         alpha = mask.astype(np.float32) / 255
         paint = stage.palette.lit(tone, 0.70) * (0.45 + 0.6 * alpha)[..., None]
         stage.lay(paint, np.clip(alpha * 2, 0, 1) * (0.45 + 0.55 * near), 0.15)
+
+
+def _rows(stage: Stage, top: float) -> None:
+    """Planted rows that run to the vanishing point."""
+    height = stage.height - int(top)
+    y = (np.arange(height, dtype=np.float32)[:, None] + 1) / np.float32(stage.height)
+    x = np.arange(stage.width, dtype=np.float32)[None, :] / np.float32(stage.width) - np.float32(
+        stage.layout.light[0]
+    )
+    wave = np.sin(x / (y + 0.035) * 7.0) * 0.5 + 0.5
+    rough = noise.fbm(stage.rng("rows"), (height, stage.width), (height / 3, stage.width / 4), 3, 0.7)
+    tones = flower_tones(stage)
+    paint = ramp(
+        [(0, rgb("#4f6b3a")), (0.35, tones[0] * np.float32(0.6)), (0.8, tones[0]), (1, tones[2])],
+        np.clip(wave + rough * 0.2, 0, 1),
+    )
+    light = stage.palette.ambient + stage.palette.light * np.float32(0.62)
+    fade = np.clip(y * 14, 0, 1) * np.float32(0.88)
+    stage.lay(np.clip(paint * light, 0, 1), np.broadcast_to(fade, wave.shape), 0.3, int(top))
 
 
 def forest(stage: Stage) -> None:

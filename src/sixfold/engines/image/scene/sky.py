@@ -100,7 +100,7 @@ def _milky_way(stage: Stage) -> None:
 def _sun(stage: Stage) -> None:
     x, y = stage.light_at
     moon = stage.time == "night"
-    radius = stage.unit * ({"day": 3.6, "night": 5.2, "dusk": 4.4}.get(stage.time, 6.0))
+    radius = stage.unit * ({"day": 2.6, "night": 5.2, "dusk": 4.0}.get(stage.time, 5.2))
     face = disc(stage.shape, (x, y), radius)
     if moon:
         marks = noise.fbm(

@@ -62,7 +62,7 @@ def grade(stage: Stage) -> None:
             ],
             grey,
         )
-        stage.image = vivid(np.clip(stage.image * 0.60 + mapped * 0.40, 0, 1), 1.35)
+        stage.image = vivid(np.clip(stage.image * 0.74 + mapped * 0.26, 0, 1), 1.35)
     if "noir" in stage.scene.styles:
         stage.image = _gradient_map(stage.image, "mono", 1.0)
         stage.image = np.clip((stage.image - 0.5) * 1.5 + 0.44, 0, 1)

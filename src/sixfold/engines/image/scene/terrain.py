@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 import cv2
 import numpy as np
@@ -12,13 +15,13 @@ from sixfold.engines.image.scene.canvas import Colour, Image, mix, over, ramp, r
 from sixfold.engines.image.scene.stage import Stage
 
 _TILE = 512
-_STEPS = 330
+_STEPS = 640
 _NEAR, _FAR = 1.0, 42.0
 
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """A kind of country. Heights are in eye heights; `water` is its level, None for dry land."""
+    """A kind of country; `lands.toml` says what each field means."""
 
     amplitude: float
     ridged: float
@@ -27,146 +30,23 @@ class Land:
     full: float
     floor: float
     roughness: float
-    water: float | None
     valley: float
     trees: float
-    colours: tuple[str, str, str, str]
+    tones: list[str]
     snowline: float
+    water: float | None = None
     steep: float = 1.0
     terrace: float = 0.0
     haze: float = 1.0
+    river: float = 0.0
 
 
-LANDS: dict[str, Land] = {
-    "mountains": Land(
-        10.5,
-        1.0,
-        4,
-        5.0,
-        24.0,
-        -0.1,
-        0.5,
-        None,
-        0.5,
-        0.55,
-        ("#5d7a34", "#3f5c33", "#7b736c", "#f4f7fb"),
-        0.52,
-    ),
-    "lake": Land(
-        8.5, 0.9, 4, 7.0, 24.0, -0.35, 0.5, 0.0, 0.55, 0.7, ("#6d7d45", "#375531", "#77726c", "#eef3f8"), 0.62
-    ),
-    "river": Land(
-        6.5, 0.6, 5, 4.0, 22.0, 0.25, 0.5, 0.0, 0.40, 0.8, ("#6d8a3c", "#3d6032", "#7a746a", "#eef3f8"), 0.85
-    ),
-    "meadow": Land(
-        2.0,
-        0.0,
-        4,
-        1.6,
-        20.0,
-        0.0,
-        0.35,
-        None,
-        0.2,
-        0.5,
-        ("#86a23c", "#5d8434", "#77873f", "#8f9a50"),
-        2.0,
-        0.5,
-    ),
-    "garden": Land(
-        1.4,
-        0.0,
-        4,
-        2.5,
-        20.0,
-        0.0,
-        0.3,
-        None,
-        0.2,
-        0.9,
-        ("#79a844", "#4c8038", "#5f8a3c", "#7d9a4a"),
-        2.0,
-        0.5,
-    ),
-    "village": Land(
-        3.4,
-        0.25,
-        4,
-        3.0,
-        24.0,
-        0.0,
-        0.4,
-        None,
-        0.4,
-        0.8,
-        ("#83a046", "#527c35", "#6b7f45", "#8f9a50"),
-        2.0,
-        0.6,
-    ),
-    "desert": Land(
-        3.0,
-        0.75,
-        3,
-        1.1,
-        10.0,
-        -0.05,
-        0.16,
-        None,
-        0.1,
-        0.0,
-        ("#d9a05b", "#d19450", "#e0ac6a", "#ecc184"),
-        2.0,
-        0.3,
-    ),
-    "snowfield": Land(
-        7.5, 0.8, 4, 3.0, 24.0, 0.0, 0.4, None, 0.5, 0.35, ("#e9f0f7", "#dde8f2", "#8d98a8", "#f8fbff"), 0.2
-    ),
-    "canyon": Land(
-        8.0,
-        0.55,
-        3,
-        3.2,
-        9.0,
-        -0.2,
-        0.5,
-        None,
-        0.75,
-        0.0,
-        ("#b5713f", "#a85a35", "#b9623a", "#dca46c"),
-        2.0,
-        1.2,
-        1.0,
-    ),
-    "volcano": Land(
-        4.0, 0.8, 4, 4.0, 22.0, 0.0, 0.6, None, 0.3, 0.2, ("#4c4a3a", "#3c3d35", "#46403e", "#6b6460"), 2.0
-    ),
-    "moon": Land(
-        3.2,
-        0.3,
-        4,
-        2.0,
-        20.0,
-        0.0,
-        0.7,
-        None,
-        0.3,
-        0.0,
-        ("#9b978f", "#8c8880", "#a5a199", "#b5b1aa"),
-        2.0,
-        0.6,
-        0.0,
-        0.25,
-    ),
-    "sea": Land(
-        4.5, 0.8, 4, 20.0, 40.0, -2.2, 0.6, 0.0, 0.7, 0.2, ("#66723f", "#4e6338", "#756d64", "#8a8278"), 2.0
-    ),
-    "beach": Land(
-        4.5, 0.5, 4, 14.0, 34.0, -0.9, 0.5, 0.0, 0.6, 0.6, ("#e6cf9f", "#5b7d3a", "#77705f", "#8a8278"), 2.0
-    ),
-    "forest": Land(
-        3.5, 0.2, 4, 3.0, 20.0, 0.0, 0.5, None, 0.3, 1.0, ("#4d6b30", "#35562c", "#4a6236", "#6d7d4a"), 2.0
-    ),
-}
+@cache
+def lands() -> dict[str, Land]:
+    """Every kind of country by name."""
+    text = resources.files(__package__).joinpath("lands.toml").read_text("utf-8")
+    return {name: Land(**entry) for name, entry in tomllib.loads(text).items()}
+
 
 _SEASON = {
     "autumn": ("#a8893c", "#b0622a", None, None),
@@ -184,15 +64,18 @@ def _height_tile(land: Land, rng: np.random.Generator) -> Image:
         1 - land.ridged
     )
     if land.roughness < 0.3:
-        field = cv2.GaussianBlur(cv2.copyMakeBorder(field, 16, 16, 16, 16, cv2.BORDER_WRAP), (0, 0), 3.2)[
-            16:-16, 16:-16
-        ]
+        field = _wrapped_blur(field, 3.2)
     if land.terrace:
         steps = 7.0
         level = field * steps
         whole = np.floor(level)
         field = (whole + noise.smoothstep(0.62, 1.0, level - whole)) / np.float32(steps)
-    return field.astype(np.float32)
+    return _wrapped_blur(field.astype(np.float32), 1.3)
+
+
+def _wrapped_blur(field: Image, sigma: float) -> Image:
+    padded = cv2.copyMakeBorder(field, 16, 16, 16, 16, cv2.BORDER_WRAP)
+    return np.ascontiguousarray(cv2.GaussianBlur(padded, (0, 0), sigma)[16:-16, 16:-16])
 
 
 def _shadow(tile: Image, towards: tuple[float, float], slope: float) -> Image:
@@ -214,7 +97,7 @@ class Relief:
         self.offset = self.rng.random(2)
         self.focal = 0.95 * max(stage.height, stage.width * 0.8)
         self.z = (_NEAR * (_FAR / _NEAR) ** np.linspace(0, 1, _STEPS)).astype(np.float32)
-        self.scale = 1 / 26.0
+        self.scale = 1 / 36.0
         self._trace()
 
     def _world(self, x: Image, z: Image) -> tuple[Image, Image]:
@@ -236,12 +119,22 @@ class Relief:
         """Ground heights above the valley floor."""
         u, v = self._world(x, z)
         raw = noise.sample(self.tile, u, v)
+        carve = self._river(x, z) if self.land.river else np.float32(0)
         return (
             raw * self.envelope(x, z) * np.float32(self.land.amplitude)
             + np.float32(self.land.floor)
             + (noise.sample(self.tile, u * 5, v * 5) - np.float32(0.5))
             * np.float32(0.05 + 0.12 * self.land.roughness)
+            - carve
         )
+
+    def _river(self, x: Image, z: Image) -> Image:
+        """How deep a winding river cuts at (x, z)."""
+        turn = np.float32(self.offset[0] * 6)
+        aim = np.float32((self.stage.layout.light[0] - 0.5) * 0.5)
+        bend = np.sin(z * np.float32(0.33) + turn) * np.clip(z * np.float32(0.16), 0.15, 2.6) + aim * z
+        across = np.abs(x - bend) / np.float32(self.land.river * 1.0) / (1 + z * np.float32(0.035))
+        return (1 - noise.smoothstep(0.7, 1.5, across)) * np.float32(0.55 + 0.9)
 
     def _trace(self) -> None:
         stage, land = self.stage, self.land
@@ -302,11 +195,13 @@ def _light_direction(stage: Stage) -> tuple[float, float, float]:
 
 
 def _tones(stage: Stage, land: Land) -> list[Colour]:
-    base: list[str] = list(land.colours)
+    base: list[str] = list(land.tones)
     season = (
-        "winter" if stage.weather == "snow" and stage.place not in ("desert", "moon") else stage.scene.season
+        "winter"
+        if stage.weather == "snow" and stage.place not in ("desert", "moon", "mars")
+        else stage.scene.season
     )
-    if stage.place not in ("desert", "moon", "canyon", "snowfield", "volcano"):
+    if stage.place not in ("desert", "moon", "mars", "canyon", "snowfield", "volcano"):
         for index, colour in enumerate(_SEASON.get(season or "", ())):
             if colour and not (stage.place == "beach" and index == 0):
                 base[index] = colour
@@ -319,8 +214,8 @@ def _shade(relief: Relief) -> tuple[Image, Image]:
     steep = np.float32(3.4 * land.steep * land.amplitude / 8)
     tile = relief.tile
     wrapped = cv2.copyMakeBorder(tile, 2, 2, 2, 2, cv2.BORDER_WRAP)
-    dx = cv2.Scharr(wrapped, cv2.CV_32F, 1, 0)[2:-2, 2:-2] * np.float32(_TILE / 32 / 26) * steep
-    dz = cv2.Scharr(wrapped, cv2.CV_32F, 0, 1)[2:-2, 2:-2] * np.float32(_TILE / 32 / 26) * steep
+    dx = cv2.Scharr(wrapped, cv2.CV_32F, 1, 0)[2:-2, 2:-2] * np.float32(_TILE / 32 / 36) * steep
+    dz = cv2.Scharr(wrapped, cv2.CV_32F, 0, 1)[2:-2, 2:-2] * np.float32(_TILE / 32 / 36) * steep
     length = np.sqrt(dx * dx + dz * dz + 1)
     lx, ly, lz = _light_direction(stage)
     facing = (-dx * np.float32(lx) - dz * np.float32(lz) + np.float32(ly)) / length
@@ -333,7 +228,7 @@ def _shade(relief: Relief) -> tuple[Image, Image]:
 
 def render(stage: Stage, kind: str, name: str = "land") -> Relief:
     """Paint the land of `kind` over the sky; notes the water's mask in the stage."""
-    land = LANDS[kind]
+    land = lands()[kind]
     relief = Relief(stage, land, name)
     lit, steep = _shade(relief)
     ground = relief.heights(relief.x, relief.depth_z)
@@ -371,7 +266,7 @@ def render(stage: Stage, kind: str, name: str = "land") -> Relief:
 
 def _air(stage: Stage, relief: Relief, colour: Image, land: Land) -> None:
     """Aerial perspective: haze by distance, thicker in fog, pooling low."""
-    thick = {"fog": 0.16, "rain": 0.075, "snow": 0.07, "storm": 0.05, "cloudy": 0.042}.get(
+    thick = {"fog": 0.062, "rain": 0.05, "snow": 0.036, "storm": 0.04, "cloudy": 0.04}.get(
         stage.weather, 0.032
     )
     amount = 1 - np.exp(-np.maximum(relief.depth_z - 2.0, 0) * np.float32(thick * land.haze))

@@ -44,7 +44,7 @@ def _mirror(stage: Stage, top: int, slope: Image, reach: float) -> Image:
         - slope * y * np.float32(0.20)
     )
     x = np.arange(stage.width, dtype=np.float32)[None, :] + slope * np.float32(reach * 1.4)
-    source = np.clip(stage.image, 0, 1)
+    source = cv2.GaussianBlur(np.clip(stage.image[:top], 0, 1), (0, 0), sigmaX=0.8, sigmaY=stage.unit * 0.9)
     return cv2.remap(source, x, np.clip(up, 0, top - 1), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
 
 

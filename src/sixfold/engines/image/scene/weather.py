@@ -32,7 +32,7 @@ def snow(stage: Stage) -> None:
     """Flakes: a fine fall far off, soft large ones near."""
     rng = stage.rng("snow")
     over(stage.image, mix(stage.palette.haze, rgb("#ffffff"), 0.3), stage.depth * np.float32(0.22))
-    for count, radius, soft in ((1400, 0.16, 0.0), (520, 0.30, 0.12), (150, 0.62, 0.32), (26, 1.5, 0.9)):
+    for count, radius, soft in ((1100, 0.11, 0.0), (420, 0.21, 0.1), (110, 0.42, 0.25), (20, 1.1, 0.7)):
         layer = np.zeros(stage.shape, np.uint8)
         for _ in range(count):
             at = (
@@ -56,7 +56,7 @@ def fog(stage: Stage) -> None:
     banks = noise.fbm(rng, stage.shape, (7, 2.5), 5, 0.55)
     y = np.arange(stage.height, dtype=np.float32)[:, None] / np.float32(stage.height)
     low = np.exp(-((y - np.float32(stage.layout.horizon)) ** 2) * 16)
-    amount = np.clip(stage.depth * 0.62 * (0.25 + low) + (0.22 + 0.34 * banks) * low + 0.06, 0, 0.9)
+    amount = np.clip(stage.depth * 0.34 * (0.2 + low) + (0.16 + 0.42 * banks) * low + 0.04, 0, 0.85)
     over(stage.image, mix(stage.palette.haze, stage.palette.sky[3], 0.5), amount)
 
 
@@ -77,7 +77,7 @@ def splashes(stage: Stage, mask: Image) -> None:
 
 def fall(stage: Stage) -> None:
     """Apply the scene's weather."""
-    if stage.place in ("space", "moon", "underwater", "interior"):
+    if stage.place in ("space", "moon", "mars", "underwater", "interior"):
         return
     if stage.weather == "storm":
         sky.lightning(stage)

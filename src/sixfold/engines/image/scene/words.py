@@ -82,11 +82,16 @@ def _fold(text: str) -> str:
 def _stems(word: str) -> Iterator[str]:
     """The word, then what it may be an inflection of."""
     yield word
-    for ending, replacements in (
-        ("ies", ("y",)), ("ves", ("f", "fe")), ("es", ("", "e")), ("s", ("",)), ("'s", ("",)),
-        ("ing", ("", "e")), ("ed", ("", "e")), ("y", ("",)), ("n", ("",)), ("en", ("",)),
-    ):  # fmt: skip
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
+    for ending, least, replacements in (
+        ("ies", 2, ("y",)),
+        ("ves", 2, ("f", "fe")),
+        ("es", 3, ("", "e")),
+        ("s", 3, ("",)),
+        ("'s", 3, ("",)),
+        ("ing", 4, ("", "e")),
+        ("ed", 4, ("", "e")),
+    ):
+        if word.endswith(ending) and len(word) - len(ending) >= least:
             for replacement in replacements:
                 yield word[: len(word) - len(ending)] + replacement
 
@@ -172,13 +177,17 @@ def _first(names: tuple[str, ...]) -> str | None:
     return names[0] if names else None
 
 
-def _subjects(hits: list[_Hit], tokens: list[str]) -> tuple[Subject, ...]:
+def _worn(hits: list[_Hit]) -> dict[_Hit, str]:
+    """The colour that stands right before each subject: the subject's own, not the picture's."""
+    ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
+    return {hit: ends[hit.start] for hit in hits if hit.kind == "subject" and hit.start in ends}
+
+
+def _subjects(hits: list[_Hit], tokens: list[str], worn: dict[_Hit, str]) -> tuple[Subject, ...]:
     found: dict[str, Subject] = {}
     for hit in hits:
-        if hit.kind != "subject" or hit.name in found:
-            continue
-        colour = next((h.name for h in hits if h.kind == "colour" and h.end == hit.start), None)
-        found[hit.name] = Subject(hit.name, _count(tokens, hit), colour)
+        if hit.kind == "subject" and hit.name not in found:
+            found[hit.name] = Subject(hit.name, _count(tokens, hit), worn.get(hit))
     return tuple(found.values())[:4]
 
 
@@ -194,10 +203,11 @@ def parse(prompt: str, negative: str = "") -> Scene:
     """What `prompt` asks for, less what it negates and what `negative` names."""
     avoid = frozenset(hit.name for hit in _hits(negative)[0])
     hits, tokens = _hits(prompt)
+    worn = _worn(hits)
     denied = frozenset(h.name for h in hits) - frozenset(h.name for h in _reject(hits, tokens, avoid))
     hits = _reject(hits, tokens, avoid)
-    subjects = _subjects(hits, tokens)
-    painted = {subject.colour for subject in subjects if subject.colour}
+    subjects = _subjects(hits, tokens, worn)
+    painted = set(worn.values())
     colours = tuple(c for c in _names(hits, "colour") if c not in painted)
     weathers = _names(hits, "weather")
     heavy = [w for w in weathers if w not in ("clear", "cloudy")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from sixfold.engines.image.scene import noise
+from sixfold.engines.image.scene import noise, sky, terrain
 from sixfold.engines.image.scene.canvas import (
     Colour,
     Image,
@@ -382,3 +382,82 @@ def _crystals(stage: Stage, rng: np.random.Generator) -> None:
             stage.lay(saturate(tone * np.float32(bright), 1.1), mask * np.float32(0.92), 0.08)
             shine = np.maximum(shine, mask)
     glow(stage.image, rgb("#8ac8ff"), np.clip(blur(shine, stage.unit * 4) * 0.8, 0, 0.6))
+
+
+def volcano(stage: Stage) -> None:
+    """A burning cone above dark country: plume, glow, streams of lava."""
+    sky.paint(stage)
+    rng = stage.rng("volcano")
+    height, width = stage.shape
+    peak = np.array([width * stage.layout.light[0], stage.horizon * 0.34])
+    _plume(stage, rng, peak)
+    x = np.arange(width, dtype=np.float32)
+    away = np.abs(x - peak[0]) / np.float32(min(width, height * 1.2))
+    rough = noise.fbm(rng, (1, width), (1, 16), 6, 0.55)[0]
+    mouth = 0.045
+    slope = np.where(away < mouth, 0.02 - away * 0.3, (np.maximum(away - mouth, 0) * 2.3) ** 0.80)
+    line = peak[1] + (slope + rough * 0.014 * np.clip(away * 12, 0.2, 1)) * (stage.horizon - peak[1]) * 1.25
+    y = np.arange(height, dtype=np.float32)[:, None]
+    mask = np.clip(y - line[None, :] + 0.5, 0, 1)
+    down = np.clip((y - peak[1]) / np.float32(stage.horizon - peak[1]), 0.02, 1.5)
+    fan = (x[None, :] - np.float32(peak[0])) / (down * np.float32(width * 0.5))
+    gully = noise.sample(
+        noise.tile(rng, 256, 8, 5, 0.6), fan * 0.5 + 0.5, np.broadcast_to(down * 0.22, mask.shape).copy()
+    )
+    side = np.clip(0.5 + fan * (1.4 if stage.layout.light[0] < 0.5 else -1.4), 0.1, 1)
+    lit = np.clip(side * 0.7 + gully * 0.45, 0, 1)
+    rock = rgb("#5a4a48") * (stage.palette.ambient + lit[..., None] * stage.palette.light)
+    over(rock, stage.palette.haze, np.broadcast_to(np.clip(down - 0.1, 0, 1) * np.float32(0.45), mask.shape))
+    stage.lay(np.clip(rock, 0, 1), mask, 0.75)
+    _lava(stage, (fan, gully, down), mask, peak)
+    terrain.render(stage, "volcano")
+    near = distance(stage.shape, (float(peak[0]), float(stage.horizon)), 1.5) / np.float32(max(stage.shape))
+    glow(stage.image, rgb("#ff5a1e"), np.exp(-near * 5) * np.float32(0.26))
+
+
+def _plume(stage: Stage, rng: np.random.Generator, peak: Image) -> None:
+    height, width = stage.shape
+    y = np.arange(height, dtype=np.float32)[:, None]
+    x = np.arange(width, dtype=np.float32)[None, :]
+    rise = np.clip((np.float32(peak[1]) - y) / np.float32(peak[1] + stage.unit * 8), 0, 1)
+    drift = 0.16 * rise**1.6 * (1 if stage.layout.flip else -1)
+    billow = noise.fbm(
+        rng, stage.shape, (9 * height / max(stage.shape), 9 * width / max(stage.shape)), 6, 0.55
+    )
+    wide = width * (0.028 + 0.20 * rise**0.75)
+    edge = np.abs(x - np.float32(peak[0]) - drift * width) / wide
+    mask = noise.smoothstep(1.15, 0.55, edge + billow * 0.42) * (y < peak[1] + stage.unit)
+    shade = np.clip(0.5 + (billow - np.roll(billow, int(stage.unit * 2), 0)) * 0.9, 0, 1)
+    smoke = mix(stage.palette.cloud_shade, rgb("#2c2728"), 0.55)
+    paint = ramp([(0, smoke * np.float32(0.6)), (1, mix(smoke, stage.palette.cloud_lit, 0.55))], shade)
+    under = np.exp(-rise * 4.5)
+    paint += (rgb("#ff7a30") - paint) * (under * shade * 0.85)[..., None]
+    stage.lay(np.clip(paint, 0, 1), np.clip(mask, 0, 1) * np.float32(0.95), 0.9)
+
+
+def _lava(stage: Stage, field: tuple[Image, Image, Image], mask: Image, peak: Image) -> None:
+    fan, gully, down = field
+    heat = np.zeros(stage.shape, np.float32)
+    for centre, reach in ((0.02, 0.95), (-0.20, 0.55), (0.26, 0.7)):
+        bend = np.sin(down * 7 + centre * 20) * 0.05 + gully * 0.06
+        width = 0.030 / np.clip(down, 0.12, 1) ** 0.4
+        heat = np.maximum(
+            heat, np.exp(-(((fan - centre - bend) / width) ** 2)) * noise.smoothstep(reach, reach * 0.6, down)
+        )
+    heat *= mask
+    mouth = np.exp(
+        -(
+            (
+                distance(stage.shape, (float(peak[0]), float(peak[1] + stage.unit)), 2.2)
+                / np.float32(stage.unit * 3.4)
+            )
+            ** 2
+        )
+    )
+    heat = np.clip(np.maximum(heat, mouth), 0, 1)
+    glow(stage.image, rgb("#ff4a14"), np.clip(blur(heat, stage.unit * 3.2) * 1.5, 0, 0.9))
+    over(
+        stage.image,
+        ramp([(0, rgb("#c81e08")), (0.6, rgb("#ff7a1c")), (1, rgb("#fff0a8"))], heat),
+        np.clip(heat * 1.4, 0, 1),
+    )

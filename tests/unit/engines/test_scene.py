@@ -1,0 +1,290 @@
+"""The scene painter, judged by what its pictures show."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import Canceled, EngineError, Result, Task
+from sixfold.engines.image.scene import noise, shapes, words
+from sixfold.engines.image.scene.engine import SceneEngine
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import scene_pixels as pixels  # noqa: E402  (the detectors lie beside this file)
+
+CORPUS = tomllib.loads((HERE / "corpus" / "scene_prompts.toml").read_text("utf-8"))["prompt"]
+
+
+class Listener:
+    """A context that remembers what it was told, and can call a run off."""
+
+    def __init__(self, patience: float = 2.0) -> None:
+        self.heard: list[float] = []
+        self.patience = patience
+
+    def progress(self, fraction: float) -> None:
+        self.heard.append(fraction)
+        if fraction >= self.patience:
+            raise Canceled
+
+    def log(self, line: str) -> None:
+        """Say nothing."""
+
+
+def run(prompt: str, model: str = "ra1", **inputs: Any) -> Result:
+    settings = {"prompt": prompt, "width": 192, "height": 192, "seed": 7, **inputs}
+    return SceneEngine().run(Task("t", model, settings), Listener())
+
+
+def decode(data: bytes) -> pixels.Picture:
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+
+
+def paint(prompt: str, model: str = "ra1", **inputs: Any) -> pixels.Picture:
+    return decode(run(prompt, model, **inputs).artifacts[0].data)
+
+
+@cache
+def sightings() -> dict[str, list[tuple[str, bool]]]:
+    """For every label class, whether each label was seen in its picture."""
+    seen: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+    for entry in CORPUS:
+        picture = paint(entry["text"])
+        for kind in ("time", "palette", "weather", "terrain"):
+            if kind in entry:
+                found = pixels.SIGHTS[kind, entry[kind]](picture)
+                seen[kind].append((f"{entry['text']}: {entry[kind]}", found))
+        if "subject" in entry:
+            bare = paint(entry["text"], negative_prompt=entry["subject"])
+            seen["subject"].append((entry["text"], pixels.stands_out(picture, bare)))
+    return seen
+
+
+def test_the_corpus_has_sixty_prompts() -> None:
+    assert len(CORPUS) == 60
+
+
+def test_nine_labels_in_ten_are_seen_in_the_pixels() -> None:
+    labels = [label for group in sightings().values() for label in group]
+    missed = [text for text, found in labels if not found]
+    assert len(missed) <= len(labels) * 0.1, missed
+
+
+@pytest.mark.parametrize("kind", ["time", "palette", "weather", "terrain", "subject"])
+def test_every_class_of_label_is_mostly_seen(kind: str) -> None:
+    group = sightings()[kind]
+    assert sum(found for _, found in group) >= len(group) * 0.75, [text for text, found in group if not found]
+
+
+@cache
+def likeness() -> dict[tuple[str, str], list[float]]:
+    looks = ("ra1", "anime", "photoreal", "create_image_klein")
+    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for entry in CORPUS[::2]:
+        pictures = {look: paint(entry["text"], look, width=256, height=256) for look in looks}
+        for a, b in itertools.combinations(looks, 2):
+            scores[a, b].append(pixels.ssim(pictures[a], pictures[b]))
+    return scores
+
+
+def test_four_looks_are_four_looks() -> None:
+    means = {pair: float(np.mean(values)) for pair, values in likeness().items()}
+    assert len(next(iter(likeness().values()))) == 30
+    assert max(means.values()) < 0.7, means
+
+
+def _odd_prompts() -> list[str]:
+    rng = noise.stream("odd prompts")
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    fixed = [
+        "",
+        "a",
+        "?",
+        "!!!",
+        "🦄🌈🔥",
+        "\u202eabc",
+        "日本",
+        "ж",
+        "مرحبا بالعالم",
+        "שלום",
+        "ไทย",
+        "x" * 4000,
+    ]
+    fixed += [
+        "mountain " * 440,
+        "\x00\x01",
+        "1234567890",
+        "no",
+        "not not not",
+        "#ff00ff",
+        "<b>bold</b>",
+        "a\nb\tc",
+    ]
+    made = []
+    for _ in range(100 - len(fixed)):
+        count = int(rng.integers(1, 12))
+        letters = ["".join(rng.choice(list(alphabet), int(rng.integers(1, 11)))) for _ in range(count)]
+        made.append(" ".join(letters))
+    return fixed + made
+
+
+def test_no_prompt_gives_an_empty_picture() -> None:
+    prompts = _odd_prompts()
+    assert len(prompts) == 100
+    for prompt in prompts:
+        picture = paint(prompt, width=128, height=128)
+        found = (
+            pixels.entropy(picture),
+            pixels.colours(picture),
+            float(cv2.Laplacian(pixels.grey(picture), cv2.CV_32F).std()),
+        )
+        assert found[0] > 3.5, (prompt[:40], found)
+        assert found[1] > 60, (prompt[:40], found)
+        assert found[2] > 0.01, (prompt[:40], found)
+
+
+_ELSEWHERE = """
+import hashlib, cv2
+from sixfold.core.work.engines import Task
+from sixfold.engines.image.scene.engine import SceneEngine
+class Quiet:
+    def progress(self, fraction): pass
+    def log(self, line): pass
+cv2.setNumThreads({threads})
+for model in ("ra1", "anime", "photoreal", "create_image_klein"):
+    task = Task("t", model, dict(prompt="a fox by the lake at sunset", width=200, height=150, seed=5))
+    print(hashlib.sha256(SceneEngine().run(task, Quiet()).artifacts[0].data).hexdigest())
+"""
+
+
+def test_bytes_repeat_in_another_process_whatever_its_threads_and_hash_seed() -> None:
+    answers = set()
+    for threads, seed in ((1, "1"), (2, "99")):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", _ELSEWHERE.format(threads=threads)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603
+        answers.add(done.stdout)
+    here = "\n".join(
+        hashlib.sha256(
+            run("a fox by the lake at sunset", m, width=200, height=150, seed=5).artifacts[0].data
+        ).hexdigest()
+        for m in ("ra1", "anime", "photoreal", "create_image_klein")
+    )
+    assert answers == {here + "\n"}
+
+
+def test_another_seed_gives_another_picture() -> None:
+    for prompt in ("mountains at sunset", "qwx zzt", "a cat"):
+        assert pixels.ssim(paint(prompt, seed=1), paint(prompt, seed=2)) < 0.8
+
+
+def test_each_of_several_images_differs_and_the_first_is_the_single_one() -> None:
+    several = run("a lake", num_images=3)
+    files = [artifact.data for artifact in several.artifacts]
+    assert len(set(files)) == 3
+    assert files[0] == run("a lake").artifacts[0].data
+    assert len(several.data["seeds"]) == 3
+    assert several.data["seeds"][0] == 7
+
+
+@pytest.mark.parametrize("size", [(64, 64), (333, 777), (1360, 768), (65, 1500), (97, 64)])
+def test_the_picture_has_exactly_the_asked_size(size: tuple[int, int]) -> None:
+    picture = paint("a castle by the sea", width=size[0], height=size[1])
+    assert picture.shape[:2] == (size[1], size[0])
+
+
+def test_pictures_larger_than_the_easel_keep_their_size_and_gain_fine_grain() -> None:
+    result = run("mountains", width=1700, height=300, format="jpeg")
+    assert decode(result.artifacts[0].data).shape[:2] == (300, 1700)
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"), [("png", b"\x89PNG"), ("jpeg", b"\xff\xd8\xff"), ("webp", b"RIFF")]
+)
+def test_the_file_is_of_the_asked_kind(kind: str, start: bytes) -> None:
+    artifact = run("a tree", format=kind).artifacts[0]
+    assert artifact.data.startswith(start)
+    assert artifact.content_type == f"image/{kind}"
+    assert dict(artifact.info) == {"width": 192, "height": 192}
+
+
+def test_a_negative_prompt_takes_the_subject_out() -> None:
+    scene = words.parse("a cat and a dog in a meadow", "cat")
+    assert [subject.name for subject in scene.subjects] == ["dog"]
+    changed = paint("a lighthouse by the sea at noon", negative_prompt="lighthouse")
+    assert pixels.stands_out(paint("a lighthouse by the sea at noon"), changed)
+
+
+def test_a_negation_inside_the_prompt_counts_too() -> None:
+    scene = words.parse("a beach without people, no clouds")
+    assert scene.subjects == ()
+    assert scene.weather is None
+
+
+def test_inflections_phrases_and_other_languages_are_understood() -> None:
+    assert [s.name for s in words.parse("three running foxes").subjects] == ["fox"]
+    assert words.parse("three running foxes").subjects[0].count == 3
+    assert words.parse("the golden hour").time == "sunset"
+    assert words.parse("Wölfe im Wald").places == ("forest",)
+    assert words.parse("夜晚的城市").time == "night"
+    assert words.parse("a red car").subjects[0].colour == "red"
+    assert words.parse("many cities").places == ("city",)
+
+
+def test_the_library_holds_at_least_forty_five_drawn_things() -> None:
+    assert len(shapes.library()) >= 45
+    assert all(shape.parts for shape in shapes.library().values())
+
+
+@pytest.mark.parametrize("name", sorted(shapes.library()))
+def test_every_drawn_thing_stands_out_where_it_belongs(name: str) -> None:
+    shape = shapes.library()[name]
+    home = {"moon": "lunar surface"}.get(shape.home[0], shape.home[0])
+    prompt = f"{name}, {home}, noon"
+    small = {"width": 128, "height": 128}
+    assert pixels.stands_out(paint(prompt, **small), paint(prompt, negative_prompt=name, **small))
+
+
+def test_progress_is_told_at_real_stages_and_never_falls() -> None:
+    listener = Listener()
+    SceneEngine().run(Task("t", "ra1", {"prompt": "sea", "width": 64, "height": 64, "seed": 1}), listener)
+    assert listener.heard == sorted(listener.heard)
+    assert len(listener.heard) >= 5
+    assert listener.heard[-1] == 1.0
+
+
+def test_a_run_called_off_stops() -> None:
+    with pytest.raises(Canceled):
+        SceneEngine().run(
+            Task("t", "ra1", {"prompt": "sea", "width": 64, "height": 64, "seed": 1}), Listener(0.3)
+        )
+
+
+def test_a_size_or_format_that_cannot_be_painted_is_refused_in_words() -> None:
+    with pytest.raises(EngineError, match="width must be"):
+        run("a", width=63)
+    with pytest.raises(EngineError, match="format must be"):
+        run("a", format="gif")
+
+
+def test_the_result_says_what_was_recognised_and_that_it_is_a_preview() -> None:
+    result = run("two foxes in a forest at night")
+    assert result.quality == "preview"
+    assert result.data["scene"] == {
+        "time": "night",
+        "places": ["forest"],
+        "subjects": [{"name": "fox", "count": 2}],
+    }
