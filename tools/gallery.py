@@ -26,9 +26,10 @@ async def main() -> None:
                 inputs = {"prompt": prompt, "width": width, "height": height, "seed": seed}
                 order = Order(owner.id, model, inputs, "gallery", "req_gallery")
                 made = await product.pipeline.wait(await product.pipeline.submit(order), 60)
-                assert made.output is not None, made.error
+                if made.output is None:
+                    raise SystemExit(f"{name} was not made: {made.error}")
                 data = await product.blobs.get(made.output.files[0].blob)
-                (PICTURES / name).write_bytes(data)  # noqa: ASYNC240 - one small file in a tool
+                (PICTURES / name).write_bytes(data)
                 print(f"{PICTURES / name}  {len(data):,} bytes")
 
 

@@ -1,0 +1,101 @@
+"""Every price of the contract, to the text: cost, credits, and what is then left of a balance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sixfold import assembly
+from sixfold.core import money
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts.prices import PriceTable, Rate
+from sixfold.core.database import Transaction
+from sixfold.settings import Settings
+from tests import databases
+
+# name, quantity, variant, cost, credits: the rows of the contract and of the decisions
+CONTRACT = [
+    ("ra1", 1, None, "0.04", 4),
+    ("ra2", 1, None, "0.04", 4),
+    ("anime", 1, None, "0.007", 1),
+    ("anime", 3, None, "0.021", 3),
+    ("anime", 8, None, "0.056", 8),
+    ("photoreal", 1, "1K", "0.07", 7),
+    ("photoreal", 1, "2K", "0.07", 7),
+    ("photoreal", 1, "4K", "0.15", 15),
+    ("smart-resize", 1, None, "0.24", 24),
+    ("smart-resize", 3, None, "0.60", 60),
+    ("video-a", 1, None, "0.30", 30),
+    ("video-b", 1, None, "0.05", 5),
+    ("video-c", 5, None, "0.36", 36),
+    ("video-text", 20, None, "0.96", 96),
+    ("video-image", 5, None, "0.24", 24),
+    ("ra2v", 1, None, "1.00", 100),
+    ("remove-background", 1, None, "0.02", 2),
+    ("remove-background-video", 1, None, "0.50", 50),
+    ("render", 7.3, None, "0.073", 8),
+    ("image-to-video-action", 1, None, "0.58", 58),
+    ("create_image", 1, None, "0.04", 4),
+    ("tts", 1, None, "0.002", 1),
+    ("forecast", 1, None, "0.001", 1),
+    ("caption", 1, None, "0.002", 1),
+    ("vision", 1, None, "0.002", 1),
+    ("stt", 1, None, "0.006", 1),
+    ("embeddings", 1, None, "0.0001", 1),
+    ("custom", 1, None, "0.04", 4),
+    ("training", 1, None, "1.00", 100),
+]
+
+
+@pytest.fixture(scope="module")
+def table() -> PriceTable:
+    return assembly.price_table(Settings())
+
+
+@pytest.mark.parametrize(("name", "quantity", "variant", "cost", "shown"), CONTRACT)
+def test_a_price_is_exactly_that_of_the_contract(
+    table: PriceTable, name: str, quantity: float, variant: str | None, cost: str, shown: int
+) -> None:
+    price = table[name].price(quantity, variant)
+    assert (price.cost, price.credits) == (cost, shown)
+
+
+@pytest.mark.parametrize(("name", "quantity", "variant", "cost", "shown"), CONTRACT)
+async def test_a_charge_leaves_exactly_the_rest(
+    tmp_path: Path, table: PriceTable, name: str, quantity: float, variant: str | None, cost: str, shown: int
+) -> None:
+    price = table[name].price(quantity, variant)
+
+    def spend(account_id: str) -> Transaction[None]:
+        yield from ledger.hold(account_id, "hold", price.micros)
+        yield from ledger.capture("hold", price.micros, ledger.Entry("charge", name))
+
+    async with databases.sqlite(tmp_path) as database:
+        account = await database.write(accounts.create("a@example.com", credit=10_000_000))
+        await database.write(spend(account.id))
+        left = await database.read(accounts.by_id(account.id))
+        assert left.posted == 10_000_000 - money.parse_usd(cost)
+        assert shown == price.credits
+
+
+def test_no_price_of_the_table_is_unchecked(table: PriceTable) -> None:
+    alike = {"create_image_klein", "style-transfer"}  # as create_image
+    assert set(table.names()) - alike == {name for name, *_ in CONTRACT}
+
+
+def test_a_part_of_a_unit_is_rounded_up_to_the_micro_dollar() -> None:
+    rate = Rate("second", 1, 0, None, {})
+    assert rate.price(0.001).micros == 1
+    assert rate.price(1).micros == 1
+
+
+def test_an_operators_own_price_goes_over_the_bundled_one() -> None:
+    own = assembly.price_table(Settings(tables={"prices": {"ra1": {"usd": "0.05"}}}))
+    assert own["ra1"].price().cost == "0.05"
+    assert own["anime"].price().cost == "0.007"
+
+
+def test_a_price_below_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="ra1 is negative"):
+        PriceTable({"ra1": {"per": "image", "usd": "-1"}})

@@ -1,0 +1,58 @@
+"""Settings: environment over file over default, and one sentence for what cannot be understood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sixfold import settings
+from sixfold.settings import InvalidSetting
+
+
+def test_the_environment_goes_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+    (tmp_path / "sixfold.toml").write_text("queue_limit = 5\nworkers = 3\n[prices.ra1]\nusd = '0.05'\n")
+    read = settings.load({"SIXFOLD_DATA_DIR": str(tmp_path), "SIXFOLD_WORKERS": "7"})
+    assert (read.queue_limit, read.workers, read.max_attempts) == (5, 7, 3)
+    assert read.tables["prices"] == {"ra1": {"usd": "0.05"}}
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"SIXFOLD_PORT": "high"}, "SIXFOLD_PORT is 'high', which is no whole number"),
+        ({"SIXFOLD_PORT": "70000"}, "port must be 0 to 65535"),
+        ({"SIXFOLD_TESTING": "maybe"}, "which is no switch"),
+        ({"SIXFOLD_DRIVER": "rocket"}, "SIXFOLD_DRIVER is 'rocket'"),
+        ({"SIXFOLD_AREAS": "media,moon"}, "areas has 'moon'"),
+        ({"SIXFOLD_FAILPOINTS": "engine.run.ra1=fail"}, "needs SIXFOLD_TESTING=1"),
+        ({"SIXFOLD_CONFIG": "/nowhere/sixfold.toml"}, "there is no configuration file"),
+    ],
+)
+def test_what_cannot_be_understood_is_named(tmp_path: Path, environ: dict[str, str], sentence: str) -> None:
+    with pytest.raises(InvalidSetting, match=sentence):
+        settings.load({"SIXFOLD_DATA_DIR": str(tmp_path), **environ})
+
+
+def test_an_unknown_setting_of_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sixfold.toml").write_text("que_limit = 5\n")
+    with pytest.raises(InvalidSetting, match="unknown setting 'que_limit'"):
+        settings.load({}, data_dir=tmp_path)
+
+
+def test_previews_serve_on_loopback_and_elsewhere_only_when_allowed(tmp_path: Path) -> None:
+    home = settings.load({}, data_dir=tmp_path)
+    public = home.replace(host="0.0.0.0", public_url="https://example.com")
+    assert home.previews_allowed
+    assert not public.previews_allowed
+    assert public.replace(previews="allow").previews_allowed
+
+
+def test_a_worker_sees_no_secret() -> None:
+    environ = {
+        "PATH": "/bin",
+        "SIXFOLD_API_KEY": "sf_x",
+        "OPENAI_API_KEY": "sk",
+        "AWS_SECRET_ACCESS_KEY": "x",
+    }
+    assert settings.worker_environment(environ) == {"PATH": "/bin"}

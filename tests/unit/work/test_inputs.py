@@ -1,0 +1,85 @@
+"""Inputs against their descriptors: every failing one named, nothing else let through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.core.work import inputs
+from sixfold.core.work.inputs import Descriptor
+from sixfold.errors import InvalidInput
+
+DESCRIPTORS = (
+    Descriptor("prompt", "string", required=True, max_chars=10),
+    Descriptor("size", "string", default="a", choices=("a", "b")),
+    Descriptor("width", "integer", default=64, min=64, max=2048, snap=16),
+    Descriptor("strength", "number", min=0.1, max=1),
+    Descriptor("fast", "boolean", default=True),
+    Descriptor("image", "image"),
+)
+
+
+def _problems(given_inputs: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(InvalidInput) as refused:
+        inputs.check(DESCRIPTORS, given_inputs)
+    return {problem.input: problem.message for problem in refused.value.problems}
+
+
+def test_defaults_are_filled_in_and_unknown_names_left_out() -> None:
+    assert inputs.check(DESCRIPTORS, {"prompt": "x", "other": 1}) == {
+        "prompt": "x",
+        "size": "a",
+        "width": 64,
+        "fast": True,
+    }
+
+
+def test_every_failing_input_is_named_at_once() -> None:
+    assert _problems({"size": "c", "width": "wide", "strength": 2, "fast": 1, "image": 3}) == {
+        "prompt": "prompt is required",
+        "size": "size must be one of a, b",
+        "width": "width must be a whole number",
+        "strength": "strength must be from 0.1 to 1",
+        "fast": "fast must be true or false",
+        "image": "image must be a URL or an upload",
+    }
+
+
+@pytest.mark.parametrize("blank", ["", "   ", None])
+def test_a_blank_required_text_is_missing(blank: str | None) -> None:
+    assert _problems({"prompt": blank}) == {"prompt": "prompt is required"}
+
+
+@pytest.mark.parametrize(("given_width", "width"), [(64, 64), (71, 64), (73, 80), (128.0, 128), ("", 64)])
+def test_whole_numbers_are_snapped_and_blanks_are_defaults(given_width: object, width: int) -> None:
+    assert inputs.check(DESCRIPTORS, {"prompt": "x", "width": given_width})["width"] == width
+
+
+@pytest.mark.parametrize("number", [True, float("nan"), float("inf"), "1", [1]])
+def test_what_is_no_number_is_no_number(number: object) -> None:
+    assert "strength" in _problems({"prompt": "x", "strength": number})
+
+
+def test_half_a_character_is_refused() -> None:
+    assert _problems({"prompt": "\ud83d"}) == {"prompt": "prompt must be valid Unicode"}
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.fixed_dictionaries({descriptor.name: _JSON for descriptor in DESCRIPTORS}))
+def test_any_json_is_either_checked_or_refused(given_inputs: dict[str, Any]) -> None:
+    try:
+        checked = inputs.check(DESCRIPTORS, given_inputs)
+    except InvalidInput:
+        return
+    assert isinstance(checked["prompt"], str)
+    assert checked["size"] in {"a", "b"}
+    assert 64 <= checked["width"] <= 2048
