@@ -74,9 +74,9 @@ def price_table(settings: Settings) -> PriceTable:
     return PriceTable({**rows, **{name: {**rows.get(name, {}), **row} for name, row in own.items()}})
 
 
-def catalog(prices: PriceTable) -> Catalog:
-    """The bundled catalogue."""
-    return catalogs.build(read_toml("models.toml"), prices, {"style-painter": NAMED_STYLES})
+def catalog(prices: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
+    """The bundled catalogue, or the one of a document in its shape."""
+    return catalogs.build(document or read_toml("models.toml"), prices, {"style-painter": NAMED_STYLES})
 
 
 def server_secret(data_dir: Path, name: str) -> bytes:
@@ -125,13 +125,13 @@ def open_uploads(settings: Settings) -> BlobStore:
     return FileStore(Path(url.removeprefix("file://")) if url else settings.data_dir / "uploads")
 
 
-def build(settings: Settings) -> Product:
-    """The product, not yet running."""
+def build(settings: Settings, models_document: Mapping[str, Any] | None = None) -> Product:
+    """The product, not yet running; `models_document` stands in for the bundled `models.toml`."""
     failpoints = Failpoints(settings.failpoints)
     database = open_database(settings)
     blobs = open_blobs(settings)
     prices = price_table(settings)
-    models = catalog(prices)
+    models = catalog(prices, models_document)
     signer = Signer(server_secret(settings.data_dir, "server.key"))
     fetcher = open_fetcher(settings)
     media = Media(database, blobs, fetcher, probe_image, _limits(settings))
