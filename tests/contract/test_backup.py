@@ -1,0 +1,469 @@
+"""A backup is one moment of the whole, and a restore gives that moment back or nothing at all."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import io
+import json
+import os
+import sqlite3
+import tarfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sixfold import assembly, settings
+from sixfold.cli import restoring
+from sixfold.cli.terminal import Refused
+from sixfold.core import ids
+from sixfold.core.accounts import accounts, keys, ledger
+from sixfold.core.database import Query, Transaction
+from sixfold.core.work import media
+from sixfold.settings import Settings
+from sixfold.store import archive, backup, sql
+from sixfold.store.archive import Damaged
+from sixfold.store.files import FileStore
+
+HISTORY = 3000
+
+
+def at(folder: Path) -> Settings:
+    return settings.load({}, data_dir=folder)
+
+
+async def write_backup(configured: Settings, path: Path) -> backup.Written:
+    snapshot = assembly.open_snapshot(configured)
+    uploads = assembly.open_uploads(configured)
+    return await backup.write(path, snapshot, assembly.open_blobs(configured), uploads)
+
+
+def customer(credit: int) -> Transaction[str]:
+    account = yield from accounts.create(f"{ids.new('p')}@b.c", credit=credit)
+    yield from keys.create(account.id)
+    return account.id
+
+
+def named(account_id: str, name: str, key: str, size: int, expires_at: int | None) -> Transaction[None]:
+    file = media.OutputFile(name, key, "text/plain", size)
+    row = media.record(file, account_id, "output")
+    yield Query("media_insert", {**row, "expires_at": expires_at})
+
+
+async def fill(configured: Settings, files: int = 3) -> str:
+    """An account with money, keys and some files; gives its id."""
+    database, store = assembly.open_database(configured), assembly.open_blobs(configured)
+    uploads = assembly.open_uploads(configured)
+    try:
+        account_id = await database.write(customer(10_000_000))
+        for index in range(files):
+            data = f"file {index}".encode() * 1000
+            key = media.blob_key(data)
+            await store.put(key, data)
+            await database.write(named(account_id, f"file-{index}.txt", key, len(data), None))
+        await uploads.put("folder/picture.webp", b"a picture")
+    finally:
+        await database.close()
+    return account_id
+
+
+def spend(account_id: str) -> Transaction[None]:
+    hold_id = ids.new("hold")
+    yield from ledger.hold(account_id, hold_id, 7)
+    yield from ledger.capture(hold_id, 5, ledger.Entry("charge", "load"))
+
+
+async def load(configured: Settings, account_id: str, busy: threading.Event, stop: threading.Event) -> int:
+    """Write money and files until told to stop; gives how often."""
+    database, store = assembly.open_database(configured), assembly.open_blobs(configured)
+    count = 0
+    try:
+        while not stop.is_set():
+            data = os.urandom(2000)
+            key = media.blob_key(data)
+            await store.put(key, data)
+            await database.write(named(account_id, f"{ids.new('f')}.bin", key, len(data), None))
+            await database.write(spend(account_id))
+            count += 1
+            busy.set()
+    finally:
+        await database.close()
+    return count
+
+
+def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> None:
+    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    account_id = asyncio.run(fill(source))
+    asyncio.run(history(source, account_id))
+    busy, stop, counts = threading.Event(), threading.Event(), list[int]()
+    writers = [
+        threading.Thread(target=lambda: counts.append(asyncio.run(load(source, account_id, busy, stop))))
+        for _ in range(2)
+    ]
+    for writer in writers:
+        writer.start()
+    written = backup.Written()
+    try:
+        assert busy.wait(30)
+        for round_number in range(3):
+            written = asyncio.run(write_backup(source, path))
+            assert written.missing == []
+            target = at(tmp_path / f"target-{round_number}")
+            done = restoring.restore(path, target, verify=True)
+            assert done.verified
+            assert (done.drift, done.missing_blobs, done.faults, done.damaged) == (0, 0, (), [])
+            assert done.tables == written.tables
+            assert done.files == written.files
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert min(counts) > 0
+    assert written.tables["transfer"] > HISTORY
+
+
+async def history(configured: Settings, account_id: str) -> None:
+    """Enough rows that reading them all takes longer than writing one."""
+    database = assembly.open_database(configured)
+    await asyncio.gather(*(database.write(spend(account_id)) for _ in range(HISTORY)))
+    await database.close()
+
+
+def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
+    source, target, path = at(tmp_path / "source"), at(tmp_path / "target"), tmp_path / "all.tar"
+    asyncio.run(fill(source))
+    (source.data_dir / "server.key").write_bytes(b"S" * 32)
+    (source.data_dir / "local.key").write_text("sf_secret")
+    asyncio.run(write_backup(source, path))
+    restoring.restore(path, target, verify=True)
+    assert dump(target) == dump(source)
+    for folder in ("store", "uploads"):
+        assert tree(target.data_dir / folder) == tree(source.data_dir / folder)
+    assert sorted(item.name for item in target.data_dir.iterdir()) == [
+        "server.lock",
+        "sixfold.db",
+        "store",
+        "uploads",
+    ]
+    assert b"S" * 32 not in path.read_bytes()
+    assert b"sf_secret" not in path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def dump(configured: Settings) -> list[str]:
+    with sqlite3.connect(configured.data_dir / "sixfold.db") as connection:
+        lines = [line for line in connection.iterdump() if line.startswith(("INSERT", "CREATE"))]
+    connection.close()
+    return sorted(lines)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file() and "~new" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_a_file_that_is_missing_is_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
+    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    asyncio.run(fill(source))
+    lost = next(item for item in (source.data_dir / "store" / "blobs").rglob("*") if item.is_file())
+    lost.unlink()
+    written = asyncio.run(write_backup(source, path))
+    assert len(written.missing) == 1
+    done = restoring.restore(path, at(tmp_path / "target"), verify=True)
+    assert done.missing == written.missing
+    assert (done.drift, done.missing_blobs) == (0, 1)
+
+
+def test_a_file_whose_last_name_has_expired_may_be_gone(tmp_path: Path) -> None:
+    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    account_id = asyncio.run(fill(source))
+
+    async def expire() -> None:
+        database = assembly.open_database(source)
+        await database.write(named(account_id, "old.txt", "blobs/aa/" + "b" * 62, 5, 1))
+        await database.close()
+
+    asyncio.run(expire())
+    assert asyncio.run(write_backup(source, path)).missing == []
+
+
+def test_a_rotten_file_is_named_after_a_restore(tmp_path: Path) -> None:
+    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    asyncio.run(fill(source))
+    rotten = next(item for item in (source.data_dir / "store" / "blobs").rglob("*") if item.is_file())
+    rotten.write_bytes(b"rot")
+    asyncio.run(write_backup(source, path))
+    done = restoring.restore(path, at(tmp_path / "target"), verify=False)
+    assert [key.rpartition("/")[2] for key in done.damaged] == [rotten.name]
+
+
+def test_what_was_restored_has_this_programs_schema(tmp_path: Path) -> None:
+    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    asyncio.run(fill(source))
+    asyncio.run(write_backup(source, path))
+    target = at(tmp_path / "target")
+    assert restoring.restore(path, target, verify=True).schema == sql.latest("sqlite")
+    with sqlite3.connect(target.data_dir / "sixfold.db") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (sql.latest("sqlite"),)
+    connection.close()
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """A sound backup."""
+    path = tmp_path / "whole.tar"
+    asyncio.run(fill(at(tmp_path / "source")))
+    asyncio.run(write_backup(at(tmp_path / "source"), path))
+    return path
+
+
+def refused(path: Path, target: Path) -> str:
+    """Restore, which must be refused and leave nothing behind; gives the sentence."""
+    before = sorted(target.rglob("*")) if target.exists() else None
+    with pytest.raises(Refused) as caught:
+        restoring.restore(path, at(target), verify=False)
+    after = sorted(item for item in target.rglob("*") if item.name != "server.lock") if before else None
+    assert after == before
+    assert target.exists() == (before is not None)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["sixfold.db", "store", "uploads"])
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, whole: Path, name: str) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    if name.endswith(".db"):
+        (target / name).write_bytes(b"")
+    else:
+        (target / name).mkdir()
+        (target / name / "something").write_bytes(b"mine")
+    assert f"is not empty (it has {name})" in refused(whole, target)
+
+
+def test_a_configuration_and_a_server_key_may_wait_in_the_folder(tmp_path: Path, whole: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "sixfold.toml").write_text("port = 9000\n")
+    (target / "server.key").write_bytes(b"S" * 32)
+    restoring.restore(whole, at(target), verify=True)
+    assert (target / "server.key").read_bytes() == b"S" * 32
+
+
+def test_every_cut_is_noticed(tmp_path: Path, whole: Path) -> None:
+    data = whole.read_bytes()
+    end = data.rstrip(b"\0")
+    cut = tmp_path / "cut.tar"
+    for length in (*range(0, len(end), 1536), len(end) - 1):
+        cut.write_bytes(data[:length])
+        assert "is no whole backup" in refused(cut, tmp_path / "target"), length
+
+
+def test_a_changed_byte_is_noticed_wherever_it_lies(tmp_path: Path, whole: Path) -> None:
+    data = bytearray(whole.read_bytes())
+    changed = tmp_path / "changed.tar"
+    contents = [range(info.offset_data, info.offset_data + info.size) for info in members(whole)]
+    places = [place for content in contents for place in content[:: max(1, len(content) // 5)]]
+    assert len(places) > 20
+    for place in places:
+        original = data[place]
+        data[place] ^= 1
+        changed.write_bytes(data)
+        assert restored_otherwise(changed, tmp_path / "target") is False, place
+        data[place] = original
+
+
+def members(path: Path) -> list[tarfile.TarInfo]:
+    with tarfile.open(path) as tar:
+        return tar.getmembers()
+
+
+def restored_otherwise(path: Path, target: Path) -> bool:
+    """Whether a changed backup was taken. What only tells the time of the backup may differ."""
+    try:
+        restoring.restore(path, at(target), verify=False)
+    except Refused:
+        return False
+    with archive.opened(path) as found:
+        cosmetic = (found.manifest.created_at, found.manifest.sixfold)
+    for item in sorted(target.rglob("*"), reverse=True):
+        item.rmdir() if item.is_dir() else item.unlink()
+    target.rmdir()
+    with archive.opened(path.with_name("whole.tar")) as whole:
+        return cosmetic == (whole.manifest.created_at, whole.manifest.sixfold)
+
+
+Change = Callable[[str, bytes], list[tuple[tarfile.TarInfo, bytes]]]
+
+
+def rewritten(path: Path, change: Change) -> Path:
+    """The backup with its members changed one by one."""
+    target = path.with_name("rewritten.tar")
+    with tarfile.open(path) as old, tarfile.open(target, "w") as new:
+        for info in old.getmembers():
+            file = old.extractfile(info)
+            assert file is not None
+            for item, data in change(info.name, file.read()):
+                item.size = len(data) if item.isreg() else 0
+                new.addfile(item, io.BytesIO(data))
+    return target
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+HOSTILE = [
+    "../evil",
+    "/etc/evil",
+    "store/../../evil",
+    "store/blobs/../../../evil",
+    "uploads/./evil",
+    "uploads//evil",
+    "uploads/evil/",
+    "uploads/~new/evil",
+    "uploads/ev\nil",
+    "sixfold.db",
+    "server.key",
+    "tables/extra.jsonl",
+    "store",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, whole: Path, name: str) -> None:
+    def change(old: str, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        extra = [(member(name), b"evil")] if old == "blobs.jsonl" else []
+        return [*extra, (member(old), data)]
+
+    refused(rewritten(whole, change), tmp_path / "target")
+    assert not list(tmp_path.rglob("evil*"))
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+def test_what_is_no_plain_file_is_refused(tmp_path: Path, whole: Path, kind: bytes) -> None:
+    def change(old: str, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        extra = [(member("uploads/evil", kind, "/etc/passwd"), b"")] if old == "blobs.jsonl" else []
+        return [*extra, (member(old), data)]
+
+    assert "no plain file" in refused(rewritten(whole, change), tmp_path / "target")
+
+
+def in_manifest(change: Callable[[dict[str, object]], None]) -> Change:
+    def changed(old: str, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if old == "manifest.json":
+            document = json.loads(data)
+            change(document)
+            data = json.dumps(document).encode()
+        return [(member(old), data)]
+
+    return changed
+
+
+def test_a_newer_schema_asks_for_a_newer_program(tmp_path: Path, whole: Path) -> None:
+    path = rewritten(whole, in_manifest(lambda document: document.update(schema=sql.latest("sqlite") + 1)))
+    assert "upgrade Sixfold" in refused(path, tmp_path / "target")
+
+
+@pytest.mark.parametrize("schema", [0, -1, "1", None])
+def test_a_schema_that_never_was_is_refused(tmp_path: Path, whole: Path, schema: object) -> None:
+    assert refused(
+        rewritten(whole, in_manifest(lambda document: document.update(schema=schema))), tmp_path / "target"
+    )
+
+
+def test_another_format_is_refused(tmp_path: Path, whole: Path) -> None:
+    path = rewritten(whole, in_manifest(lambda document: document.update(format="sixfold-backup/2")))
+    assert "its format is 'sixfold-backup/2'" in refused(path, tmp_path / "target")
+
+
+@pytest.mark.parametrize("name", ["account", "../account", "sqlite_master", "no such"])
+def test_tables_are_those_of_the_schema(tmp_path: Path, whole: Path, name: str) -> None:
+    def change(document: dict[str, object]) -> None:
+        tables = document["tables"]
+        assert isinstance(tables, list)
+        tables[-1]["name"] = name
+
+    assert refused(rewritten(whole, in_manifest(change)), tmp_path / "target")
+
+
+@pytest.mark.parametrize("data", [b"", b"not a tar", b"\0" * 10_240, os.urandom(4096)])
+def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "nothing.tar"
+    path.write_bytes(data)
+    assert "is no whole backup" in refused(path, tmp_path / "target")
+
+
+def test_a_restore_that_was_killed_is_swept_away_by_the_next(tmp_path: Path, whole: Path) -> None:
+    target = tmp_path / "target"
+    (target / ".restoring" / "store").mkdir(parents=True)
+    (target / ".restoring" / "sixfold.db").write_bytes(b"half")
+    restoring.restore(whole, at(target), verify=True)
+    assert not (target / ".restoring").exists()
+
+
+# -- the file itself -------------------------------------------------------------------------------
+
+
+def test_a_backup_that_fails_leaves_the_one_before(tmp_path: Path, whole: Path) -> None:
+    before = whole.read_bytes()
+
+    class Broken(FileStore):
+        async def local_path(self, key: str) -> Path:
+            raise OSError(5, "Input/output error")
+
+    source = at(tmp_path / "source")
+    broken = Broken(source.data_dir / "store")
+    with pytest.raises(OSError, match="Input/output"):
+        asyncio.run(backup.write(whole, assembly.open_snapshot(source), broken, None))
+    assert whole.read_bytes() == before
+    assert not whole.with_name("whole.tar.tmp").exists()
+
+
+def test_two_backups_never_write_one_file(tmp_path: Path, whole: Path) -> None:
+    with whole.with_name("whole.tar.tmp").open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(backup.Busy):
+            asyncio.run(write_backup(at(tmp_path / "source"), whole))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (None, 0, -(2**63), 2**63 - 1),
+        ("", "text", "ünïcödé 🦊 \x00 \u2028", '"\\\n'),
+        (b"", b"\x00\xff", 1.5, -0.0),
+        (float("inf"), float("-inf"), 1e308, 5e-324),
+    ],
+)
+def test_a_row_survives_being_written_as_text(row: tuple[archive.Value, ...]) -> None:
+    line = archive.encode_row(row)
+    assert line.count(b"\n") == 1
+    back = archive.decode_row(line, len(row))
+    assert back == list(row)
+    assert [type(value) for value in back] == [type(value) for value in row]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[true]\n",
+        b"[[1]]\n",
+        b'[{"base64":"!"}]\n',
+        b'[{"float":"1"}]\n',
+        b'[{"base64":"","x":1}]\n',
+        b"[1]",
+        b"{}\n",
+    ],
+)
+def test_a_row_with_anything_else_in_it_is_damaged(line: bytes) -> None:
+    with pytest.raises(Damaged):
+        archive.decode_row(line, 1)
