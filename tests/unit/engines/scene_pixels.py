@@ -99,8 +99,11 @@ def _mono(picture: Picture) -> bool:
 
 
 def _pastel(picture: Picture) -> bool:
+    """Light everywhere, and no darks."""
     _, saturation, value = hsv(picture)
-    return float(value.mean()) > 0.62 and 0.03 < float(saturation.mean()) < 0.42
+    return (
+        float(np.percentile(value, 8)) > 0.42 and float(saturation.mean()) < 0.4 and float(value.mean()) > 0.6
+    )
 
 
 def is_rain(picture: Picture) -> bool:
@@ -116,25 +119,29 @@ def _sky_rows(plane: Plane) -> Plane:
 
 
 def is_storm(picture: Picture) -> bool:
-    """A thin thing far brighter than a dark sky."""
-    sky = grey(picture)[: picture.shape[0] * 62 // 100]
+    """One thin tall thing, far brighter than a dark sky."""
+    sky = grey(picture)[: picture.shape[0] * 66 // 100]
     thin = sky - cv2.morphologyEx(sky, cv2.MORPH_OPEN, np.ones((9, 9), np.uint8))
-    return bool(float(np.median(sky)) < 0.55 and (thin > 0.28).mean() > 0.0015)
+    _, _, stats, _ = cv2.connectedComponentsWithStats((thin > 0.22).astype(np.uint8), connectivity=8)
+    tall = int(stats[1:, cv2.CC_STAT_HEIGHT].max()) if len(stats) > 1 else 0
+    return float(np.median(sky)) < 0.55 and tall > picture.shape[0] * 0.22
 
 
 def is_snowing(picture: Picture) -> bool:
-    """Many small bright spots, in the sky too, round rather than long."""
-    plane = grey(picture)
+    """Many small round bright spots against a sky that is not dark."""
+    plane = grey(picture)[: picture.shape[0] * 42 // 100]
     spots = plane - cv2.morphologyEx(plane, cv2.MORPH_OPEN, np.ones((7, 7), np.uint8))
-    count, _, stats, _ = cv2.connectedComponentsWithStats((spots > 0.05).astype(np.uint8))
-    areas = stats[1:, cv2.CC_STAT_AREA]
-    return bool(count > 40 and float(np.median(areas)) < 40 and float(hsv(picture)[1].mean()) < 0.5)
+    _, _, stats, _ = cv2.connectedComponentsWithStats((spots > 0.08).astype(np.uint8))
+    wide, high = stats[1:, cv2.CC_STAT_WIDTH], stats[1:, cv2.CC_STAT_HEIGHT]
+    round_ones = (wide <= 9) & (high <= 9) & (wide < high * 2.5) & (high < wide * 2.5)
+    return int(round_ones.sum()) > 115 and float(np.median(plane)) > 0.3
 
 
 def is_foggy(picture: Picture) -> bool:
-    """Little contrast around the middle, and pale."""
-    band = picture[picture.shape[0] * 45 // 100 : picture.shape[0] * 70 // 100]
-    return float(grey(band).std()) < 0.13 and float(grey(band).mean()) > 0.38
+    """Little contrast around the middle, pale and colourless."""
+    band = picture[picture.shape[0] * 40 // 100 : picture.shape[0] * 70 // 100]
+    pale = float(grey(band).std()) < 0.13 and float(grey(band).mean()) > 0.38
+    return pale and float(hsv(band)[1].mean()) < 0.35
 
 
 def has_water(picture: Picture) -> bool:
@@ -150,12 +157,13 @@ def has_water(picture: Picture) -> bool:
 
 
 def has_ridges(picture: Picture) -> bool:
-    """The line between bright sky and darker land goes up and down."""
+    """The strongest level edge of each column forms an unbroken line that goes up and down."""
     plane = cv2.GaussianBlur(grey(picture), (0, 0), 1.5)
     height = plane.shape[0]
-    drop = plane[:-4] - plane[4:]
-    line = np.argmax(np.abs(drop[height // 6 : height * 75 // 100]) > 0.10, axis=0)
-    return float(np.std(cv2.medianBlur(line.astype(np.float32)[None, :], 5))) > height * 0.025
+    drop = np.abs(plane[:-4] - plane[4:])[height * 20 // 100 : height * 72 // 100]
+    line = cv2.medianBlur(np.argmax(drop, axis=0).astype(np.float32)[None, :], 5)[0]
+    unbroken = float(np.mean(np.abs(np.diff(line)) < height * 0.04))
+    return float(np.std(line)) > height * 0.07 and unbroken > 0.945
 
 
 def is_city(picture: Picture) -> bool:
@@ -214,7 +222,7 @@ SIGHTS: dict[tuple[str, str], Callable[[Picture], bool]] = {
     ("terrain", "snow"): is_snow_covered,
     ("terrain", "green"): lambda p: _hue_share(_land(p), 48, 160) > 0.5,
     ("terrain", "sand"): lambda p: _hue_share(_land(p), 5, 55) > 0.6,
-    ("terrain", "underwater"): lambda p: _hue_share(p, 165, 230) > 0.6,
+    ("terrain", "underwater"): lambda p: _hue_share(p, 165, 230) > 0.8,
 }
 
 

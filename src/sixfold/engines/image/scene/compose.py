@@ -27,7 +27,23 @@ _LIGHT = {
 
 _OPEN = ("mountains", "sea", "lake", "meadow", "beach", "desert")
 # places that yield to another when both are named
-_YIELD = ("interior", "meadow", "river", "moon", "garden")
+_YIELD = ("interior", "meadow", "river", "garden", "snowfield")
+
+# what two places make together, the first pair that fits
+_JOINED = (
+    ({"underwater"}, "underwater"),
+    ({"cave"}, "cave"),
+    ({"mountains", "lake"}, "lake"),
+    ({"mountains", "sea"}, "lake"),
+    ({"mountains", "river"}, "river"),
+    ({"mountains", "village"}, "village"),
+    ({"mountains", "desert"}, "desert"),
+    ({"mountains", "snowfield"}, "snowfield"),
+    ({"forest", "lake"}, "lake"),
+    ({"forest", "river"}, "river"),
+    ({"sea", "city"}, "city"),
+    ({"beach", "sea"}, "beach"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +61,9 @@ def _place(scene: Scene, rng: np.random.Generator) -> tuple[str, str | None]:
     places = [p for p in scene.places if p not in scene.avoid]
     homes = [h for s in scene.subjects for h in shapes.library()[s.name].home if h not in scene.avoid]
     if places:
+        joined = next((to for pair, to in _JOINED if pair <= set(places)), None)
         ordered = sorted(places, key=lambda p: p in _YIELD)
-        if "cave" in places:
-            ordered = ["cave", *[p for p in places if p != "cave"]]
-        if "underwater" in places:
-            ordered = ["underwater"]
-        other = ordered[1] if len(ordered) > 1 else None
-        return ordered[0], other
+        return joined or ordered[0], next((p for p in ordered[1:]), None)
     if homes:
         return homes[0], None
     options = [p for p in _OPEN if p not in scene.avoid] or ["mountains"]

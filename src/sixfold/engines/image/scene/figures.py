@@ -166,7 +166,7 @@ def _shadow(stage: Stage, cast: _Cast, spot: Spot) -> None:
 
 def _reflection(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
     height, width = cast.mask.shape
-    foot = int(round(spot.foot))
+    foot = round(spot.foot)
     rows = min(stage.height - foot, height)
     if rows < 3:
         return

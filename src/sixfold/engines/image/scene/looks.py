@@ -87,7 +87,7 @@ def _strokes(stage: Stage, length: float, bristle: float, jitter: float) -> None
 
 def painterly(stage: Stage) -> None:
     """ra1: digital painting, visible brush work, glowing light."""
-    _strokes(stage, 0.45 if stage.palette.dark else 0.85, 0.05, 0.30)
+    _strokes(stage, 0.45 if stage.palette.dark else 0.85, 0.05, 0.10)
     bright = np.clip(stage.image - 0.62, 0, 1)
     stage.image = np.clip(stage.image + blur(bright, stage.unit * 2.2) * np.float32(0.55), 0, 1)
     stage.image = vivid(stage.image, 1.14)
@@ -146,7 +146,7 @@ def photographic(stage: Stage) -> None:
         )
     texture = noise.fbm(rng, stage.shape, (stage.height / 6, stage.width / 6), 3, 0.75)
     solid = 1 - noise.smoothstep(0.80, 0.98, stage.depth)
-    image *= (1 + texture * np.float32(0.085) * solid)[..., None]
+    image *= (1 + texture * np.float32(0.050) * solid)[..., None]
     bright = np.clip(image - 0.70, 0, 1)
     image += blur(bright, stage.unit * 3.0) * np.float32(0.65)
     image = vivid(np.clip(image, 0, 1), 0.84)
@@ -155,14 +155,14 @@ def photographic(stage: Stage) -> None:
     image = image * np.array([1.02, 1.0, 0.975], np.float32) + np.array([0.012, 0.016, 0.026], np.float32)
     sharp = image + (image - cv2.GaussianBlur(image, (0, 0), 1.1)) * np.float32(0.55)
     grain = rng.standard_normal(stage.shape, dtype=np.float32)
-    grain = cv2.GaussianBlur(grain, (0, 0), 0.6) * np.float32(0.040)
+    grain = cv2.GaussianBlur(grain, (0, 0), 0.6) * np.float32(0.030)
     stage.image = np.clip(sharp + grain[..., None], 0, 1)
     vignette(stage, 0.50)
 
 
 def gouache(stage: Stage) -> None:
     """create_image: opaque gouache on toothed paper."""
-    _strokes(stage, 0.6, 0.03, 0.6)
+    _strokes(stage, 0.6, 0.03, 0.25)
     tooth = noise.fbm(stage.rng("tooth"), stage.shape, (stage.height / 3, stage.width / 3), 2, 0.7)
     stage.image = vivid(stage.image, 1.06) * (0.985 + tooth * np.float32(0.045))[..., None]
     stage.image = np.clip(stage.image * np.float32(0.93) + np.array([0.060, 0.052, 0.040], np.float32), 0, 1)

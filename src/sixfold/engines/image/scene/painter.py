@@ -64,11 +64,11 @@ def _meadow(stage: Stage) -> None:
 def _mountains(stage: Stage) -> None:
     sky.paint(stage)
     terrain.render(stage, stage.place)
-    line = np.full(stage.width, stage.height * 0.90, np.float32) + noise.fbm(
+    line = np.full(stage.width, stage.height * 1.0, np.float32) + noise.fbm(
         stage.rng("ledge"), (1, stage.width), (1, 3), 4
     )[0] * np.float32(stage.height * 0.03)
     plants.conifer_row(
-        stage, line - stage.height * 0.03, (stage.unit * 6, stage.unit * 15), stage.unit * 4.6, 0.22, "firs"
+        stage, line - stage.height * 0.03, (stage.unit * 8, stage.unit * 22), stage.unit * 6.2, 0.22, "firs"
     )
 
 

@@ -10,7 +10,7 @@ from sixfold.engines.image.scene.canvas import Colour, Image, Points, blur, fill
 from sixfold.engines.image.scene.stage import Stage
 
 _LEAVES = {
-    "spring": ("#f0b4c6", "#e58fae", "#9cc26a"), "autumn": ("#d8752a", "#c2402a", "#e2a93a"),
+    "spring": ("#f0b4c6", "#e58fae", "#fbdde6"), "autumn": ("#d8752a", "#c2402a", "#e2a93a"),
     "winter": ("#e4ebf2", "#cfd9e4", "#9fb0bf"), "summer": ("#4f8a37", "#3c7330", "#6da043"),
 }  # fmt: skip
 

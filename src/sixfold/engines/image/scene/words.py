@@ -15,7 +15,7 @@ from sixfold.engines.image.scene import shapes
 _KINDS = ("time", "weather", "season", "place", "colour", "style")
 _LONGEST = 4
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
-_TOKEN = re.compile(r"[^\W_]+(?:[-'’&][^\W_]+)*", re.UNICODE)
+_TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
 _NUMBERS = {
     "two": 2, "pair": 2, "couple": 2, "dos": 2, "deux": 2, "zwei": 2, "three": 3, "tres": 3, "trois": 3,
     "drei": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "several": 4, "many": 7, "flock": 7, "herd": 5,
@@ -76,7 +76,7 @@ class _Hit:
 
 def _fold(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return folded.replace("’", "'")
+    return folded.replace("\u2019", "'")
 
 
 def _stems(word: str) -> Iterator[str]:
