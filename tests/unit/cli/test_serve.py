@@ -15,6 +15,7 @@ import pytest
 
 from tests.unit.cli.conftest import Server, Starter, minimal, program
 
+pytestmark = pytest.mark.slow  # each test starts programs
 PUBLIC = ("--public-url", "https://six.example")
 
 

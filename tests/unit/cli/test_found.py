@@ -1,0 +1,116 @@
+"""What is found on a machine, and what is honestly said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sixfold import settings
+from sixfold.cli import banner, found
+from sixfold.cli.found import Thing
+from sixfold.settings import Settings
+
+
+@asynccontextmanager
+async def answering(text: bytes | None) -> AsyncIterator[int]:
+    """A server that answers everything with `text`, or with silence; gives its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        if text is None:
+            await reader.read()  # until the other side gives up
+        else:
+            writer.write(text)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def ollama_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    server = found._Server("Ollama", "chat", port, "/api/version", b"version", "chat", "start Ollama")
+    monkeypatch.setattr(found, "_SERVERS", (server,))
+
+
+async def look(folder: Path, *kinds: str, **given: object) -> dict[str, Thing]:
+    configured = settings.load({}, data_dir=folder, **given)
+    return {thing.name: thing for thing in await found.look(configured, kinds)}
+
+
+async def test_a_model_server_that_answers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(b'HTTP/1.1 200 OK\r\n\r\n{"version":"0.9"}') as port:
+        ollama_at(monkeypatch, port)
+        assert (await look(tmp_path))["Ollama"].found == f"at http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"HTTP/1.1 200 OK\r\n\r\n<html>", b"HTTP/1.1 404 Not Found\r\n\r\nversion", b"SSH-2.0-version", b""],
+)
+async def test_another_program_on_its_port_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    async with answering(text) as port:
+        ollama_at(monkeypatch, port)
+        assert (await look(tmp_path))["Ollama"].found is None
+
+
+async def test_a_server_that_does_not_answer_is_waited_for_a_fifth_of_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with answering(None) as port:
+        ollama_at(monkeypatch, port)
+        began = time.monotonic()
+        assert (await look(tmp_path))["Ollama"].found is None
+        assert time.monotonic() - began < 0.9
+
+
+async def test_nothing_is_asked_when_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(b'HTTP/1.1 200 OK\r\n\r\n{"version":"0.9"}') as port:
+        ollama_at(monkeypatch, port)
+        assert (await look(tmp_path, probe=False))["Ollama"].found is None
+
+
+async def test_our_own_port_is_no_model_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(b'HTTP/1.1 200 OK\r\n\r\n{"version":"0.9"}') as port:
+        ollama_at(monkeypatch, port)
+        assert (await look(tmp_path, port=port))["Ollama"].found is None
+
+
+def provider_keys() -> dict[str, str]:
+    return {
+        "FAL_KEY": "secret-1",
+        "REPLICATE_API_TOKEN": "secret-2",
+        "SIXFOLD_OPENAI_API_KEY": "secret-3",
+        "ANTHROPIC_API_KEY": "other",
+        "SIXFOLD_ANTHROPIC_API_KEY": "secret-4",
+    }
+
+
+def configured_with_keys(folder: Path) -> Settings:
+    return settings.load({**provider_keys(), "SIXFOLD_PROBE": "0"}, data_dir=folder)
+
+
+async def test_a_providers_key_is_found_under_both_names_and_never_shown(tmp_path: Path) -> None:
+    configured = configured_with_keys(tmp_path)
+    assert [getattr(configured, name) for name in settings.PROVIDER_KEYS] == [
+        f"secret-{number}" for number in (1, 2, 3, 4)
+    ]
+    things = await found.look(configured, ())
+    assert {thing.name for thing in things if thing.found} >= {"fal", "Replicate", "OpenAI", "Anthropic"}
+    assert "secret" not in repr(configured) + repr(things)
+
+
+async def test_what_no_engine_uses_yet_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "weights" / "image").mkdir(parents=True)
+    before = (await look(tmp_path, "embedded", probe=False))["weights"]
+    after = (await look(tmp_path, "embedded", "weights", probe=False))["weights"]
+    assert (before.found, before.used, after.used) == ("image", False, True)
+    assert "once an engine here can use it" in banner.benefit(before)
+    assert "once" not in banner.benefit(after)

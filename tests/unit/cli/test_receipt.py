@@ -1,0 +1,98 @@
+"""The receipt is drawn the same way whatever came of the run."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from sixfold.cli import receipt
+from sixfold.cli.terminal import Paint, duration, size
+
+
+def drawn(prediction: dict[str, Any]) -> list[str]:
+    stream = io.StringIO()
+    receipt.draw(Paint(stream), prediction)
+    return stream.getvalue().splitlines()
+
+
+def station(name: str, ms: float | None, usd: str | None = None, *, at: bool = True) -> dict[str, Any]:
+    return {"name": name, "at": "2026-11-20T22:00:00.000Z" if at else None, "ms": ms, "usd": usd}
+
+
+SUCCEEDED = [
+    station("priced", 0.24, "0.04"),
+    station("held", None, "0.04"),
+    station("queued", 3.2),
+    station("run", 1234),
+    station("stored", 24.4),
+    station("captured", 9.96, "0.04"),
+]
+FAILED = [*SUCCEEDED[:4], station("stored", None, at=False), station("captured", None, "0.00", at=False)]
+
+
+def test_six_stations_with_their_time_and_money() -> None:
+    assert drawn({"status": "succeeded", "receipt": SUCCEEDED}) == [
+        "  ●───────────●───────────●───────────●───────────●───────────●",
+        "  priced      held        queued      run         stored      captured",
+        "  0.2 ms                  3.2 ms      1.2 s       24 ms       10.0 ms",
+        "  0.04 USD    0.04 USD                                        0.04 USD",
+    ]
+
+
+def test_a_failed_run_is_crossed_where_it_ended() -> None:
+    lines = drawn({"status": "failed", "receipt": FAILED})
+    assert lines[0] == "  ●───────────●───────────●───────────✕───────────○───────────○"
+    assert lines[-1] == "  failed: nothing was charged"
+
+
+def test_a_prediction_without_a_receipt_draws_nothing() -> None:
+    assert drawn({"status": "queued"}) == []
+
+
+class Terminal(io.StringIO):
+    """A stream that says that somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_is_drawn_for_a_terminal_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for stream, silent in ((io.StringIO(), True), (Terminal(), False)):
+        bar = receipt.Bar(Paint(stream))
+        bar.show({"status": "running", "progress": 0.5}, 3)
+        bar.clear()
+        assert (stream.getvalue() == "") == silent
+        assert ("50%" in stream.getvalue()) != silent
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b" in Paint(Terminal()).accent("x")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Paint(Terminal()).accent("x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0.0 ms"),
+        (9.94, "9.9 ms"),
+        (41.2, "41 ms"),
+        (1234, "1.2 s"),
+        (200_000, "3 min 20 s"),
+        (7_500_000, "2 h 5 min"),
+    ],
+)
+def test_times_read_well(ms: float, text: str) -> None:
+    assert duration(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (812, "812 B"), (1437, "1.4 kB"), (2_500_000, "2.5 MB"), (10**13, "10000 GB")],
+)
+def test_sizes_read_well(count: int, text: str) -> None:
+    assert size(count) == text

@@ -1,0 +1,205 @@
+"""Running models from the shell against a real server: what is sent, saved, drawn and said."""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
+
+pytestmark = pytest.mark.slow  # each test starts programs
+SMALL = ("width=64", "height=64")
+
+
+def run(server: Server, *words: str, **environ: str) -> Done:
+    return program(server.folder, "run", *words, **environ)
+
+
+def size_of(png: Path) -> tuple[int, int]:
+    width, height = struct.unpack(">II", png.read_bytes()[16:24])
+    return width, height
+
+
+def test_a_picture_is_saved_where_it_was_wanted_and_its_receipt_is_drawn(
+    server: Server, tmp_path: Path
+) -> None:
+    done = run(server, "ra2", "prompt=a hill", "seed=1", *SMALL, "-o", str(tmp_path / "hill.png"))
+    assert (done.status, done.err) == (0, "")
+    assert size_of(tmp_path / "hill.png") == (64, 64)
+    assert "priced      held        queued      run         stored      captured" in done.out
+    assert "0.04 USD" in done.out
+    assert [path.name for path in tmp_path.iterdir()] == ["hill.png"]
+
+
+def test_a_program_gets_the_prediction_and_the_files(server: Server, tmp_path: Path) -> None:
+    done = run(server, "anime", "prompt=a cat", "num_images=2", "-o", f"{tmp_path}/out/", "--json")
+    assert done.status == 0
+    assert done.json["status"] == "succeeded"
+    assert done.json["cost"] == "0.014"
+    assert [station["name"] for station in done.json["receipt"]][-1] == "captured"
+    assert sorted(done.json["files"]) == sorted(str(path) for path in (tmp_path / "out").iterdir())
+    assert len(done.json["files"]) == 2
+
+
+def test_several_files_are_numbered_after_the_name_that_was_given(server: Server, tmp_path: Path) -> None:
+    run(server, "anime", "prompt=a cat", "num_images=2", "-o", str(tmp_path / "cat.png"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cat-1.png", "cat-2.png"]
+
+
+def test_a_file_goes_in_by_its_name(server: Server, tmp_path: Path) -> None:
+    photo = tmp_path / "photo.png"
+    run(server, "ra2", "prompt=a hill", *SMALL, "-o", str(photo))
+    words = (f"source_image_url=@{photo}", "style_prompt=watercolor", "-o", str(tmp_path / "styled"))
+    assert run(server, "style-transfer", *words).status == 0
+    assert (tmp_path / "styled.webp").exists()
+
+
+def test_a_prompt_may_begin_with_an_at_sign(server: Server) -> None:
+    done = run(server, "ra2", "prompt=@home", *SMALL, "--json", "-o", str(server.folder.parent / "at.png"))
+    assert done.json["input"]["prompt"] == "@home"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Name a model"),
+        (("nothing",), "There is no model nothing"),
+        (("ra1",), "prompt is required"),
+        (("ra1", "prompt"), "is no input: NAME=VALUE is meant"),
+        (("ra1", "colour=red"), "ra1 has no input colour: it takes prompt"),
+        (("ra1", "prompt=x", "seed=many"), "a whole number is meant"),
+        (("ra1", "prompt=x", "enable_safety_checker=maybe"), "true or false is meant"),
+        (("ra1", "prompt=x", "size=9x9"), "size must be one of"),
+        (("style-transfer", "source_image_url=@/nowhere.png"), "there is no file /nowhere.png"),
+        (("ra1", "prompt=x", "-o", "/nowhere/x.png"), "There is no folder /nowhere"),
+        (("ra1", "prompt=x", "--api-url", "gopher://x"), "is no server's URL"),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence(server: Server, words: tuple[str, ...], sentence: str) -> None:
+    done = run(server, *words)
+    assert done.status == 1
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+    assert done.out == ""
+
+
+def test_a_wrong_key_is_said_to_be_one(server: Server) -> None:
+    done = run(server, "ra1", "prompt=x", SIXFOLD_API_KEY="sf_wrong")
+    assert done.status == 1
+    assert "does not know this key" in done.err
+
+
+def test_without_a_server_the_way_out_is_named(tmp_path: Path) -> None:
+    done = program(tmp_path, "run", "ra1", "prompt=x", SIXFOLD_PORT="9")
+    assert done.status == 1
+    assert "start one with `sixfold serve`" in done.err
+
+
+def test_the_owners_key_is_not_sent_to_another_machine(tmp_path: Path) -> None:
+    (tmp_path / "local.key").write_text("sf_secret\n")
+    code = (
+        "import argparse;from sixfold.cli.client import Client;"
+        "print([Client.of(argparse.Namespace(data_dir=None, api_url=url))._api_key for url in"
+        " ('http://127.0.0.1:1', 'http://six.example', None)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=minimal(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['sf_secret', None, 'sf_secret']"
+
+
+def test_every_model_is_listed_with_its_inputs(server: Server) -> None:
+    listed = program(server.folder, "run", "--list", "--json").json["models"]
+    inputs = {model["model"]: [item["name"] for item in model["inputs"]] for model in listed}
+    assert inputs["ra1"] == ["prompt", "size", "seed", "enable_safety_checker"]
+    text = program(server.folder, "run", "--list").out
+    assert all(f"  {name}  " in text for name in inputs)
+
+
+def test_predictions_are_listed_newest_first_and_shown_with_their_receipt(server: Server) -> None:
+    target = str(server.folder.parent / "p.png")
+    made = [run(server, "ra2", "prompt=x", *SMALL, "-o", target, "--json").json["id"] for _ in range(2)]
+    listed = program(server.folder, "predictions", "--limit", "2", "--json").json["predictions"]
+    assert [row["id"] for row in listed] == made[::-1]
+    assert made[0] in program(server.folder, "predictions").out
+    shown = program(server.folder, "predictions", made[0])
+    assert "captured" in shown.out
+    assert shown.status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("pred_none",), "There is no such prediction"),
+        (("cancel",), "Name the prediction to cancel"),
+        (("cancel", "pred_none"), "There is no such prediction"),
+        (("cancel", "a", "b"), "takes one ID"),
+        (("--limit", "0"), "--limit must be from 1 to 200"),
+    ],
+)
+def test_predictions_that_are_none_are_one_sentence(
+    server: Server, words: tuple[str, ...], sentence: str
+) -> None:
+    done = program(server.folder, "predictions", *words)
+    assert done.status == 1
+    assert sentence in done.err
+
+
+def test_a_run_is_canceled_and_costs_nothing(start: Starter, tmp_path: Path) -> None:
+    environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra2=hang"}
+    server = start(tmp_path / "data", **environ)
+    client = subprocess.Popen(
+        [sys.executable, "-m", "sixfold.cli.main", "run", "ra2", "prompt=x", *SMALL],
+        env=minimal(server.folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (rows := program(server.folder, "predictions", "--json").json["predictions"]):
+        pass
+    assert program(server.folder, "predictions", "cancel", rows[0]["id"]).status == 0
+    out, _ = client.communicate(timeout=60)
+    assert client.returncode == 1
+    assert "canceled: nothing was charged" in out
+    shown = program(server.folder, "account", "show", "local@localhost", "--json").json
+    assert (shown["balance_usd"], shown["held_usd"]) == ("10.00", "0.00")
+    assert program(server.folder, "predictions", rows[0]["id"]).status == 1
+
+
+def test_whoever_interrupts_a_run_is_told_how_to_find_it(start: Starter, tmp_path: Path) -> None:
+    environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra2=hang"}
+    server = start(tmp_path / "data", **environ)
+    client = subprocess.Popen(
+        [sys.executable, "-m", "sixfold.cli.main", "run", "ra2", "prompt=x", *SMALL],
+        env=minimal(server.folder),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (rows := program(server.folder, "predictions", "--json").json["predictions"]):
+        pass
+    while client.poll() is None:
+        client.send_signal(signal.SIGINT)
+        try:
+            client.wait(0.5)
+        except subprocess.TimeoutExpired:
+            continue
+    assert client.stderr is not None
+    said = client.stderr.read()
+    client.stderr.close()
+    assert client.returncode == 130
+    assert f"sixfold predictions cancel {rows[0]['id']}" in said
+
+
+def test_a_failed_run_says_why_and_is_status_1(start: Starter, tmp_path: Path) -> None:
+    environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra2=fail"}
+    server = start(tmp_path / "data", **environ)
+    done = run(server, "ra2", "prompt=x", *SMALL, "--json")
+    assert done.status == 1
+    assert json.loads(done.out)["status"] == "failed"
+    assert "failed: nothing was charged" in run(server, "ra2", "prompt=x", *SMALL).out

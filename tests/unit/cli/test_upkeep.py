@@ -1,0 +1,156 @@
+"""The doctor, the engines, the schema and the backup, as the shell sees them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from sixfold.store import sql
+from tests.unit.cli.conftest import Commands
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test asks this machine's ports."""
+    monkeypatch.setenv("SIXFOLD_PROBE", "0")
+
+
+def test_the_doctor_tells_which_engine_serves_what(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    report = sixfold.ok("doctor")
+    assert report["ok"] is True
+    assert report["problems"] == []
+    assert report["server"] is None
+    assert report["database"] == {
+        "schema": sql.latest("sqlite"),
+        "latest": sql.latest("sqlite"),
+        "faults": [],
+        "ledger_faults": [],
+    }
+    served = {row["model"]: (row["engine"], row["quality"]) for row in report["models"]}
+    assert served["ra1"] == ("scene-painter", "preview")
+    assert {thing["name"] for thing in report["found"]} >= {"GPU", "ComfyUI", "Ollama", "fal", "OpenAI"}
+    text = sixfold("doctor").out
+    assert "every sum is right" in text
+    assert "FAL_KEY" in text
+
+
+def test_the_doctor_of_nothing_makes_nothing(sixfold: Commands) -> None:
+    assert sixfold.ok("doctor")["database"] is None
+    assert not sixfold.folder.exists()
+
+
+def test_the_doctor_says_where_no_engine_may_serve(
+    sixfold: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIXFOLD_PUBLIC_URL", "https://six.example")
+    served = {row["model"]: row for row in sixfold.ok("doctor")["models"]}
+    assert served["ra1"]["engine"] is None
+    assert "SIXFOLD_PREVIEWS=allow" in served["ra1"]["unlock"]
+
+
+def change(folder: Path, statement: str) -> None:
+    with sqlite3.connect(folder / "sixfold.db") as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE account SET posted = 5 WHERE email = 'a@b.c'", "balance differs from the journal"),
+        ("DELETE FROM account WHERE email = 'a@b.c'", "refers to a missing row of account"),
+        ("PRAGMA user_version=0", "`sixfold migrate` brings it to"),
+        ("PRAGMA user_version=999", "upgrade Sixfold"),
+    ],
+)
+def test_the_doctor_names_what_is_wrong(sixfold: Commands, statement: str, problem: str) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    change(sixfold.folder, statement)
+    done = sixfold("doctor", "--json")
+    assert done.status == 1
+    assert any(problem in found for found in done.json["problems"])
+    assert problem in done.err
+
+
+def test_a_file_that_is_no_database_is_one_sentence(sixfold: Commands) -> None:
+    sixfold.folder.mkdir()
+    (sixfold.folder / "sixfold.db").write_bytes(b"no database at all" * 100)
+    assert "cannot be used" in sixfold.refused("account", "show", "a@b.c")
+    assert "damaged" in sixfold("doctor").err
+
+
+def test_the_engines_are_listed_with_what_they_serve(sixfold: Commands) -> None:
+    engines = {row["engine"]: row for row in sixfold.ok("engines", "list")["engines"]}
+    assert set(engines["scene-painter"]) == {"engine", "version", "kind", "quality", "models", "unlock"}
+    assert "ra1" in engines["scene-painter"]["models"]
+    assert engines["style-painter"]["models"] == ["style-transfer"]
+
+
+def test_the_schema_goes_back_and_forth(sixfold: Commands) -> None:
+    newest = sql.latest("sqlite")
+    sixfold.ok("account", "create", "a@b.c")
+    assert sixfold.ok("migrate") == {"before": newest, "after": newest, "latest": newest}
+    assert sixfold.ok("migrate", "--to", "0") == {"before": newest, "after": 0, "latest": newest}
+    assert sixfold.ok("migrate") == {"before": 0, "after": newest, "latest": newest}
+    sixfold.ok("account", "create", "a@b.c")
+    for goal in ("-1", str(newest + 1)):
+        assert "There is no schema" in sixfold.refused("migrate", "--to", goal)
+
+
+def test_migrating_nothing_makes_nothing(sixfold: Commands) -> None:
+    assert "There is no Sixfold data" in sixfold.refused("migrate")
+    assert not sixfold.folder.exists()
+
+
+def test_a_backup_and_its_restore_tell_what_they_moved(sixfold: Commands, tmp_path: Path) -> None:
+    sixfold.ok("account", "create", "a@b.c", "--credit", "2")
+    path = tmp_path / "all.tar"
+    written = sixfold.ok("backup", str(path))
+    assert written == {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "schema": sql.latest("sqlite"),
+        "tables": written["tables"],
+        "blobs": 0,
+        "blob_bytes": 0,
+        "missing_blobs": 0,
+        "missing": [],
+    }
+    assert written["tables"]["account"] == 3
+    target = Commands(tmp_path / "target", sixfold.capsys)
+    assert target.ok("restore", str(path), "--verify") == {
+        "data_dir": str(target.folder),
+        "schema": written["schema"],
+        "tables": written["tables"],
+        "blobs": 0,
+        "blob_bytes": 0,
+        "missing": [],
+        "damaged": [],
+        "verified": True,
+        "drift": 0,
+        "missing_blobs": 0,
+        "ledger_faults": [],
+    }
+    assert target.ok("account", "show", "a@b.c")["balance_usd"] == "2.00"
+    assert "is not empty" in target.refused("restore", str(path))
+
+
+def test_a_backup_is_written_to_a_file_in_a_folder_that_is_there(sixfold: Commands, tmp_path: Path) -> None:
+    assert "There is no Sixfold data" in sixfold.refused("backup", str(tmp_path / "x.tar"))
+    sixfold.ok("account", "create", "a@b.c")
+    assert "is a folder" in sixfold.refused("backup", str(tmp_path))
+    assert "There is no folder" in sixfold.refused("backup", str(tmp_path / "none" / "x.tar"))
+    empty = Commands(tmp_path / "empty", sixfold.capsys)
+    assert "No such file" in empty.refused("restore", str(tmp_path / "none.tar"))
+    assert not empty.folder.exists()
+
+
+def test_people_are_told_the_same_in_words(sixfold: Commands, tmp_path: Path) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    assert "keep them apart" in sixfold("backup", str(tmp_path / "all.tar")).out
+    target = Commands(tmp_path / "target", sixfold.capsys)
+    assert "every sum is right" in target("restore", str(tmp_path / "all.tar"), "--verify").out
+    assert "has schema" in target("migrate").out
