@@ -1,0 +1,17 @@
+"""One server for each test that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.areas.house import House, house
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with the painter of dots."""
+    async with house(tmp_path) as found:
+        yield found

@@ -1,0 +1,52 @@
+"""A painter of almost nothing, so that tests of the faces wait for no pixels."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from typing import Any
+
+from PIL import Image
+
+from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+
+_ENCODINGS = {"png": "PNG", "webp": "WEBP", "jpeg": "JPEG"}
+_SMALL = 300
+
+
+class DotEngine:
+    """One colour by prompt and seed. A prompt with `FAIL` fails, one with `SLOW` waits to be canceled.
+
+    `LATE` takes a fifth of a second. Large pictures are small files that claim the asked size.
+    """
+
+    name = "dot"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Paint."""
+        inputs = task.inputs
+        prompt = str(inputs.get("prompt", inputs.get("style_prompt", "")))
+        context.log(f"painting for {task.model}")
+        self._obey(prompt, context)
+        count = int(inputs.get("num_images", 1))
+        return Result(tuple(self._dot(inputs, prompt, number) for number in range(count)))
+
+    def _obey(self, prompt: str, context: Context) -> None:
+        if "FAIL" in prompt:
+            raise EngineError("The paint has run out")
+        ends = time.monotonic() + (60 if "SLOW" in prompt else 0.2 if "LATE" in prompt else 0)
+        while time.monotonic() < ends:
+            context.progress(0.5)
+            time.sleep(0.005)
+
+    def _dot(self, inputs: Any, prompt: str, number: int) -> Artifact:
+        width, height = int(inputs.get("width", 32)), int(inputs.get("height", 32))
+        digest = hashlib.sha256(f"{prompt}|{inputs.get('seed')}|{number}".encode()).digest()
+        shown = (width, height) if max(width, height) <= _SMALL else (16, 16)
+        image = Image.new("RGB", shown, (digest[0], digest[1], digest[2]))
+        file = io.BytesIO()
+        kind = str(inputs.get("format", "png"))
+        image.save(file, _ENCODINGS[kind])
+        return Artifact(f"image/{kind}", file.getvalue(), {"width": width, "height": height})

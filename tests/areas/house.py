@@ -1,0 +1,98 @@
+"""A whole server in this process for tests: the real product, a small painter, three accounts, a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp
+
+from sixfold import assembly, faces
+from sixfold.assembly import Product
+from sixfold.core import money
+from sixfold.core.accounts import accounts, keys, ledger
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import Scope
+from sixfold.settings import Settings
+
+ORIGIN = "http://127.0.0.1:8600"
+DOT = "tests.areas.engines:DotEngine"
+
+
+def small_models(quality: str = "full") -> Mapping[str, Any]:
+    """The bundled catalogue with every engine replaced by the painter of dots."""
+    document = assembly.read_toml("models.toml")
+    engines = {
+        name: {**row, "factory": DOT, "quality": quality} for name, row in document["engines"].items()
+    }
+    return {**document, "engines": engines}
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What a test needs: `key` has 5 USD, `other` too, `poor` nothing."""
+
+    product: Product
+    app: ASGIApp
+    client: httpx.AsyncClient
+    account: Account
+    key: str
+    other: str
+    poor: str
+    operator: Account
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        """The header of the first account's key."""
+        return bearer(self.key)
+
+    async def standing(self) -> tuple[str, str]:
+        """Posted and held money of the first account."""
+        account = await self.product.database.read(accounts.by_id(self.account.id))
+        return money.format_usd(account.posted), money.format_usd(account.held)
+
+    async def faults(self) -> tuple[str, ...]:
+        """What is wrong with the ledger."""
+        return await self.product.database.read(ledger.verify())
+
+    async def limited_key(self, scope: Scope) -> str:
+        """Another key of the first account."""
+        return (await self.product.database.write(keys.create(self.account.id, scope))).api_key
+
+    def visitor(self, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
+        """A client without cookies, from another address."""
+        return client(self.app, peer, base_url)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """A key as a header."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+def client(app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
+    """A client of an application in this process."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(peer, 40000))
+    return httpx.AsyncClient(transport=transport, base_url=base_url, timeout=60)
+
+
+@asynccontextmanager
+async def house(
+    folder: Path, models: Mapping[str, Any] | None = None, **changes: Any
+) -> AsyncIterator[House]:
+    """The server, running; settings are given by name."""
+    settings = Settings(data_dir=folder, **{"driver": "inline", "workers": 4, "testing": True, **changes})
+    product = assembly.build(settings, small_models() if models is None else models)
+    async with assembly.running(product):
+        operator = await product.database.write(accounts.create("local@localhost", operator=True))
+        people = [
+            await product.database.write(accounts.create(f"{name}@example.com", credit=credit))
+            for name, credit in (("ada", 5_000_000), ("ben", 5_000_000), ("cleo", 0))
+        ]
+        found = [(await product.database.write(keys.create(person.id))).api_key for person in people]
+        app = faces.create_app(product)
+        async with client(app) as visitor:
+            yield House(product, app, visitor, people[0], *found, operator)

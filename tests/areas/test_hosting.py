@@ -1,0 +1,127 @@
+"""Predictions: run, list, show, cancel, follow; each with its receipt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.areas.house import House, bearer
+
+RUN = "/api/containers/run"
+LIST = "/api/containers/predictions"
+
+
+def ordered(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
+    """A run's body."""
+    return {"model": "ra2", "input": {"prompt": prompt, "width": 64, "height": 64}, **more}
+
+
+async def test_a_run_gives_the_whole_prediction(home: House) -> None:
+    answer = await home.client.post(RUN, json=ordered(), headers=home.bearer)
+    told = answer.json()
+    assert answer.status_code == 200
+    assert told["prediction_id"] == told["id"]
+    assert (told["status"], told["model"], told["progress"]) == ("succeeded", "ra2", 1.0)
+    assert (told["cost"], told["credits_charged"]) == ("0.04", 4)
+    assert told["input"]["prompt"] == "a fox"
+    assert set(told["output"]) == {"url", "content_type", "width", "height"}
+    assert set(told["metrics"]) == {"queue_ms", "cold_start_ms", "predict_ms"}
+    assert told["logs"] == "painting for ra2"
+    shown = await home.client.get(told["urls"]["get"], headers=home.bearer)
+    assert shown.json() == told
+
+
+async def test_a_receipt_has_six_stations_in_order(home: House) -> None:
+    told = (await home.client.post(RUN, json=ordered(), headers=home.bearer)).json()
+    receipt = told["receipt"]
+    assert [s["name"] for s in receipt] == ["priced", "held", "queued", "run", "stored", "captured"]
+    moments = [station["at"] for station in receipt]
+    assert moments == sorted(moments)
+    assert [s["usd"] for s in receipt] == ["0.04", "0.04", None, None, None, "0.04"]
+    assert all(s["ms"] is None or s["ms"] >= 0 for s in receipt)
+    failed = (await home.client.post(RUN, json=ordered("FAIL"), headers=home.bearer)).json()
+    assert [s["at"] is None for s in failed["receipt"]] == [False, False, False, False, True, True]
+    assert failed["receipt"][5]["usd"] == "0.00"
+    assert (failed["status"], failed["error"], failed["cost"]) == ("failed", "The paint has run out", "0.00")
+    assert failed["credits_charged"] == 0
+
+
+REFUSED: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["model"]),
+    ({"model": 5, "input": [], "wait": -1}, ["model", "input", "wait"]),
+    ({"model": "ra2", "wait": 601}, ["wait"]),
+    ({"model": "ra2", "wait": True}, ["wait"]),
+    ({"model": "ra2", "input": {"width": 1}}, ["prompt", "width"]),
+]
+
+
+@pytest.mark.parametrize(("body", "names"), REFUSED)
+async def test_every_refused_input_is_told(home: House, body: dict[str, Any], names: list[str]) -> None:
+    answer = await home.client.post(RUN, json=body, headers=home.bearer)
+    told = answer.json()
+    assert (answer.status_code, told["code"]) == (400, "invalid_input")
+    assert [item["input"] for item in told["errors"]] == names
+    assert all(set(item) == {"input", "message"} for item in told["errors"])
+
+
+async def test_keys_models_and_money(home: House) -> None:
+    keyless = await home.client.post(RUN, content=b"not json")
+    unknown = await home.client.post(RUN, json={"model": "nope"}, headers=home.bearer)
+    poor = await home.client.post(RUN, json=ordered(), headers=bearer(home.poor))
+    told = [(a.status_code, a.json()["code"]) for a in (keyless, unknown, poor)]
+    assert told == [(401, "invalid_api_key"), (404, "not_found"), (402, "insufficient_credits")]
+    assert keyless.headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_canceling(home: House) -> None:
+    for prompt in ("SLOW one", "SLOW two"):
+        queued = await home.client.post(RUN, json=ordered(prompt, wait=0), headers=home.bearer)
+        assert queued.status_code == 202
+        method = "PUT" if "two" in prompt else "POST"
+        told = await home.client.request(method, queued.json()["urls"]["cancel"], headers=home.bearer)
+        assert told.json()["status"] in {"running", "canceled"}
+        async with asyncio.timeout(5):
+            while told.json()["status"] != "canceled":
+                told = await home.client.delete(queued.json()["urls"]["get"], headers=home.bearer)
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_lists_are_paged_and_filtered(home: House) -> None:
+    for prompt in ("a", "b", "FAIL"):
+        await home.client.post(RUN, json=ordered(prompt), headers=home.bearer)
+    first = (await home.client.get(LIST, params={"limit": 2}, headers=home.bearer)).json()
+    query = {"limit": 2, "cursor": first["next_cursor"]}
+    second = (await home.client.get(LIST, params=query, headers=home.bearer)).json()
+    prompts = [p["input"]["prompt"] for p in first["predictions"] + second["predictions"]]
+    assert prompts == ["FAIL", "b", "a"]
+    assert second["next_cursor"] is None
+    failed = (await home.client.get(LIST, params={"status": "failed"}, headers=home.bearer)).json()
+    assert [p["status"] for p in failed["predictions"]] == ["failed"]
+    for query in ({"status": "canceling"}, {"limit": "0"}, {"limit": "x"}, {"model": "x" * 200}):
+        assert (await home.client.get(LIST, params=query, headers=home.bearer)).status_code == 400
+
+
+def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
+    """The events of a stream: id, name, data."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return found
+
+
+async def test_a_prediction_can_be_followed(home: House) -> None:
+    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+    answer = await home.client.get(queued["urls"]["events"], headers=home.bearer)
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    seen = events(answer.text)
+    assert [number for number, _, _ in seen] == list(range(1, len(seen) + 1))
+    assert seen[0][1] == "status"
+    assert seen[-1][2]["status"] == "succeeded"
+    assert {name for _, name, _ in seen} == {"status", "progress", "log"}
+    again = await home.client.get(queued["urls"]["events"], headers={**home.bearer, "Last-Event-ID": "41"})
+    (number, name, data), = events(again.text)
+    assert (number, name, data["status"]) == (42, "status", "succeeded")

@@ -1,0 +1,138 @@
+"""Idempotency-Key: one effect and one answer, however often and however fast one asks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold.core.accounts import idempotency
+from sixfold.core.database import many
+from sixfold.core.work.predictions import Filter
+from tests.areas.house import House, bearer, house
+
+KEY = {"Idempotency-Key": "order 66"}
+
+
+def body(home: House, **more: Any) -> dict[str, Any]:
+    """A good body of Area A."""
+    return {"api_key": home.key, "prompt": "a fox", **more}
+
+
+def same(answers: list[httpx.Response]) -> bool:
+    """Whether all answers are one: status, type and every byte."""
+    return len({(a.status_code, a.headers["Content-Type"], a.content) for a in answers}) == 1
+
+
+async def made(home: House) -> int:
+    """How many predictions there are."""
+    page, _ = await home.product.pipeline.page(home.account.id, Filter(), 200, None)
+    return len(page)
+
+
+@pytest.mark.parametrize("prompt", ["a fox", "LATE", "FAIL"])
+async def test_twenty_at_once_are_one(home: House, prompt: str) -> None:
+    asked = [home.client.post("/api/ra1", json=body(home, prompt=prompt), headers=KEY) for _ in range(20)]
+    answers = await asyncio.gather(*asked)
+    assert same(answers)
+    assert sum("Idempotent-Replayed" in answer.headers for answer in answers) == 19
+    assert len({answer.headers["X-Request-Id"] for answer in answers}) == 20
+    assert await made(home) == 1
+    assert await home.standing() == ("5.00" if prompt == "FAIL" else "4.96", "0.00")
+    assert await home.faults() == ()
+
+
+async def test_a_failure_is_replayed_and_another_body_is_refused(home: House) -> None:
+    first = await home.client.post("/api/ra1", json=body(home, prompt="FAIL"), headers=KEY)
+    again = await home.client.post("/api/ra1", json=body(home, prompt="FAIL"), headers=KEY)
+    other = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+    assert same([first, again])
+    assert first.status_code == 502
+    assert other.status_code == 409
+    assert other.json()["error"] == "This Idempotency-Key was used with another request body."
+
+
+@pytest.mark.parametrize("change", [{"size": "1x1"}, {"api_key": "sf_wrong"}])
+async def test_a_request_that_was_refused_may_be_put_right(home: House, change: dict[str, str]) -> None:
+    refused = await home.client.post("/api/ra1", json=body(home, **change), headers=KEY)
+    good = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+    assert refused.status_code in {400, 401}
+    assert good.status_code == 200
+
+
+async def test_a_402_is_not_kept(home: House) -> None:
+    asked = {"api_key": home.poor, "prompt": "x"}
+    answers = [await home.client.post("/api/ra1", json=asked, headers=KEY) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [402, 402]
+    assert "Idempotent-Replayed" not in answers[1].headers
+
+
+async def test_a_key_belongs_to_its_account_method_and_path(home: House) -> None:
+    mine = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+    alias = await home.client.post("/api/ra1-art-generator", json=body(home), headers=KEY)
+    others = await home.client.post("/api/ra1", json=body(home, api_key=home.other), headers=KEY)
+    assert len({answer.json()["image_url"] for answer in (mine, alias, others)}) == 3
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256])
+async def test_a_bad_key_is_refused(home: House, key: str) -> None:
+    answer = await home.client.post("/api/ra1", json=body(home), headers={"Idempotency-Key": key})
+    assert answer.status_code == 400
+    longest = await home.client.post("/api/ra1", json=body(home), headers={"Idempotency-Key": "x" * 255})
+    assert longest.status_code == 200
+
+
+async def test_every_route_that_creates_or_charges_replays(home: House) -> None:
+    picture = (await home.client.post("/api/ra1", json=body(home))).json()["image_url"]
+    run = {"model": "ra2", "input": {"prompt": "x", "width": 64, "height": 64}}
+    style = {"source_image_url": picture, "style_prompt": "ukiyo-e"}
+    headers = {**home.bearer, **KEY}
+    for path, asked in (
+        ("/api/anime", {"json": {"prompt": "x"}}),
+        ("/api/containers/run", {"json": run}),
+        ("/api/style-transfer", {"json": style}),
+        ("/api/uploads", {"content": b"some text"}),
+        ("/api/ra1", {"json": {"prompt": "x", "response_mode": "polling"}}),
+    ):
+        answers = [await home.client.post(path, headers=headers, **asked) for _ in range(2)]
+        assert same(answers), path
+        assert answers[0].is_success
+    seen = {**headers, "Accept": "image/*"}
+    pictures = [await home.client.post("/api/style-transfer", headers=seen, json=style) for _ in range(2)]
+    assert pictures[0].status_code == 409, "the same key asked for a URL before"
+
+
+async def test_a_second_request_waits_for_the_first_and_then_gives_up(tmp_path: Path) -> None:
+    async with house(tmp_path, inline_seconds=0.3) as home:
+        scope = idempotency.scope_id(home.account.id, "POST", "/api/ra1", "order 66")
+        request = home.client.build_request("POST", "/api/ra1", json=body(home))
+        said = hashlib.sha256(b"\0" + request.content).digest()
+        await home.product.database.write(
+            idempotency.begin(scope, said, home.product.supervisor.boot)
+        )  # a first request that never ends
+        answer = await home.client.post("/api/ra1", content=request.content, headers=KEY)
+        assert answer.status_code == 409
+        assert answer.json()["error"] == "A request with this Idempotency-Key is still running."
+
+
+async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        scope = idempotency.scope_id(home.account.id, "POST", "/api/ra1", "order 66")
+        first = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+        # As a server that was killed after the capture and before it kept its answer leaves things.
+        await home.product.database.write(many("idempotency_forget", id=scope))
+        again = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+        assert again.json()["image_url"] == first.json()["image_url"]
+        assert await home.standing() == ("4.96", "0.00")
+        assert await made(home) == 1
+
+
+async def test_a_stream_cannot_be_replayed(home: House) -> None:
+    run = {"model": "ra2", "input": {"prompt": "x"}}
+    prediction = (await home.client.post("/api/containers/run", json=run, headers=home.bearer)).json()
+    answer = await home.client.get(prediction["urls"]["events"], headers={**bearer(home.key), **KEY})
+    assert answer.status_code == 400

@@ -1,0 +1,145 @@
+"""The descriptions are true: schemathesis asks every operation, and every path is in the reference."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+import uvicorn
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from sixfold.errors import SixfoldError
+from sixfold.faces import documents
+from tests.areas.house import House, house
+from tests.tidy import source
+
+AREAS = ("media", "image", "hosting", "platform")
+CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
+DOCUMENTED = frozenset({502, 503})
+CASES = 50
+
+
+async def test_every_path_is_in_the_reference(home: House) -> None:
+    text = re.sub(r"\{[^}]*\}", "{}", source.documentation())
+    paths = {path for document in documents(home.product).values() for path in document.paths}
+    assert [path for path in sorted(paths) if re.sub(r"\{[^}]*\}", "{}", path) not in text] == []
+
+
+async def test_each_area_describes_itself(home: House) -> None:
+    for area in AREAS:
+        answer = await home.client.get(f"/openapi/{area}.json")
+        assert answer.json()["openapi"] == "3.1.0"
+        again = await home.client.get(f"/openapi/{area}.json", headers={"If-None-Match": answer.headers["ETag"]})
+        assert again.status_code == 304
+    image = (await home.client.get("/openapi/image.json")).json()
+    assert image["info"]["version"] == "0.1.0"
+    described = {(method, path) for path, item in image["paths"].items() for method in item}
+    assert described == {
+        ("get", "/"),
+        ("get", "/health"),
+        ("get", "/create_image"),
+        ("get", "/create_and_upload_image"),
+        ("get", "/create_and_upload_image_klein"),
+        ("post", "/api/style-transfer"),
+    }
+    invalid = image["paths"]["/create_image"]["get"]["responses"]["422"]
+    assert invalid["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/HTTPValidationError"}
+    for name in ("media", "media.yaml", "nothing.json"):
+        assert (await home.client.get(f"/openapi/{name}")).status_code == 404
+
+
+class Served:
+    """A house on a port, in a thread with a loop of its own, as schemathesis asks without one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ready = threading.Event()
+        self.server: uvicorn.Server | None = None
+        self.url = self.key = ""
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        async with house(self._folder, inline_seconds=5, queue_limit=100_000) as home:
+            config = uvicorn.Config(home.app, port=0, log_config=None, lifespan="off", ws="none")
+            self.server = uvicorn.Server(config)
+            serving = asyncio.create_task(self.server.serve())
+            while not self.server.started:
+                await asyncio.sleep(0.01)
+            port = self.server.servers[0].sockets[0].getsockname()[1]
+            self.url, self.key = f"http://127.0.0.1:{port}", home.key
+            self.ready.set()
+            await serving
+            assert await home.faults() == ()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all operations."""
+    found = Served(tmp_path_factory.mktemp("served"))
+    found.thread.start()
+    assert found.ready.wait(20)
+    yield found
+    assert found.server is not None
+    found.server.should_exit = True
+    found.thread.join(20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::jsonschema.exceptions.RefResolutionError")
+def test_no_request_of_an_operation_breaks_its_description(served: Served, area: str) -> None:
+    """At least fifty cases of each operation, keyed and not: no undocumented 5xx, and answers as described."""
+    schema = schemathesis.openapi.from_url(f"{served.url}/openapi/{area}.json")
+    asked: dict[str, int] = {}
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        label = operation.label
+
+        @hypothesis.settings(
+            max_examples=CASES,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        @hypothesis.given(case=operation.as_strategy())
+        def ask(case: Case, label: str = label) -> None:
+            asked[label] = asked.get(label, 0) + 1
+            headers = {"Authorization": f"Bearer {served.key}"} if asked[label] % 5 else {}
+            answer = case.call(base_url=served.url, headers=headers)
+            case.validate_response(answer, checks=CHECKS)
+            if answer.status_code not in DOCUMENTED:
+                case.validate_response(answer, checks=[not_a_server_error])
+
+        ask()
+    assert asked
+    assert all(count >= CASES or parameterless(schema, label) for label, count in asked.items()), asked
+
+
+def parameterless(schema: Any, label: str) -> bool:
+    """Whether an operation has nothing to vary, so that its one case says all."""
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        if operation.label == label:
+            return not operation.body and not list(operation.iter_parameters())
+    return False
+
+
+def test_every_error_of_the_tree_has_a_text_and_a_status() -> None:
+    tree = [SixfoldError]
+    for kind in tree:
+        tree += kind.__subclasses__()
+    assert all(400 <= kind.status < 600 and kind.code and kind.__doc__ for kind in tree)
