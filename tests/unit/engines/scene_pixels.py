@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from typing import Any
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Picture = NDArray[np.uint8]
-Plane = NDArray[np.float32]
+Picture = NDArray[Any]
+Plane = NDArray[Any]
 
 
 def grey(picture: Picture) -> Plane:
@@ -227,7 +229,7 @@ SIGHTS: dict[tuple[str, str], Callable[[Picture], bool]] = {
 
 
 def stands_out(picture: Picture, without: Picture) -> bool:
-    """One compact thing is there that the same picture without it lacks, and it differs from its surroundings."""
+    """One compact thing is there that the same picture without it lacks, and differs from what is round it."""
     change = np.abs(picture.astype(np.int16) - without.astype(np.int16)).max(2)
     mask = cv2.morphologyEx((change > 24).astype(np.uint8), cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
     _, labels, stats, _ = cv2.connectedComponentsWithStats(mask)

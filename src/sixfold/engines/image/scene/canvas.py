@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Image = NDArray[np.float32]
-Colour = NDArray[np.float32]
-Points = NDArray[np.float32]
+Image = NDArray[Any]  # float32; the stubs of numpy widen every sum with a Python float
+Colour = NDArray[Any]
+Points = NDArray[Any]
 
 
 def rgb(text: str) -> Colour:

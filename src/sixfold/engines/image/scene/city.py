@@ -85,7 +85,7 @@ def _windows(
     lively = float(rng.uniform(0.18, 0.62))
     lit = rng.random((rows, columns)) < lively * (0.35 + 0.65 * rng.random((rows, 1)))
     tone = rgb(colours[int(rng.integers(len(colours)))])
-    strength = rng.uniform(0.45, 1.0, (rows, columns))
+    strength = rng.uniform(0.6, 1.15, (rows, columns))
     for row, column in zip(*np.nonzero(lit), strict=True):
         y = block.top + pitch_y // 2 + int(row) * pitch_y
         x = block.left + pitch_x // 2 + int(column) * pitch_x

@@ -14,7 +14,7 @@ from sixfold.engines.image.scene import noise, painter, words
 from sixfold.engines.image.scene.canvas import Image
 
 _SMALLEST, _LARGEST = 64, 4096
-_PAINT_LEAST, _PAINT_MOST = 320, 1536
+_PAINT_LEAST, _PAINT_MOST = 256, 1536
 _STAGES = 7
 _FORMATS = {"png": "image/png", "webp": "image/webp", "jpeg": "image/jpeg", "jpg": "image/jpeg"}
 
@@ -30,7 +30,7 @@ def _paint_size(height: int, width: int) -> tuple[int, int]:
     return max(48, round(height * scale)), max(48, round(width * scale))
 
 
-def _enlarge(small: NDArray[np.uint8], height: int, width: int, seed: int) -> NDArray[np.uint8]:
+def _enlarge(small: NDArray[Any], height: int, width: int, seed: int) -> NDArray[Any]:
     """A larger copy, a strip at a time, with edges restored and fine grain added at full size."""
     large = cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
     grain = noise.stream(seed, "grain").integers(-5, 6, (512, 512), dtype=np.int16)
@@ -44,7 +44,7 @@ def _enlarge(small: NDArray[np.uint8], height: int, width: int, seed: int) -> ND
     return large
 
 
-def _fit(image: Image, height: int, width: int, seed: int) -> NDArray[np.uint8]:
+def _fit(image: Image, height: int, width: int, seed: int) -> NDArray[Any]:
     eight = cv2.cvtColor(cv2.convertScaleAbs(image, alpha=255.0), cv2.COLOR_RGB2BGR)
     if eight.shape[:2] == (height, width):
         return eight
@@ -53,7 +53,7 @@ def _fit(image: Image, height: int, width: int, seed: int) -> NDArray[np.uint8]:
     return _enlarge(eight, height, width, seed)
 
 
-def _encode(image: NDArray[np.uint8], kind: str, quality: int) -> bytes:
+def _encode(image: NDArray[Any], kind: str, quality: int) -> bytes:
     options = {
         "png": (".png", [cv2.IMWRITE_PNG_COMPRESSION, 1]),
         "webp": (".webp", [cv2.IMWRITE_WEBP_QUALITY, quality]),
@@ -101,7 +101,7 @@ class SceneEngine:
 
     def _paint(
         self, scene: words.Scene, model: str, seed: int, size: tuple[int, int], step: Callable[[str], None]
-    ) -> NDArray[np.uint8]:
+    ) -> NDArray[Any]:
         key = noise.stable_seed("scene", self.version, model, seed, scene.prompt)
         image = painter.paint(scene, model, key, _paint_size(*size), step)
         return _fit(image, *size, key)

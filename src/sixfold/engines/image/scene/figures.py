@@ -133,10 +133,10 @@ def _shadow(stage: Stage, cast: _Cast, spot: Spot) -> None:
     strength = 0.5 if stage.weather in ("clear", "fair") else 0.22
     height, width = cast.mask.shape
     foot = spot.foot - cast.top
-    source = np.float32([[0, foot], [width, foot], [0, foot - spot.height]])
+    source = np.array([[0, foot], [width, foot], [0, foot - spot.height]], np.float32)
     x, y = cast.left, spot.foot
     drop = spot.height * length
-    target = np.float32([[x, y], [x + width, y], [x + lean * spot.height, y + drop]])
+    target = np.array([[x, y], [x + width, y], [x + lean * spot.height, y + drop]], np.float32)
     matrix = cv2.getAffineTransform(source, target)
     shade = cv2.warpAffine(cast.mask, matrix, (stage.width, stage.height), flags=cv2.INTER_LINEAR)
     shade[: max(0, int(spot.foot - 2))] = 0
@@ -185,6 +185,30 @@ def _reflection(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
     over(stage.image[foot : foot + rows, cast.left : cast.left + width], image, alpha)
 
 
+def _part(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
+    """Lift a subject off a ground of its own tone with a little light air behind it."""
+    rows = slice(cast.top, cast.top + cast.mask.shape[0])
+    columns = slice(cast.left, cast.left + cast.mask.shape[1])
+    behind = stage.image[rows, columns]
+    weight = cast.mask[..., None] / np.float32(max(float(cast.mask.sum()), 1.0))
+    own, ground = luma((paint * weight).sum((0, 1))), luma((behind * weight).sum((0, 1)))
+    close = max(0.0, 1 - abs(own - ground) / 0.22)
+    if close == 0.0:
+        return
+    spread = spot.height * 0.11
+    pad = int(spread * 2)
+    halo = np.zeros(stage.shape, np.float32)
+    halo[rows, columns] = cast.mask
+    top, left = max(0, cast.top - pad), max(0, cast.left - pad)
+    box = slice(top, rows.stop + pad), slice(left, columns.stop + pad)
+    air = (
+        mix(mix(stage.palette.haze, stage.palette.sky[3], 0.5), stage.palette.sun, 0.3)
+        if own < 0.5
+        else stage.palette.cloud_shade
+    )
+    over(stage.image[box], air, np.clip(blur(halo[box], spread) * np.float32(0.75 * close), 0, 0.7))
+
+
 def draw(stage: Stage, name: str, spot: Spot, colour: str | None = None, grounded: bool = True) -> None:
     """Draw library shape `name` at `spot`; `grounded` ones get a shadow, or a reflection on water."""
     shape = shapes.library()[name]
@@ -201,6 +225,7 @@ def draw(stage: Stage, name: str, spot: Spot, colour: str | None = None, grounde
     )
     if grounded and wet:
         _reflection(stage, cast, paint, spot)
+    _part(stage, cast, paint, spot)
     over(stage.image[rows, columns], paint, cast.mask)
     depth = stage.depth[rows, columns]
     depth += (np.float32(spot.depth) - depth) * cast.mask

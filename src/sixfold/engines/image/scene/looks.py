@@ -75,7 +75,10 @@ def _strokes(stage: Stage, length: float, bristle: float, jitter: float) -> None
     painted = total / 5
     ridges = cv2.GaussianBlur(ridges, (0, 0), 0.8)
     relief = ridges - cv2.warpAffine(
-        ridges, np.float32([[1, 0, 1.2], [0, 1, 1.2]]), (width, height), borderMode=cv2.BORDER_REPLICATE
+        ridges,
+        np.array([[1, 0, 1.2], [0, 1, 1.2]], np.float32),
+        (width, height),
+        borderMode=cv2.BORDER_REPLICATE,
     )
     stage.image = np.clip(
         painted * (1 + ridges * np.float32(bristle * 0.35))[..., None]

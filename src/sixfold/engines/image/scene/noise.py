@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Field = NDArray[np.float32]
+Field = NDArray[Any]  # float32, as in `canvas`
 
 
 def stable_seed(*parts: object) -> int:

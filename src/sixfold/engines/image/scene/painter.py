@@ -8,6 +8,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import (
     abstract,
+    canvas,
     city,
     compose,
     figures,
@@ -29,12 +30,39 @@ from sixfold.engines.image.scene.words import Scene, Subject
 
 Painter = Callable[[Stage], None]
 
+# what a bank in the foreground is made of, by place
+_BANKS = {"lake": "#5f7a36", "river": "#5f7a36", "sea": "#6f675c", "city": "#6d7078"}
+
+
+def _bank(stage: Stage) -> None:
+    """Firm ground in front of water, where a subject needs to stand."""
+    library = shapes.library()
+    wanted = any(library[s.name].stand in ("ground", "table") for s in stage.scene.subjects)
+    if not wanted or stage.place not in _BANKS:
+        return
+    rng = stage.rng("bank")
+    height, width = stage.shape
+    paved = stage.place == "city"
+    wander = noise.fbm(rng, (1, width), (1, 5), 5)[0] * np.float32(0.0 if paved else 0.014)
+    y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
+    mask = noise.smoothstep(-0.002, 0.006, y - np.float32(0.845) - wander[None, :])
+    cells = (60.0, 4.0) if paved else (height / 8, width / 14)
+    rough = noise.fbm(rng, stage.shape, cells, 4, 0.6)
+    tone = canvas.rgb("#e4ebf2") if plants.wintry(stage) else canvas.rgb(_BANKS[stage.place])
+    paint = stage.palette.lit(tone, 0.5) * (0.95 + 0.16 * rough - 0.9 * (y - np.float32(0.9)))[..., None]
+    if paved:
+        paint = paint * np.float32(0.72) + stage.image[::-1] * np.float32(0.28)
+    stage.lay(np.clip(paint, 0, 1), mask, 0.09)
+    if stage.water is not None:
+        stage.water = stage.water * (1 - mask)
+
 
 def _country(kind: str) -> Painter:
     def paint(stage: Stage) -> None:
         sky.paint(stage)
         terrain.render(stage, kind)
         water.paint(stage)
+        _bank(stage)
 
     return paint
 
@@ -49,12 +77,9 @@ def _beach(stage: Stage) -> None:
 def _meadow(stage: Stage) -> None:
     sky.paint(stage)
     terrain.render(stage, stage.place)
-    if (
-        stage.place == "garden"
-        or stage.scene.season in ("spring", "summer")
-        or "flower" in stage.scene.prompt
-        or "lavender" in stage.scene.prompt
-    ):
+    text = stage.scene.prompt.casefold()
+    blooming = stage.place == "garden" or stage.scene.season in ("spring", "summer")
+    if blooming or any(word in text for word in ("flower", "lavender", "tulip", "poppy", "poppies")):
         plants.flower_field(stage, stage.horizon + stage.height * 0.06)
     if "cactus" not in stage.scene.prompt:
         side = 0.10 if stage.layout.subject_x > 0.5 else 0.90
@@ -76,6 +101,7 @@ def _city(stage: Stage) -> None:
     sky.paint(stage)
     city.skyline(stage)
     water.paint(stage)
+    _bank(stage)
 
 
 def _village(stage: Stage) -> None:
@@ -112,8 +138,10 @@ def _cave(stage: Stage) -> None:
 PLACES: dict[str, Painter] = {
     "mountains": _mountains, "lake": _country("lake"), "river": _country("river"), "sea": _country("sea"),
     "beach": _beach, "meadow": _meadow, "garden": _meadow, "desert": _country("desert"),
-    "snowfield": _mountains, "city": _city, "village": _village, "forest": plants.forest, "canyon": _country("canyon"),
-    "volcano": worlds.volcano, "space": worlds.space, "moon": _moon, "mars": _moon, "underwater": worlds.underwater,
+    "snowfield": _mountains, "city": _city, "village": _village, "forest": plants.forest,
+    "canyon": _country("canyon"),
+    "volcano": worlds.volcano, "space": worlds.space, "moon": _moon, "mars": _moon,
+    "underwater": worlds.underwater,
     "interior": worlds.interior, "cave": _cave, "abstract": abstract.paint,
 }  # fmt: skip
 
@@ -151,7 +179,7 @@ def subjects(stage: Stage) -> None:
     for index, subject in reversed(list(enumerate(named))):
         shape = shapes.library()[subject.name]
         for number in reversed(range(subject.count)):
-            grounded = shape.stand in ("ground", "water", "table") and stage.place not in (
+            grounded = shape.stand in ("ground", "water", "table", "shore") and stage.place not in (
                 "space",
                 "underwater",
             )
@@ -196,9 +224,14 @@ def paint(scene: Scene, look: str, seed: int, shape: tuple[int, int], step: Call
     subjects(stage)
     if stage.place != "abstract":
         _foreground(stage)
-        weather.fall(stage)
+        weather.veil(stage)
     styles.grade(stage)
+    printed = stage.look == "create_image_klein"
+    if printed:
+        weather.fall(stage)
     looks.finish(stage)
+    if not printed:
+        weather.fall(stage)
     styles.apply(stage)
     stage.step("finish")
     return stage.image

@@ -38,7 +38,7 @@ class Palette:
 
 @cache
 def _scripts() -> dict[str, list[dict[str, Any]]]:
-    text = resources.files(__package__).joinpath("palettes.toml").read_text("utf-8")
+    text = resources.files("sixfold.engines.image.scene").joinpath("palettes.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 

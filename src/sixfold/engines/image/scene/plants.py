@@ -160,7 +160,7 @@ def grass(stage: Stage, line: float, tall: float, name: str = "grass", flowers: 
     back = [
         rgb(text)
         for text in (
-            ("#dfe6ee", "#b6c4d2", "#eef3f8") if _wintry(stage) else ("#39591f", "#55772a", "#84994a")
+            ("#dfe6ee", "#b6c4d2", "#eef3f8") if wintry(stage) else ("#39591f", "#55772a", "#84994a")
         )
     ]
     for layer in range(3):
@@ -189,7 +189,8 @@ def grass(stage: Stage, line: float, tall: float, name: str = "grass", flowers: 
         _heads(stage, heads, rng)
 
 
-def _wintry(stage: Stage) -> bool:
+def wintry(stage: Stage) -> bool:
+    """Whether plants and ground lie under snow."""
     return stage.scene.season == "winter" or stage.weather == "snow" or stage.place == "snowfield"
 
 
@@ -309,7 +310,7 @@ def _floor(stage: Stage, clearing: float) -> None:
     rows = height - top
     t = np.linspace(0, 1, rows, dtype=np.float32)[:, None]
     rough = noise.fbm(stage.rng("floor"), (rows, width), (26, 16), 5, 0.6)
-    season = "winter" if _wintry(stage) else stage.scene.season
+    season = "winter" if wintry(stage) else stage.scene.season
     base = {"winter": "#dfe7ef", "autumn": "#a8622a"}.get(season or "", "#4c5f2c")
     ground = stage.palette.lit(rgb(base), 0.5) * (0.82 + 0.25 * rough)[..., None]
     x = (np.arange(width, dtype=np.float32)[None, :] - clearing - np.sin(t * 4.2) * width * 0.07 * t) / (
@@ -375,9 +376,12 @@ def _trunks(
     bark = mix(stage.palette.lit(rgb("#4a3a2e"), 0.22), mist, min(0.86, depth * 0.9))
     side = np.sign(clearing - np.arange(stage.width, dtype=np.float32))[None, :]
     grain = noise.fbm(rng, stage.shape, (6, stage.width / max(wide * 0.7, 1.5)), 3)
-    move = np.float32([[1, 0, -max(1.0, wide * 0.3)], [0, 1, 0]])
+    move = np.array([[1, 0, -max(1.0, wide * 0.3)], [0, 1, 0]], np.float32)
     left_lit = np.clip(
-        mask - cv2.warpAffine(mask, -move + np.float32([[2, 0, 0], [0, 2, 0]]), stage.image.shape[1::-1]),
+        mask
+        - cv2.warpAffine(
+            mask, -move + np.array([[2, 0, 0], [0, 2, 0]], np.float32), stage.image.shape[1::-1]
+        ),
         0,
         1,
     )

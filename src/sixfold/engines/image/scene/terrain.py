@@ -44,7 +44,7 @@ class Land:
 @cache
 def lands() -> dict[str, Land]:
     """Every kind of country by name."""
-    text = resources.files(__package__).joinpath("lands.toml").read_text("utf-8")
+    text = resources.files("sixfold.engines.image.scene").joinpath("lands.toml").read_text("utf-8")
     return {name: Land(**entry) for name, entry in tomllib.loads(text).items()}
 
 

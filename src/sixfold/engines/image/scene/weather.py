@@ -11,10 +11,9 @@ from sixfold.engines.image.scene.stage import Stage
 
 
 def rain(stage: Stage) -> None:
-    """Slanting streaks in three depths, and a grey veil."""
+    """Slanting streaks in three depths."""
     rng = stage.rng("rain")
     slant = float(rng.uniform(0.10, 0.24)) * (1 if stage.layout.flip else -1)
-    over(stage.image, stage.palette.haze, stage.depth * np.float32(0.26))
     for count, length, light in ((900, 3.2, 0.16), (420, 6.5, 0.24), (130, 12.0, 0.30)):
         layer = np.zeros(stage.shape, np.uint8)
         thick = max(1, round(stage.unit * length * 0.018))
@@ -31,7 +30,6 @@ def rain(stage: Stage) -> None:
 def snow(stage: Stage) -> None:
     """Flakes: a fine fall far off, soft large ones near."""
     rng = stage.rng("snow")
-    over(stage.image, mix(stage.palette.haze, rgb("#ffffff"), 0.3), stage.depth * np.float32(0.22))
     for count, radius, soft in ((1100, 0.11, 0.0), (420, 0.21, 0.1), (110, 0.42, 0.25), (20, 1.1, 0.7)):
         layer = np.zeros(stage.shape, np.uint8)
         for _ in range(count):
@@ -75,21 +73,34 @@ def splashes(stage: Stage, mask: Image) -> None:
     glow(stage.image, rgb("#e6eef5"), layer.astype(np.float32) / 255 * mask * np.float32(0.35))
 
 
-def fall(stage: Stage) -> None:
-    """Apply the scene's weather."""
-    if stage.place in ("space", "moon", "mars", "underwater", "interior"):
+_SHELTERED = ("space", "moon", "mars", "underwater", "interior")
+
+
+def veil(stage: Stage) -> None:
+    """What the weather does to the view, before the picture gets its look."""
+    if stage.place in _SHELTERED:
         return
     if stage.weather == "storm":
         sky.lightning(stage)
     if stage.weather in ("rain", "storm"):
-        rain(stage)
+        over(stage.image, stage.palette.haze, stage.depth * np.float32(0.26))
         if stage.water is not None:
             splashes(stage, stage.water)
     elif stage.weather == "snow":
-        snow(stage)
+        over(stage.image, mix(stage.palette.haze, rgb("#ffffff"), 0.25), stage.depth * np.float32(0.10))
     elif stage.weather == "fog":
         fog(stage)
     stage.step("weather")
+
+
+def fall(stage: Stage) -> None:
+    """Drops and flakes in front of it all: brushes and outlines would smear them."""
+    if stage.place in _SHELTERED:
+        return
+    if stage.weather in ("rain", "storm"):
+        rain(stage)
+    elif stage.weather == "snow":
+        snow(stage)
 
 
 def petals(stage: Stage) -> None:

@@ -105,7 +105,7 @@ _IRREGULAR = {
 @cache
 def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, str, str]]]:
     """Phrases of folded tokens, and the words of scripts that are written without spaces."""
-    text = resources.files(__package__).joinpath("words.toml").read_text("utf-8")
+    text = resources.files("sixfold.engines.image.scene").joinpath("words.toml").read_text("utf-8")
     tables: dict[str, dict[str, list[str]]] = tomllib.loads(text)
     entries = [(kind, name, words) for kind in _KINDS for name, words in tables[kind].items()]
     entries += [("subject", name, [*shape.words]) for name, shape in shapes.library().items()]

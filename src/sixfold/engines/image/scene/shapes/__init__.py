@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Points = NDArray[np.float32]
+Points = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,9 @@ def _shape(name: str, entry: dict[str, Any]) -> Shape:
 def library() -> dict[str, Shape]:
     """Every drawn thing by name, in a fixed order."""
     found: dict[str, Shape] = {}
-    files = [f for f in resources.files(__package__).iterdir() if f.name.endswith(".toml")]
+    files = [
+        f for f in resources.files("sixfold.engines.image.scene.shapes").iterdir() if f.name.endswith(".toml")
+    ]
     for file in sorted(files, key=lambda f: f.name):
         for name, entry in tomllib.loads(file.read_text("utf-8")).items():
             found[name] = _shape(name, entry)
