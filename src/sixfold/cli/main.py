@@ -129,7 +129,7 @@ def _predictions(commands: Group) -> None:
 
 
 def _inspect(commands: Group) -> None:
-    parser = _asking(commands, "inspect", "inspect:inspect", "show what a file says of its origin")
+    parser = _asking(commands, "inspect", "origin:inspect", "show what a file says of its origin")
     parser.add_argument("file", metavar="FILE", help="a picture, film, sound or 3D file")
 
 

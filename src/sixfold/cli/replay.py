@@ -15,8 +15,9 @@ from typing import Any
 import blake3
 
 from sixfold import assembly, errors
-from sixfold.cli import inspect, opening, receipt
-from sixfold.cli.inspect import Origin
+from sixfold.cli import opening, receipt
+from sixfold.cli import origin as origins
+from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json, size
 from sixfold.core.work.catalog import EngineSpec, Model
 from sixfold.core.work.engines import Task
@@ -45,7 +46,7 @@ def replay(arguments: argparse.Namespace) -> int:
     """`replay`: 1 when the bytes differ, or when it cannot be made again here."""
     configured = opening.settings_of(arguments)
     source = Path(arguments.file)
-    origin = inspect.origin(source, configured.data_dir)
+    origin = origins.read(source, configured.data_dir)
     plan = _plan(origin, configured)
     given = {_digest(Path(name).read_bytes()): Path(name) for name in arguments.parent}
     with tempfile.TemporaryDirectory(prefix="sixfold-replay-") as scratch:

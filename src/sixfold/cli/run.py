@@ -9,14 +9,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sixfold.cli import receipt
 from sixfold.cli.client import Client, Document
 from sixfold.cli.terminal import Paint, Refused, put_json, size
-from sixfold.core.work.catalog import Catalog, Model
 from sixfold.core.work.inputs import MEDIA_TYPES
+
+if TYPE_CHECKING:
+    from sixfold.core.work.catalog import Catalog, Model
 
 _ID_TAIL = 8
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}

@@ -37,7 +37,7 @@ class Origin:
 
 def inspect(arguments: argparse.Namespace) -> None:
     """`inspect`: the manifest, and whose signature it carries."""
-    found = origin(Path(arguments.file), settings.load(data_dir=arguments.data_dir).data_dir)
+    found = read(Path(arguments.file), settings.load(data_dir=arguments.data_dir).data_dir)
     if arguments.json:
         put_json(
             {
@@ -73,7 +73,7 @@ def _in_short(value: Any) -> str:
     return "".join(char if char.isprintable() else "�" for char in text)
 
 
-def origin(path: Path, data_dir: Path) -> Origin:
+def read(path: Path, data_dir: Path) -> Origin:
     """Read a file and its manifest; raises `Refused` for a file that has none."""
     if path.is_dir():
         raise Refused(f"{path} is a folder; a file is meant")
