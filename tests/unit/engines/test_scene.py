@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import subprocess
 import sys
 import tomllib
@@ -17,6 +16,7 @@ import cv2
 import numpy as np
 import pytest
 
+from sixfold import settings
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.image.scene import noise, shapes, words
 from sixfold.engines.image.scene.engine import SceneEngine
@@ -50,7 +50,9 @@ def run(prompt: str, model: str = "ra1", **inputs: Any) -> Result:
 
 
 def decode(data: bytes) -> pixels.Picture:
-    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert picture is not None
+    return picture
 
 
 @cache
@@ -200,7 +202,7 @@ for model in ("ra1", "anime", "photoreal", "create_image_klein"):
 def test_bytes_repeat_in_another_process_whatever_its_threads_and_hash_seed() -> None:
     answers = set()
     for threads, seed in ((1, "1"), (2, "99")):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        environment = {**settings.worker_environment(), "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", _ELSEWHERE.format(threads=threads)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         answers.add(done.stdout)
