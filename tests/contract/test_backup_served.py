@@ -1,0 +1,49 @@
+"""A backup of a server at work is a server that goes on where that one stood."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.stories.servers import Server, serving
+
+ORDERS = 12
+
+
+@pytest.mark.slow
+async def test_what_was_under_way_in_a_backup_finishes_after_a_restore_and_is_charged_once(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "target"
+    path = str(tmp_path / "all.tar")
+    async with serving(tmp_path / "source", SIXFOLD_WORKERS="1") as server:
+        key = server.key
+        order = {"api_key": key, "prompt": "a hill", "response_mode": "polling"}
+        replies = [await server.call("POST", "/api/anime", {**order, "seed": seed}) for seed in range(ORDERS)]
+        status, text = await server.command("backup", path, "--json")
+        assert status == 0, text
+        assert json.loads(text)["tables"]["prediction"] == ORDERS
+        assert json.loads(text)["missing_blobs"] == 0
+        await server.kill()
+        status, text = await server.command("restore", path, "--verify", "--json", "--data-dir", str(target))
+        assert status == 0, text
+        assert json.loads(text)["drift"] == 0
+    async with serving(target) as restored:
+        assert await restored.command("ledger", "verify") == (0, "  Every sum is right\n")
+        ends = [await _ended(restored, reply.json["status_url"]) for reply in replies]
+        assert ends == ["completed"] * ORDERS
+        answer = await restored.call("GET", "/api/account", Authorization=f"Bearer {key}")
+        assert (answer.json["balance_usd"], answer.json["held_usd"]) == ("9.916", "0.00")
+        assert await restored.command("ledger", "verify") == (0, "  Every sum is right\n")
+
+
+async def _ended(server: Server, url: str) -> str:
+    async with asyncio.timeout(100):
+        while True:
+            status = str((await server.call("GET", url)).json["status"])
+            if status != "in_progress":
+                return status
+            await asyncio.sleep(0.1)
