@@ -22,8 +22,6 @@ from sixfold.engines.image.scene import noise, shapes, words
 from sixfold.engines.image.scene.engine import SceneEngine
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-import scene_pixels as pixels  # noqa: E402  (the detectors lie beside this file)
 
 CORPUS = tomllib.loads((HERE / "corpus" / "scene_prompts.toml").read_text("utf-8"))["prompt"]
 
@@ -189,6 +187,7 @@ _ELSEWHERE = """
 import hashlib, cv2
 from sixfold.core.work.engines import Task
 from sixfold.engines.image.scene.engine import SceneEngine
+from tests.unit.engines import scene_pixels as pixels
 class Quiet:
     def progress(self, fraction): pass
     def log(self, line): pass

@@ -107,7 +107,7 @@ def styled(source: Path, prompt: str) -> Pixels:
     return decode.decode(done(source, prompt).artifacts[0].data).rgb
 
 
-def thumb(rgb: Pixels, width: int = 90) -> NDArray[np.float32]:
+def thumb(rgb: Pixels, width: int = 90) -> NDArray[Any]:
     small = cv2.resize(rgb, (width, width * HEIGHT // WIDTH), interpolation=cv2.INTER_AREA)
     return cv2.cvtColor(small.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
 
@@ -284,7 +284,7 @@ def test_alpha_is_kept_and_hidden_pixels_do_not_bleed(folder: Path) -> None:
 @pytest.mark.parametrize("size", [(1, 1), (3, 200), (700, 5), (64, 64), (127, 311)])
 def test_every_style_paints_on_odd_sizes(folder: Path, size: tuple[int, int]) -> None:
     file = folder / f"{size[0]}x{size[1]}.png"
-    file.write_bytes(encode.encode(cv2.resize(landscape(), size), format="png"))
+    file.write_bytes(encode.encode(cv2.resize(landscape(), size).astype(np.uint8), format="png"))
     styles = NAMED_STYLES if min(size) < 6 else NAMED_STYLES[:: 6 if max(size) > 200 else 4]
     for style in styles:
         info = run(file, style).artifacts[0].info
