@@ -149,7 +149,7 @@ def photographic(stage: Stage) -> None:
         )
     texture = noise.fbm(rng, stage.shape, (stage.height / 6, stage.width / 6), 3, 0.75)
     solid = 1 - noise.smoothstep(0.80, 0.98, stage.depth)
-    image *= (1 + texture * np.float32(0.050) * solid)[..., None]
+    image *= (1 + texture * np.float32(0.026) * solid)[..., None]
     bright = np.clip(image - 0.70, 0, 1)
     image += blur(bright, stage.unit * 3.0) * np.float32(0.65)
     image = vivid(np.clip(image, 0, 1), 0.84)
@@ -158,7 +158,7 @@ def photographic(stage: Stage) -> None:
     image = image * np.array([1.02, 1.0, 0.975], np.float32) + np.array([0.012, 0.016, 0.026], np.float32)
     sharp = image + (image - cv2.GaussianBlur(image, (0, 0), 1.1)) * np.float32(0.55)
     grain = rng.standard_normal(stage.shape, dtype=np.float32)
-    grain = cv2.GaussianBlur(grain, (0, 0), 0.6) * np.float32(0.030)
+    grain = cv2.GaussianBlur(grain, (0, 0), 0.6) * np.float32(0.022)
     stage.image = np.clip(sharp + grain[..., None], 0, 1)
     vignette(stage, 0.50)
 
