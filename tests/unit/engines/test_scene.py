@@ -20,6 +20,7 @@ from sixfold import settings
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.image.scene import noise, shapes, words
 from sixfold.engines.image.scene.engine import SceneEngine
+from tests.unit.engines import scene_pixels as pixels
 
 HERE = Path(__file__).parent
 
@@ -187,7 +188,6 @@ _ELSEWHERE = """
 import hashlib, cv2
 from sixfold.core.work.engines import Task
 from sixfold.engines.image.scene.engine import SceneEngine
-from tests.unit.engines import scene_pixels as pixels
 class Quiet:
     def progress(self, fraction): pass
     def log(self, line): pass
