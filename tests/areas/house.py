@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,9 +27,7 @@ DOT = "tests.areas.engines:DotEngine"
 def small_models(quality: str = "full") -> Mapping[str, Any]:
     """The bundled catalogue with every engine replaced by the painter of dots."""
     document = assembly.read_toml("models.toml")
-    engines = {
-        name: {**row, "factory": DOT, "quality": quality} for name, row in document["engines"].items()
-    }
+    engines = {name: {**row, "factory": DOT, "quality": quality} for name, row in document["engines"].items()}
     return {**document, "engines": engines}
 
 
@@ -54,6 +53,12 @@ class House:
         """Posted and held money of the first account."""
         account = await self.product.database.read(accounts.by_id(self.account.id))
         return money.format_usd(account.posted), money.format_usd(account.held)
+
+    async def until(self, posted: str, held: str) -> None:
+        """Wait until the first account's money stands so."""
+        async with asyncio.timeout(10):
+            while await self.standing() != (posted, held):  # noqa: ASYNC110 - money has no event to wait for
+                await asyncio.sleep(0.005)
 
     async def faults(self) -> tuple[str, ...]:
         """What is wrong with the ledger."""
@@ -92,7 +97,7 @@ async def house(
             await product.database.write(accounts.create(f"{name}@example.com", credit=credit))
             for name, credit in (("ada", 5_000_000), ("ben", 5_000_000), ("cleo", 0))
         ]
-        found = [(await product.database.write(keys.create(person.id))).api_key for person in people]
+        ada, ben, cleo = [(await product.database.write(keys.create(person.id))).api_key for person in people]
         app = faces.create_app(product)
         async with client(app) as visitor:
-            yield House(product, app, visitor, people[0], *found, operator)
+            yield House(product, app, visitor, people[0], ada, ben, cleo, operator)

@@ -20,7 +20,9 @@ ROUTES = (
 
 async def statuses(visitor: httpx.AsyncClient, headers: dict[str, str]) -> list[int]:
     """What each keyless route answers."""
-    found = [await visitor.request(method, path, params=query, headers=headers) for method, path, query in ROUTES]
+    found = [
+        await visitor.request(method, path, params=query, headers=headers) for method, path, query in ROUTES
+    ]
     return [answer.status_code for answer in found]
 
 
@@ -36,7 +38,9 @@ async def test_the_own_machine_needs_no_key(home: House, peer: str, host: str) -
         assert await statuses(home.visitor(peer), {"Host": host, "Sec-Fetch-Site": site}) == OPEN
 
 
-@pytest.mark.parametrize("peer", ["10.0.0.5", "192.168.1.2", "203.0.113.9", "fe80::1", "::ffff:10.0.0.1", "testclient", ""])
+@pytest.mark.parametrize(
+    "peer", ["10.0.0.5", "192.168.1.2", "203.0.113.9", "fe80::1", "::ffff:10.0.0.1", "testclient", ""]
+)
 async def test_another_peer_needs_one(home: House, peer: str) -> None:
     assert await statuses(home.visitor(peer), {}) == CLOSED
 
@@ -95,7 +99,9 @@ async def test_what_another_site_makes_a_browser_ask_needs_one(home: House, site
     assert await statuses(home.visitor(), {"Sec-Fetch-Site": site}) == CLOSED
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:8600", "file://"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:8600", "file://"]
+)
 async def test_another_origin_needs_one(home: House, origin: str) -> None:
     answered = await statuses(home.visitor(), {"Origin": origin})
     # The same host and port by https is this very server seen through TLS, and stays its own.

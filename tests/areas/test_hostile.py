@@ -1,4 +1,4 @@
-"""What strangers send: paths that climb, URLs that point inside, bodies that break parsers, secrets to leak."""
+"""What strangers send: paths that climb, URLs that point inside, bodies that break parsers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import io
 import itertools
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
@@ -20,16 +22,67 @@ SMALL = {"prompt": "x", "width": "64", "height": "64"}
 
 def climbing() -> list[str]:
     """Two hundred ways out of a folder."""
-    ups = ("..", ".", "", "...", "%2e%2e", "..%2f", "%2e%2e%2f", "..%5c", "..\\", "%252e%252e", "..%00", "..;", "．．", "‥", "..%c0%af", "~", "$HOME", "..\u2215")
+    ups = (
+        "..",
+        ".",
+        "",
+        "...",
+        "%2e%2e",
+        "..%2f",
+        "%2e%2e%2f",
+        "..%5c",
+        "..\\",
+        "%252e%252e",
+        "..%00",
+        "..;",
+        "．．",
+        "‥",
+        "..%c0%af",
+        "~",
+        "$HOME",
+        "..\u2215",
+    )
     ends = ("etc/passwd", "sixfold.db", "local.key", "server.key", "x.png", "store/blobs", "../x.png")
     found = [f"{up}/{end}" for up, end in itertools.product(ups, ends)]
     found += [f"a/{up}/{end}" for up, end in itertools.product(ups[:8], ends[:5])]
     found += [
-        "/etc/passwd", "//etc/passwd", "a//b.png", "a/", "/", ".", "..", "a/.", "a/..", "./a.png", "a/./b.png",
-        "C:/x.png", "C:\\x.png", "\\\\host\\x.png", "file:///etc/passwd", "a\x00.png", "a\n.png", "a b.png", "a%20b.png",
-        "é.png", "a.png\u202e", "a?b.png", "a#b.png", "a&b.png", "a*b.png", "a:b.png", "a|b.png", "'a.png", '"a.png',
-        "a`b.png", "{a}.png", "~new/x.png", "con\tfig.png", " a.png", "a.png ", "\ufeffa.png",
-    ]  # fmt: skip
+        "/etc/passwd",
+        "//etc/passwd",
+        "a//b.png",
+        "a/",
+        "/",
+        ".",
+        "..",
+        "a/.",
+        "a/..",
+        "./a.png",
+        "a/./b.png",
+        "C:/x.png",
+        "C:\\x.png",
+        "\\\\host\\x.png",
+        "file:///etc/passwd",
+        "a\x00.png",
+        "a\n.png",
+        "a b.png",
+        "a%20b.png",
+        "é.png",
+        "a.png\u202e",
+        "a?b.png",
+        "a#b.png",
+        "a&b.png",
+        "a*b.png",
+        "a:b.png",
+        "a|b.png",
+        "'a.png",
+        '"a.png',
+        "a`b.png",
+        "{a}.png",
+        "~new/x.png",
+        "con\tfig.png",
+        " a.png",
+        "a.png ",
+        "\ufeffa.png",
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -86,13 +139,17 @@ async def asked_raw(home: House, path: str) -> tuple[int, bytes]:
     }
     await home.app(scope, receive, send)  # pyright: ignore[reportArgumentType]  # plain dictionaries, as servers send
     status = next(int(str(m["status"])) for m in sent if m["type"] == "http.response.start")
-    body = b"".join(m["body"] for m in sent if m["type"] == "http.response.body" and isinstance(m["body"], bytes))
+    body = b"".join(
+        m["body"] for m in sent if m["type"] == "http.response.body" and isinstance(m["body"], bytes)
+    )
     return status, body
 
 
 async def test_no_url_of_the_corpus_reaches_this_machine(home: House) -> None:
     hits: list[bytes] = []
-    home.product.fetcher._resolver._lookup = corpus.lookup  # names lead where the corpus says, and nobody is asked
+    home.product.fetcher._resolver._lookup = (
+        corpus.lookup
+    )  # names lead where the corpus says, and nobody is asked
 
     async def canary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hits.append(await reader.read(100))
@@ -153,7 +210,9 @@ async def test_no_body_breaks_a_parser(home: House, name: str) -> None:
 
 async def test_odd_json_that_is_json_is_taken_for_what_it_says(home: House) -> None:
     twice = await home.client.post("/api/ra1", content=b'{"prompt":"a","prompt":"b"}', headers=home.bearer)
-    escaped = await home.client.post("/api/ra1", content=b'{"prompt":"\\u0000\\ud83e\\udd8a"}', headers=home.bearer)
+    escaped = await home.client.post(
+        "/api/ra1", content=b'{"prompt":"\\u0000\\ud83e\\udd8a"}', headers=home.bearer
+    )
     whole = await home.client.post("/api/ra1", content=b'{"prompt":"x","seed":7.0}', headers=home.bearer)
     keys = b'{"prompt":"x",' + b",".join(b'"k%d":0' % n for n in range(20_000)) + b"}"
     many = await home.client.post("/api/ra1", content=keys, headers=home.bearer)
@@ -162,7 +221,7 @@ async def test_odd_json_that_is_json_is_taken_for_what_it_says(home: House) -> N
 
 
 async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path) -> None:
-    limits = {"json_body_bytes": 2000, "inline_body_bytes": 2000, "upload_body_bytes": 2000}
+    limits: dict[str, Any] = {"json_body_bytes": 2000, "inline_body_bytes": 2000, "upload_body_bytes": 2000}
     async with house(tmp_path, **limits) as home:
         big = b'{"prompt":"' + b"x" * 2000 + b'"}'
         for path, shape in (
@@ -179,7 +238,7 @@ async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path)
             assert set(told.json()) == shape
 
 
-async def slowly(data: bytes) -> object:
+async def slowly(data: bytes) -> AsyncIterator[bytes]:
     """A body in pieces."""
     for start in range(0, len(data), 100):
         yield data[start : start + 100]
@@ -194,7 +253,11 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(home: House) ->
     level = logger.level
     logger.setLevel(logging.DEBUG)
     canary = "sf_" + "canary0123456789" * 3
-    job = (await home.client.post("/api/ra1", json={"prompt": "x", "response_mode": "polling"}, headers=home.bearer)).json()
+    job = (
+        await home.client.post(
+            "/api/ra1", json={"prompt": "x", "response_mode": "polling"}, headers=home.bearer
+        )
+    ).json()
     try:
         answers = [
             await home.client.post("/api/ra1", json={"api_key": canary, "prompt": "x"}),
@@ -206,8 +269,12 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(home: House) ->
             await home.client.get(f"/media/{canary}"),
             await home.client.get(f"/api/containers/predictions/{canary}", headers=home.bearer),
             await home.client.get(job["status_url"]),
-            await home.client.post("/api/style-transfer", json={"source_image_url": canary, "style_prompt": "x"}),
-            await home.client.post("/api/containers/run", json={"model": "ra2", "input": {"prompt": "FAIL"}}, headers=home.bearer),
+            await home.client.post(
+                "/api/style-transfer", json={"source_image_url": canary, "style_prompt": "x"}
+            ),
+            await home.client.post(
+                "/api/containers/run", json={"model": "ra2", "input": {"prompt": "FAIL"}}, headers=home.bearer
+            ),
         ]
     finally:
         logger.removeHandler(handler)
@@ -224,7 +291,9 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(home: House) ->
     assert canary.encode() not in stored
 
 
-async def test_a_bug_is_a_500_in_its_faces_dialect_and_says_nothing(home: House, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_a_500_in_its_faces_dialect_and_says_nothing(
+    home: House, caplog: pytest.LogCaptureFixture
+) -> None:
     await home.product.database.close()  # what no request can do
     seen = []
     for method, path, shape in (
@@ -232,7 +301,9 @@ async def test_a_bug_is_a_500_in_its_faces_dialect_and_says_nothing(home: House,
         ("GET", "/create_image?prompt=x", {"detail"}),
         ("GET", "/api/account", {"error", "code", "status", "request_id"}),
     ):
-        answer = await home.client.request(method, path, headers=home.bearer, json={} if method == "POST" else None)
+        answer = await home.client.request(
+            method, path, headers=home.bearer, json={} if method == "POST" else None
+        )
         assert answer.status_code in {500, 503}
         assert set(answer.json()) == shape
         assert "sqlite" not in answer.text

@@ -123,5 +123,5 @@ async def test_a_prediction_can_be_followed(home: House) -> None:
     assert seen[-1][2]["status"] == "succeeded"
     assert {name for _, name, _ in seen} == {"status", "progress", "log"}
     again = await home.client.get(queued["urls"]["events"], headers={**home.bearer, "Last-Event-ID": "41"})
-    (number, name, data), = events(again.text)
+    ((number, name, data),) = events(again.text)
     assert (number, name, data["status"]) == (42, "status", "succeeded")

@@ -91,13 +91,14 @@ async def test_every_route_that_creates_or_charges_replays(home: House) -> None:
     run = {"model": "ra2", "input": {"prompt": "x", "width": 64, "height": 64}}
     style = {"source_image_url": picture, "style_prompt": "ukiyo-e"}
     headers = {**home.bearer, **KEY}
-    for path, asked in (
+    requests: tuple[tuple[str, dict[str, Any]], ...] = (
         ("/api/anime", {"json": {"prompt": "x"}}),
         ("/api/containers/run", {"json": run}),
         ("/api/style-transfer", {"json": style}),
         ("/api/uploads", {"content": b"some text"}),
         ("/api/ra1", {"json": {"prompt": "x", "response_mode": "polling"}}),
-    ):
+    )
+    for path, asked in requests:
         answers = [await home.client.post(path, headers=headers, **asked) for _ in range(2)]
         assert same(answers), path
         assert answers[0].is_success

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,9 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("accepted", "kind"), FORMATS)
-async def test_a_picture_comes_in_the_format_that_is_asked_for(home: House, accepted: str | None, kind: str) -> None:
+async def test_a_picture_comes_in_the_format_that_is_asked_for(
+    home: House, accepted: str | None, kind: str
+) -> None:
     headers = {"Accept": accepted} if accepted is not None else {}
     answer = await home.client.get("/create_image", params=SMALL, headers=headers)
     assert answer.status_code == 200
@@ -101,7 +102,13 @@ async def test_a_bad_query_is_resource_c1(home: House, query: dict[str, str], na
 @pytest.mark.parametrize("path", ["/create_and_upload_image", "/create_and_upload_image_klein"])
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("a/b.png", "PNG"), ("x.jpg", "JPEG"), ("x.JPEG", "JPEG"), ("deep/er/c.webp", "WEBP"), ("plain", "WEBP")],
+    [
+        ("a/b.png", "PNG"),
+        ("x.jpg", "JPEG"),
+        ("x.JPEG", "JPEG"),
+        ("deep/er/c.webp", "WEBP"),
+        ("plain", "WEBP"),
+    ],
 )
 async def test_a_picture_lies_at_the_callers_path(home: House, path: str, name: str, kind: str) -> None:
     answer = await home.client.get(path, params={**SMALL, "save_path": name})
@@ -229,9 +236,8 @@ async def test_what_cannot_be_finished_in_time_is_canceled_and_free(tmp_path: Pa
         slow = {**SMALL, "prompt": "SLOW"}
         answer = await home.client.get("/create_image", params=slow, headers=home.bearer)
         assert answer.status_code == 502
-        async with asyncio.timeout(5):
-            while await home.standing() != ("5.00", "0.00"):
-                await asyncio.sleep(0.01)
+        await home.until("5.00", "0.00")
+        assert await home.faults() == ()
 
 
 async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path: Path) -> None:

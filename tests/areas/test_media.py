@@ -64,12 +64,18 @@ async def test_anime_gives_several_pictures_at_seven_tenths_of_a_cent_each(home:
 
 async def test_a_bearer_header_and_x_www_forms_are_as_good_as_a_json_body(home: House) -> None:
     by_header = await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)
-    by_form = await home.client.post("/api/anime", data={"api_key": home.key, "prompt": "x", "num_images": "2"})
+    by_form = await home.client.post(
+        "/api/anime", data={"api_key": home.key, "prompt": "x", "num_images": "2"}
+    )
     parts = {"api_key": (None, home.key), "prompt": (None, "x"), "seed": (None, "7")}
     by_parts = await home.client.post("/api/ra1", files=parts)
     curl = {"Content-Type": "application/x-www-form-urlencoded"}
-    by_curl = await home.client.post("/api/ra1", content=f'{{"api_key":"{home.key}","prompt":"x"}}', headers=curl)
-    assert [by_header.status_code, by_form.status_code, by_parts.status_code, by_curl.status_code] == [200] * 4
+    by_curl = await home.client.post(
+        "/api/ra1", content=f'{{"api_key":"{home.key}","prompt":"x"}}', headers=curl
+    )
+    assert [by_header.status_code, by_form.status_code, by_parts.status_code, by_curl.status_code] == [
+        200
+    ] * 4
     assert by_form.json()["credits_charged"] == 2
 
 
@@ -130,7 +136,9 @@ async def test_the_parameters_are_looked_at_before_the_balance(home: House) -> N
     assert (good.status_code, good.json()) == (402, POOR)
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"[1]", b'"x"', b"5", b"null", b"\xff", b"{} x", b'{"a":NaN}'])
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b"[1]", b'"x"', b"5", b"null", b"\xff", b"{} x", b'{"a":NaN}']
+)
 async def test_what_is_no_json_object_is_said_to_be_none(home: House, raw: bytes) -> None:
     keyless = await home.client.post("/api/ra1", content=raw)
     keyed = await home.client.post("/api/ra1", content=raw, headers=home.bearer)
@@ -172,7 +180,9 @@ async def test_a_failed_generation_is_told_and_free(home: House) -> None:
     assert await home.faults() == ()
 
 
-@pytest.mark.parametrize("point", ["engine.run.ra1=fail", "engine.run.ra1=crash", "store.before=fail", "capture.before=fail"])
+@pytest.mark.parametrize(
+    "point", ["engine.run.ra1=fail", "engine.run.ra1=crash", "store.before=fail", "capture.before=fail"]
+)
 async def test_no_way_to_fail_is_charged(tmp_path: Path, point: str) -> None:
     async with house(tmp_path, failpoints=point, max_attempts=1) as home:
         answer = await home.client.post("/api/ra1", json=asked(home))
@@ -268,11 +278,11 @@ async def test_a_wait_that_ends_first_is_answered_with_the_job(tmp_path: Path) -
         assert ended["status"] == "completed"
 
 
-async def test_a_draining_server_lets_the_waiting_go_with_their_job_and_takes_nothing_new(home: House) -> None:
+async def test_a_draining_server_lets_the_waiting_go_with_their_job_and_takes_nothing_new(
+    home: House,
+) -> None:
     waiting = asyncio.create_task(home.client.post("/api/ra1", json=asked(home, prompt="LATE")))
-    async with asyncio.timeout(5):
-        while await home.standing() != ("5.00", "0.04"):
-            await asyncio.sleep(0.005)
+    await home.until("5.00", "0.04")
     home.product.pipeline.drain()
     assert (await waiting).status_code == 202
     refused = await home.client.post("/api/ra1", json=asked(home))
@@ -297,6 +307,10 @@ async def test_a_preview_engine_does_not_serve_a_public_address_unasked(tmp_path
 async def test_limited_keys_reach_what_they_may(home: House) -> None:
     reader = await home.limited_key(Scope(read_only=True))
     painter = await home.limited_key(Scope(services=("anime",)))
-    for key, path, status in ((reader, "/api/ra1", 403), (painter, "/api/ra1", 403), (painter, "/api/anime", 200)):
+    for key, path, status in (
+        (reader, "/api/ra1", 403),
+        (painter, "/api/ra1", 403),
+        (painter, "/api/anime", 200),
+    ):
         answer = await home.client.post(path, json={"api_key": key, "prompt": "x"})
         assert answer.status_code == status

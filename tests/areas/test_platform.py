@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
 async def test_an_upload_is_kept_and_typed_by_its_own_bytes(home: House) -> None:
     headers = {**home.bearer, "Content-Type": "text/html"}
     raw = await home.client.post("/api/uploads", content=PNG, headers=headers)
-    form = await home.client.post("/api/uploads", files={"file": ("x.svg", PNG, "image/svg+xml")}, headers=home.bearer)
+    form = await home.client.post(
+        "/api/uploads", files={"file": ("x.svg", PNG, "image/svg+xml")}, headers=home.bearer
+    )
     for answer in (raw, form):
         assert answer.status_code == 201
         told = answer.json()
@@ -65,14 +68,19 @@ async def test_nothing_that_is_served_can_run(home: House, data: bytes, kind: st
         ("multipart/form-data; boundary=x", b"--x\r\n"),
         ("multipart/form-data; boundary=x", b"not a form at all"),
         ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\nab'),
-        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="other"\r\n\r\nab\r\n--x--'),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="other"\r\n\r\nab\r\n--x--',
+        ),
         ("multipart/form-data; boundary=x", b"--x\r\n" + b"A" * 20_000 + b": 1\r\n\r\nab\r\n--x--"),
         ("multipart/form-data; boundary=" + "y" * 500, b"x"),
         ("application/octet-stream", b""),
     ],
 )
 async def test_a_broken_upload_is_refused_and_leaves_nothing(home: House, kind: str, content: bytes) -> None:
-    answer = await home.client.post("/api/uploads", content=content, headers={**home.bearer, "Content-Type": kind})
+    answer = await home.client.post(
+        "/api/uploads", content=content, headers={**home.bearer, "Content-Type": kind}
+    )
     assert answer.status_code == 400, answer.text
     folder = home.product.settings.data_dir / "tmp"
     assert not folder.exists() or not list(folder.iterdir())
@@ -80,13 +88,14 @@ async def test_a_broken_upload_is_refused_and_leaves_nothing(home: House, kind: 
 
 async def test_uploads_have_a_limit_and_a_quota(tmp_path: Path) -> None:
     async with house(tmp_path, upload_body_bytes=1000, upload_quota_bytes=1500) as home:
+
         async def sent(size: int) -> int:
             answer = await home.client.post("/api/uploads", content=b"x" * size, headers=home.bearer)
             return answer.status_code
 
         assert [await sent(size) for size in (1001, 1000, 501, 500)] == [413, 201, 413, 201]
 
-        async def dripping() -> object:
+        async def dripping() -> AsyncIterator[bytes]:
             for _ in range(20):
                 yield b"x" * 100
 

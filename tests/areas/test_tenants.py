@@ -73,7 +73,9 @@ async def test_lists_and_journals_show_ones_own_alone(home: House) -> None:
 
 
 async def test_anothers_upload_is_no_input_by_its_id(home: House) -> None:
-    picture = (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)).json()["image_url"]
+    picture = (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)).json()[
+        "image_url"
+    ]
     data = (await home.client.get(picture)).content
     upload = (await home.client.post("/api/uploads", content=data, headers=home.bearer)).json()
     body = {"source_image_url": upload["id"], "style_prompt": "ukiyo-e"}

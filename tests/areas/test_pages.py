@@ -1,0 +1,171 @@
+"""Pages for people: signing in, the start page's box, the account; and what other sites may not do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sixfold.core.accounts import accounts, signins
+from sixfold.core.database import one
+from sixfold.ui import passwords
+from sixfold.ui.pages import STATIC, took
+from tests.areas.house import House
+
+HTML = {"Accept": "text/html"}
+MAKE = "/pages/make"
+PICTURE = {"prompt": "a fox", "model": "ra1"}
+
+
+async def link(home: House) -> str:
+    """A one-time link's token for the first account."""
+    clock = await home.product.database.read(one("clock"))
+    assert clock is not None
+    return await home.product.database.write(signins.new_link(home.account.id, clock["now"]))
+
+
+async def signed_in(home: House) -> str:
+    """Sign the client in; gives the token that its pages carry."""
+    await home.client.get("/signin", params={"token": await link(home)})
+    page = await home.client.get("/account")
+    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
+    assert found is not None
+    return found[1]
+
+
+async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(home: House) -> None:
+    page = await home.client.get("/", headers=HTML)
+    policy = page.headers["Content-Security-Policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe-inline" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert not re.search(
+        r"<script(?![^>]*src=)|\son\w+=|style=|javascript:|https?://(?!127\.0\.0\.1)", page.text
+    )
+    for path in re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text):
+        asset = await home.client.get(path)
+        assert asset.status_code == 200
+        assert "immutable" in asset.headers["Cache-Control"]
+    assert {path.name for path in STATIC.iterdir()} >= {"sixfold.css", "make.js", "sixfold.svg"}
+
+
+async def test_the_box_makes_a_picture_with_its_receipt(home: House) -> None:
+    answer = await home.client.post(MAKE, json=PICTURE)
+    made = answer.json()
+    assert made["status"] == "succeeded"
+    assert (await home.client.get(made["images"][0])).status_code == 200
+    names = [station["name"] for station in made["receipt"]]
+    assert names == ["priced", "held", "queued", "run", "stored", "captured"]
+    failed = (await home.client.post(MAKE, json={**PICTURE, "prompt": "FAIL"})).json()
+    assert (failed["status"], failed["error"]) == ("failed", "The paint has run out")
+    bad = await home.client.post(MAKE, json={"model": "nope"})
+    assert (bad.status_code, bad.json()["error"]) == (400, "Unknown model")
+
+
+async def test_signed_in_the_box_is_charged_and_needs_the_pages_token(home: House) -> None:
+    token = await signed_in(home)
+    for given in ([], [(b"X-CSRF-Token", b"wrong")], [(b"X-CSRF-Token", "é".encode())]):
+        assert (await home.client.post(MAKE, json=PICTURE, headers=given)).status_code == 403
+    good = await home.client.post(MAKE, json=PICTURE, headers={"X-CSRF-Token": token})
+    assert good.json()["receipt"][5]["usd"] == "0.04"
+    assert await home.standing() == ("4.96", "0.00")
+    page = await home.client.get(f"/predictions/{good.json()['id']}")
+    assert page.status_code == 200
+    assert "captured" in page.text
+    assert good.json()["images"][0] in page.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Host": "evil.example"},
+        {"Host": "evil.example", "Origin": "http://evil.example"},
+    ],
+)
+async def test_no_other_site_gets_in(home: House, headers: dict[str, str]) -> None:
+    token = await signed_in(home)
+    form = {"csrf": token, "email": "a@b.c", "password": "x"}
+    made = await home.client.post(MAKE, json=PICTURE, headers={**headers, "X-CSRF-Token": token})
+    posted = [await home.client.post(path, data=form, headers=headers) for path in ("/signin", "/signout")]
+    assert [made.status_code, *(answer.status_code for answer in posted)] == [403] * 3
+    assert await home.standing() == ("5.00", "0.00")
+    if "Host" in headers:
+        for path in ("/", "/account", "/docs", "/signin"):
+            answer = await home.client.get(path, headers={**HTML, **headers})
+            assert answer.status_code == 403
+            assert "ada@example.com" not in answer.text
+
+
+async def test_a_link_signs_in_once_and_the_cookie_is_kept_from_scripts(home: House) -> None:
+    token = await link(home)
+    first = await home.client.get("/signin", params={"token": token})
+    assert (first.status_code, first.headers["Location"]) == (303, "/account")
+    cookie = first.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=lax" in cookie.lower()
+    again = await home.visitor().get("/signin", params={"token": token})
+    assert again.status_code == 401
+    account = await home.client.get("/account")
+    assert "ada@example.com" in account.text
+    assert "5.00" in account.text
+    assert (await home.visitor().get("/account")).headers["Location"] == "/signin"
+
+
+async def test_signing_out_ends_the_session_on_the_server(home: House) -> None:
+    token = await signed_in(home)
+    kept = dict(home.client.cookies)
+    wrong = await home.client.post("/signout", data={"csrf": "x"})
+    assert wrong.status_code == 403
+    done = await home.client.post("/signout", data={"csrf": token})
+    assert done.headers["Location"] == "/signin"
+    old = home.visitor()
+    old.cookies.update(kept)
+    assert (await old.get("/account")).status_code == 303
+
+
+async def test_passwords_and_how_often_one_may_try(home: House) -> None:
+    stored = passwords.make("correct horse")
+    await home.product.database.write(accounts.set_password_hash(home.account.id, stored))
+
+    async def tried(email: str, password: str) -> int:
+        answer = await home.visitor().post("/signin", data={"email": email, "password": password})
+        return answer.status_code
+
+    assert await tried("Ada@example.com ", "correct horse") == 303
+    assert [await tried("ada@example.com", "wrong") for _ in range(4)] == [401] * 4
+    assert await tried("ada@example.com", "correct horse") == 429
+    assert await tried("nobody@example.com", "x") == 401
+    assert await tried("ben@example.com", "x") == 401
+    assert not passwords.verify("x", "no hash at all")
+
+
+async def test_what_a_person_wrote_is_shown_and_never_run(home: House) -> None:
+    token = await signed_in(home)
+    attack = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+    made = await home.client.post(MAKE, json={**PICTURE, "prompt": attack}, headers={"X-CSRF-Token": token})
+    page = (await home.client.get(f"/predictions/{made.json()['id']}")).text
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<img src=x" not in page
+
+
+async def test_the_reference_lists_every_path_and_errors_are_pages(home: House) -> None:
+    page = (await home.client.get("/docs")).text
+    for path in ("/api/ra1", "/create_image", "/api/containers/run", "/api/uploads"):
+        assert f"<code>{path}</code>" in page
+    lost = await home.client.post("/docs")
+    assert lost.status_code == 405
+    assert lost.headers["Content-Type"].startswith("text/html")
+    assert (await home.client.get("/static/pages.py")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [(None, "–"), (0, "0.0 ms"), (1_234, "1.2 ms"), (41_400, "41 ms"), (1_240_000, "1.24 s")],
+)
+def test_durations_are_told_as_people_tell_them(micros: int | None, text: str) -> None:
+    assert took(micros) == text

@@ -1,0 +1,57 @@
+"""Log lines are JSON, and carry nothing secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pytest
+
+from sixfold.core import ids
+from sixfold.web import logs
+
+KEY = ids.secret("sf")
+SECRETS = [
+    KEY,
+    ids.secret("whsec"),
+    ids.secret("link"),
+    ids.secret("sess"),
+    ids.new("job"),
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize(
+    "around", ["{}", '{{"api_key": "{}"}}', "GET /x?token={}&a=1", "Authorization: Bearer {}", "'{}'", "<{}>"]
+)
+def test_no_secret_survives(secret: str, around: str) -> None:
+    assert secret not in logs.redact(around.format(secret))
+
+
+@pytest.mark.parametrize(
+    "text", ['"password": "hunter2"', "password=hunter2", '\\"api_key\\": \\"hunter2\\"', "Bearer hunter2"]
+)
+def test_what_is_named_a_secret_is_taken_out_whatever_it_looks_like(text: str) -> None:
+    assert "hunter2" not in logs.redact(text)
+
+
+def test_what_is_no_secret_stays() -> None:
+    text = f"pred {ids.new('pred')} of {ids.new('acct')} asked by {ids.new('req')}: a monkey in a hockey game"
+    assert logs.redact(text) == text
+
+
+def test_a_line_is_one_json_object_with_its_extras() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.JsonFormatter())
+    logger = logging.getLogger("sixfold.test_logs")
+    logger.addHandler(handler)
+    error = ValueError(f"no such key {KEY}")
+    logger.error("it\nbroke %d", 5, extra={"request_id": "req_1", "odd": object()}, exc_info=error)
+    logger.removeHandler(handler)
+    line = json.loads(stream.getvalue())
+    assert stream.getvalue().count("\n") == 1
+    assert (line["level"], line["message"], line["request_id"]) == ("error", "it\nbroke 5", "req_1")
+    assert "ValueError" in line["trace"]
+    assert KEY not in stream.getvalue()

@@ -1,0 +1,44 @@
+"""Byte ranges against a plain reading of the standard."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.web import ranges
+from sixfold.web.ranges import Span, Unsatisfiable
+
+
+@given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))
+def test_a_span_lies_within_the_file_and_where_it_was_asked_for(size: int, first: int, last: int) -> None:
+    data = bytes(range(size))
+    try:
+        span = ranges.parse(f"bytes={first}-{last}", size)
+    except Unsatisfiable:
+        assert first >= size
+        return
+    if span is None:
+        assert last < first
+    else:
+        assert data[span.start : span.start + span.length] == data[first : last + 1]
+        assert span.length > 0
+
+
+@given(st.integers(0, 50), st.integers(0, 60))
+def test_a_suffix_is_the_files_end(size: int, count: int) -> None:
+    try:
+        span = ranges.parse(f"bytes=-{count}", size)
+    except Unsatisfiable:
+        assert min(size, count) == 0
+        return
+    assert span == Span(size - min(size, count), min(size, count))
+
+
+@given(st.text(max_size=60), st.integers(0, 50))
+def test_no_header_breaks_it(header: str, size: int) -> None:
+    span = None
+    with contextlib.suppress(Unsatisfiable):
+        span = ranges.parse(header, size)
+    assert span is None or 0 <= span.start < span.start + span.length <= size

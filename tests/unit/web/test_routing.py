@@ -1,0 +1,70 @@
+"""Paths to faces."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.web.answers import coded
+from sixfold.web.limits import Attempts
+from sixfold.web.routing import Face, Route, Table
+
+
+async def handler(_request: Request) -> Response:
+    """Answer."""
+    return Response()
+
+
+def face(name: str, *paths: str, prefixes: tuple[str, ...] = (), reserved: tuple[str, ...] = ()) -> Face:
+    """A face with some paths."""
+    return Face(name, coded, tuple(Route(path, {"GET": handler}) for path in paths), prefixes, reserved)
+
+
+def table() -> Table:
+    """Two faces, and one for what neither has."""
+    a = face("a", "/a", "/a/{name}", "/a/{name}/end", prefixes=("/a/",), reserved=("/b/reserved",))
+    b = face("b", "/b/{rest:path}", prefixes=("/a/deeper/",))
+    return Table([a, b], face("none"))
+
+
+@pytest.mark.parametrize(
+    ("path", "owner", "route", "params"),
+    [
+        ("/a", "a", "/a", {}),
+        ("/a/x", "a", "/a/{name}", {"name": "x"}),
+        ("/a/x/end", "a", "/a/{name}/end", {"name": "x"}),
+        ("/a/x/other", "a", None, {}),
+        ("/a/", "a", None, {}),
+        ("/a/deeper/x/y", "b", None, {}),
+        ("/b/x/y", "b", "/b/{rest:path}", {"rest": "x/y"}),
+        ("/b/reserved", "a", None, {}),
+        ("/A", "none", None, {}),
+        ("/a\n", "none", None, {}),
+        ("", "none", None, {}),
+    ],
+)
+def test_a_path_finds_its_face(path: str, owner: str, route: str | None, params: dict[str, str]) -> None:
+    found = table().find(path)
+    assert found.face.name == owner
+    assert (found.route.path if found.route is not None else None) == route
+    assert dict(found.params) == params
+
+
+def test_no_two_routes_share_a_path() -> None:
+    with pytest.raises(ValueError, match="two routes"):
+        Table([face("a", "/x"), face("b", "/x")], face("none"))
+
+
+def test_attempts_come_back_with_time() -> None:
+    now = 0.0
+    attempts = Attempts(2, 10, lambda: now)
+    for _ in range(2):
+        attempts.spend("x")
+    with pytest.raises(errors.TooManyRequests) as refused:
+        attempts.spend("x")
+    assert refused.value.retry_after == 10
+    attempts.spend("y")
+    now = 10.0
+    attempts.spend("x")
