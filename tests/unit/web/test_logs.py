@@ -12,20 +12,14 @@ from sixfold.core import ids
 from sixfold.web import logs
 
 KEY = ids.secret("sf")
-SECRETS = [
-    KEY,
-    ids.secret("whsec"),
-    ids.secret("link"),
-    ids.secret("sess"),
-    ids.new("job"),
-]
 
 
-@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("prefix", ["sf", "whsec", "link", "sess", "job"])
 @pytest.mark.parametrize(
     "around", ["{}", '{{"api_key": "{}"}}', "GET /x?token={}&a=1", "Authorization: Bearer {}", "'{}'", "<{}>"]
 )
-def test_no_secret_survives(secret: str, around: str) -> None:
+def test_no_secret_survives(prefix: str, around: str) -> None:
+    secret = ids.new(prefix) if prefix == "job" else ids.secret(prefix)
     assert secret not in logs.redact(around.format(secret))
 
 
