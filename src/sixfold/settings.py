@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ MIB = 2**20
 GIB = 2**30
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
+_ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
 _TABLES = frozenset({"prices", "gateway", "engines"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key")
 
@@ -86,6 +88,10 @@ class Settings:
             raise InvalidSetting(f"port must be 0 to 65535, not {self.port}")
         if not 0 <= self.comfyui_port <= 65535:
             raise InvalidSetting(f"comfyui_port must be 0 to 65535, not {self.comfyui_port}")
+        if self.public_url and not _ORIGIN.fullmatch(self.public_url):
+            raise InvalidSetting(
+                f"public_url must be an origin such as https://example.com, not {self.public_url!r}"
+            )
         unknown = set(self.areas) - set(AREAS)
         if unknown:
             raise InvalidSetting(f"areas has {sorted(unknown)[0]!r}; the areas are {', '.join(AREAS)}")

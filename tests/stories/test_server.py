@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import shlex
@@ -137,6 +138,19 @@ async def test_a_failed_picture_is_502_and_free(tmp_path: Path, mode: str) -> No
             502,
             {"success": False, "error": "Image generation failed. Please try again."},
         )
+        assert (await _balance(server))["balance_usd"] == "10.00"
+
+
+async def test_a_source_that_cannot_be_decoded_is_the_callers_fault_and_free(tmp_path: Path) -> None:
+    ok, encoded = cv2.imencode(".png", np.full((90, 120, 3), 99, np.uint8))
+    assert ok
+    cut = base64.b64encode(encoded.tobytes()[:-30]).decode()
+    async with serving(tmp_path / "data") as server:
+        body = {"source_image_url": f"data:image/png;base64,{cut}", "style_prompt": "oil painting"}
+        headers = {"Authorization": f"Bearer {server.key}"}
+        reply = await server.call("POST", "/api/style-transfer", body, **headers)
+        assert reply.status == 422, reply.body
+        assert reply.json["detail"][0]["loc"] == ["body", "source_image_url"]
         assert (await _balance(server))["balance_usd"] == "10.00"
 
 

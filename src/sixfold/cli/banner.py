@@ -14,7 +14,7 @@ from sixfold.cli.terminal import Paint
 from sixfold.core.money import format_usd
 from sixfold.settings import Settings
 
-_PROMPT = "a lighthouse on a cliff at dusk, storm clouds, oil painting"
+_PROMPT = "a lighthouse at sunset over a calm sea"
 
 
 def start(paint: Paint, configured: Settings, welcome: Welcome | None) -> None:

@@ -19,7 +19,7 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
             files = tuple(_staged(file, scratch, prefix) for file in reply.files)
             return ports.Completed(files, reply.data, reply.quality, reply.version, reply.run_us)
         case protocol.Fail():
-            return ports.Failed(reply.message, reply.public, reply.detail)
+            return ports.Failed(reply.message, reply.public, reply.detail, reply.unusable)
         case protocol.Halted():
             return ports.Stopped()
 

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 
 
 class EchoEngine:
@@ -33,6 +33,8 @@ class EchoEngine:
         match inputs.get("raise"):
             case "public":
                 raise EngineError("The picture has no face.")
+            case "unusable":
+                raise UnusableInput("The picture is cut off.")
             case "private":
                 raise ValueError("a secret of the machine room")
             case "memory":

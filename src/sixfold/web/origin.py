@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -49,6 +50,7 @@ _FORWARDED_PREFIXES = (
     "ngrok-",
     "tailscale-",
 )
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _SAME_SITE = frozenset({"", "none", "same-origin"})
 
 
@@ -68,19 +70,15 @@ def is_loopback(host: str) -> bool:
 def host_of(request: Request) -> str | None:
     """The name in the one Host header, without its port; None when there are none or several."""
     values = request.headers.getlist("host")
-    if len(values) != 1 or "@" in values[0] or "/" in values[0]:
-        return None
-    try:
-        return urlsplit(f"//{values[0]}").hostname
-    except ValueError:
-        return None
+    found = _HOST.fullmatch(values[0]) if len(values) == 1 else None
+    return found[1].strip("[]").lower() if found is not None else None
 
 
 def is_forwarded(request: Request) -> bool:
     """Whether anything on the way says that it passed the request on."""
     return any(
         name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
-        for name in (raw.decode("latin-1").lower() for raw, _ in request.scope["headers"])
+        for name in (raw.decode("latin-1").lower().replace("_", "-") for raw, _ in request.scope["headers"])
     )
 
 
@@ -115,8 +113,8 @@ class Origins:
         origin = request.headers.get("origin")
         if origin is None or origin in self._origins:
             return True
-        parts = urlsplit(origin)
-        return parts.scheme in {"http", "https"} and parts.netloc == request.headers.get("host")
+        scheme, _, netloc = origin.partition("://")
+        return scheme in {"http", "https"} and netloc == request.headers.get("host")
 
     def is_own_machine(self, request: Request) -> bool:
         """All conditions of the loopback exemption: peer, Host, no proxy, no public URL, no foreign page."""

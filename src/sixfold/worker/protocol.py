@@ -94,11 +94,12 @@ class Done(Message, frozen=True, array_like=True, tag="done"):
 
 
 class Fail(Message, frozen=True, array_like=True, tag="fail"):
-    """The engine raised; `public` when the user may read the message."""
+    """The engine raised; `public`: the user may read the message; `unusable`: his input was at fault."""
 
     message: str
     public: bool
     detail: str = ""
+    unusable: bool = False
 
 
 class Halted(Message, frozen=True, array_like=True, tag="halted"):

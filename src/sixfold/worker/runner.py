@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sixfold.core.work.engines import Artifact, Canceled, Engine, EngineError, Result, Task
+from sixfold.core.work.engines import Artifact, Canceled, Engine, EngineError, Result, Task, UnusableInput
 from sixfold.worker import protocol
 
 PROGRESS_SECONDS = 0.05  # progress goes out at most this often; the last value always does
@@ -163,7 +163,8 @@ def _ending(error: BaseException, context: RunContext) -> protocol.Reply:
         return protocol.Halted()
     context.finish()
     if isinstance(error, EngineError):
-        return protocol.Fail(str(error)[:MAX_LINE_CHARACTERS] or "The model failed.", public=True)
+        message = str(error)[:MAX_LINE_CHARACTERS] or "The model failed."
+        return protocol.Fail(message, public=True, unusable=isinstance(error, UnusableInput))
     if isinstance(error, MemoryError) or getattr(error, "code", None) == _CV2_OUT_OF_MEMORY:
         return protocol.Fail(OUT_OF_MEMORY, public=True)
     detail = "".join(traceback.format_exception(error))

@@ -221,3 +221,22 @@ async def test_an_uncharged_order_moves_no_money(open_road: Road) -> None:
 
 def test_bytes_of_an_unknown_kind_carry_no_manifest() -> None:
     assert embedding.extract(b"\0" * 1000) is None
+
+
+async def test_an_input_that_turns_out_to_be_useless_fails_as_the_callers_fault_and_is_free(
+    open_road: Road,
+) -> None:
+    ended = await open_road.run(extras={"raise": "unusable"})
+    assert (ended.state, ended.error_kind) == (State.FAILED, predictions.UNUSABLE)
+    assert ended.error == "The picture is cut off."
+    assert (await open_road.account()).posted == 1_000_000
+
+
+async def test_a_model_that_crashes_its_worker_does_not_hold_up_its_neighbours(tmp_path: Path) -> None:
+    options = Options(driver=ProcessDriver(failpoints={"echo": "crash"}), slots=2)
+    async with road(tmp_path, options) as built:
+        for number in range(4):
+            await built.pipeline.submit(built.order("echo", extras={"n": number}))
+        ended = await built.run("echo", extras={"n": 9})
+        assert (ended.state, ended.error_kind) == (State.FAILED, predictions.LOST)
+        assert (await built.account()).held == 0

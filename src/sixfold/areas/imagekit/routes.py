@@ -14,11 +14,12 @@ from sixfold import errors
 from sixfold.areas.imagekit import errors as dialect
 from sixfold.areas.imagekit import schemas
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work import savepaths
+from sixfold.core.work import predictions, savepaths
 from sixfold.core.work.pipeline import Order
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.savepaths import Place
 from sixfold.core.work.states import State
+from sixfold.errors import Problem
 from sixfold.web import accept, answers, calls
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Handler, Route
@@ -128,6 +129,9 @@ class ImageKit:
             with contextlib.suppress(errors.StoreFailed):
                 await pipeline.cancel(prediction.id, prediction.account_id)
             raise errors.ShuttingDown if pipeline.draining else errors.EngineFailed
+        if prediction.error_kind == predictions.UNUSABLE:
+            name = next(iter(prediction.task.files), "")
+            raise dialect.Invalid([dialect.item(part, Problem(name, f"{name}: {prediction.error}"))])
         if prediction.state is not State.SUCCEEDED:
             raise errors.EngineFailed
         return prediction

@@ -13,7 +13,7 @@ from sixfold.core.accounts import ledger
 from sixfold.core.database import Query, Row, Transaction, one
 
 LOCAL_EMAIL = "local@localhost"
-_EMAIL = re.compile(r"^[^@\s]{1,64}@[^@\s]{1,190}$")
+_EMAIL = re.compile(r"[^@\s<>\"'\x00-\x1f]{1,64}@[^@\s<>\"'\x00-\x1f]{1,190}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Account:
 def create(email: str, *, credit: int = 0, operator: bool = False) -> Transaction[Account]:
     """A new account with `credit` micro-dollars; raises `BadRequest` or `Conflict` over its address."""
     address = email.strip().lower()
-    if not _EMAIL.match(address):
+    if not _EMAIL.fullmatch(address):
         raise errors.BadRequest(f"{email!r} is not an e-mail address")
     account_id = ids.new("acct")
     made = yield Query(

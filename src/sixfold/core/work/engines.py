@@ -72,6 +72,10 @@ class EngineError(Exception):
     """A failure that the user may read: its text becomes the prediction's `error`."""
 
 
+class UnusableInput(EngineError):
+    """An input that looked right from outside and turns out to be of no use: the caller's fault."""
+
+
 class Engine(Protocol):
     """A model's implementation. `version` changes whenever the same inputs give other bytes."""
 

@@ -114,11 +114,12 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The engine raised. `public` is true when the message was written for the user."""
+    """The engine raised. `public`: the message is for the user; `unusable`: his input was at fault."""
 
     message: str
     public: bool
     detail: str = ""
+    unusable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from sixfold.core.work.records import Output, Prediction, TaskRecord
 from sixfold.core.work.states import TERMINAL, Event, State, follow
 
 LOST = "lost"
+UNUSABLE = "unusable_input"
 _LAST_ID = "~"
 _MAX_SWEEP = 500
 

@@ -154,7 +154,8 @@ class Run:
                     _LOG.warning(
                         "an engine failed", extra={"prediction_id": self.id, "detail": outcome.detail}
                     )
-                await self._fail(Failure(message, "engine", self._trace()))
+                kind = predictions.UNUSABLE if outcome.unusable else "engine"
+                await self._fail(Failure(message, kind, self._trace()))
             case Stopped():
                 await self._finish(self._stop)
             case Lost():

@@ -208,8 +208,8 @@ class Supervisor:
             if worker is not None:
                 await run.run(worker)
                 pool.failures = 0
-        except WorkerCrashed:
-            self._back_off(pool)
+        except WorkerCrashed as crash:  # its prediction is tried again a few times; others need not wait
+            _LOG.warning("a worker was lost", extra={"engine": pool.engine.name, "reason": str(crash)})
         except asyncio.CancelledError:
             if worker is not None:
                 await worker.kill()

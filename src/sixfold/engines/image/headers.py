@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.work.engines import UnusableInput
 
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 64 * 2**20
@@ -24,7 +24,7 @@ _NOT_AN_IMAGE = "This is not an image that can be read: send PNG, JPEG, WebP, GI
 _DAMAGED = "The image file is truncated or damaged."
 
 
-class UnreadableImage(EngineError):
+class UnreadableImage(UnusableInput):
     """The image cannot be read; the text says why in one sentence."""
 
 
