@@ -17,11 +17,12 @@ from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, one
 from sixfold.core.work.records import Output, Prediction, TaskRecord
-from sixfold.core.work.states import TERMINAL, Event, State, follow
+from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
 
 LOST = "lost"
 UNUSABLE = "unusable_input"
 _LAST_ID = "~"
+_FROM = sources(Event.SUCCEED)  # two states, named in one guarded UPDATE
 _MAX_SWEEP = 500
 
 
@@ -226,17 +227,14 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
 
     Raises `StaleAttempt` when the attempt is over; then nothing is written.
     """
-    row, _state = yield from _at(prediction_id, attempt, Event.SUCCEED)
-    price = int(row["price"])
     ended = yield Query(
         "prediction_succeed",
         {
             "id": prediction_id,
-            "from_state": row["state"],
+            "from_state": _FROM[0],
+            "or_state": _FROM[1],
             "attempt": attempt,
             "output": _json(success.output),
-            "cost": price,
-            "credits": row["credits"],
             "quality": success.quality,
             "engine_version": success.engine_version,
             "logs": success.trace.logs,
@@ -250,10 +248,11 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
         raise StaleAttempt(prediction_id)
     for record in success.media:
         yield Query("media_insert", record)
-    if price:
-        entry = ledger.Entry("charge", str(row["model"]), row["request_id"])
-        yield from ledger.capture(prediction_id, price, entry)
-    return Prediction.of(ended[0])
+    prediction = Prediction.of(ended[0])
+    if prediction.price:
+        entry = ledger.Entry("charge", prediction.model, prediction.request_id)
+        yield from ledger.capture(prediction_id, prediction.price, entry)
+    return prediction
 
 
 @dataclass(frozen=True, slots=True)

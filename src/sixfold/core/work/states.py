@@ -69,6 +69,11 @@ class IllegalTransition(Exception):
         super().__init__(f"{event} cannot happen to a prediction that is {state}")
 
 
+def sources(event: Event) -> tuple[State, ...]:
+    """The states in which `event` can happen."""
+    return tuple(state for state, happening in TRANSITIONS if happening is event)
+
+
 def follow(state: State, event: Event) -> State:
     """The state after `event`; raises `IllegalTransition`."""
     try:

@@ -50,11 +50,11 @@ RETURNING id;
 
 -- name: prediction_succeed | The last step: the output is written with the state.
 UPDATE prediction
-SET state = 'succeeded', output = :output, cost = :cost, credits = :credits, quality = :quality,
+SET state = 'succeeded', output = :output, cost = price, quality = :quality,
     engine_version = :engine_version, logs = :logs, cold_start_us = :cold_start_us, run_us = :run_us,
     stored_us = :stored_us, stored_bytes = :stored_bytes, completed_at = :now,
     holder = NULL, lease_until = NULL
-WHERE id = :id AND state = :from_state AND attempt = :attempt
+WHERE id = :id AND state IN (:from_state, :or_state) AND attempt = :attempt
 RETURNING *;
 
 -- name: prediction_end | Any other ending.
