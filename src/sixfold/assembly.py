@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
+from sixfold.core.accounts import idempotency, signins
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database
+from sixfold.core.database import Database, one
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import pipeline as pipelines
 from sixfold.core.work import supervisor as supervisors
@@ -171,7 +172,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
 async def running(product: Product) -> AsyncIterator[Product]:
     """The product at work; drains and closes on the way out."""
     await product.supervisor.start()
-    sweeper = asyncio.create_task(_sweep_media(product.media), name="media-sweep")
+    sweeper = asyncio.create_task(_sweep(product), name="sweep")
     try:
         yield product
     finally:
@@ -199,11 +200,15 @@ def probe_image(data: bytes) -> tuple[str, int, int]:
     return _FORMATS.get(name, f"image/{name.lower()}"), width, height
 
 
-async def _sweep_media(media: Media) -> None:
+async def _sweep(product: Product) -> None:
     while True:
         await asyncio.sleep(60)
         with contextlib.suppress(errors.StoreFailed):
-            await media.sweep()
+            await product.media.sweep()
+            clock = await product.database.read(one("clock"))
+            if clock is not None:
+                await product.database.write(idempotency.sweep(int(clock["now"])), durable=False)
+            await product.database.write(signins.sweep(), durable=False)
 
 
 def _limits(settings: Settings) -> Limits:

@@ -98,8 +98,11 @@ def forget(scope: str) -> Transaction[None]:
 
 
 def sweep(now: int) -> Transaction[int]:
-    """Forget answers older than a day; gives how many."""
-    return len((yield Query("idempotency_sweep", {"before": now - LIFE_US})))
+    """Forget answers older than a day, and which predictions they led to; gives how many."""
+    gone = yield Query("idempotency_sweep", {"before": now - LIFE_US})
+    for row in gone:
+        yield Query("prediction_forget_key", {"idempotency_id": row["id"]})
+    return len(gone)
 
 
 def _kept(row: Row) -> Kept:

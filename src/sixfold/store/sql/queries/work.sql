@@ -95,6 +95,9 @@ SELECT engine, COUNT(*) AS waiting FROM prediction WHERE state = 'queued' GROUP 
 SELECT state, COUNT(*) AS total FROM prediction
 WHERE state IN ('queued', 'starting', 'running', 'canceling') GROUP BY state;
 
+-- name: prediction_forget_key | Its Idempotency-Key may be used anew.
+UPDATE prediction SET idempotency_id = NULL WHERE idempotency_id = :idempotency_id RETURNING id;
+
 -- name: media_insert | One named file of an account.
 INSERT INTO media (name, account_id, blob, kind, content_type, size, sha256, prediction_id, upload_id,
                    created_at, expires_at)
