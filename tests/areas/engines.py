@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 import time
 from typing import Any
 
@@ -13,6 +14,7 @@ from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Ta
 
 _ENCODINGS = {"png": "PNG", "webp": "WEBP", "jpeg": "JPEG"}
 _SMALL = 300
+_NEVER = threading.Event()
 
 
 class DotEngine:
@@ -39,7 +41,7 @@ class DotEngine:
         ends = time.monotonic() + (60 if "SLOW" in prompt else 0.2 if "LATE" in prompt else 0)
         while time.monotonic() < ends:
             context.progress(0.5)
-            time.sleep(0.005)
+            _NEVER.wait(0.005)
 
     def _dot(self, inputs: Any, prompt: str, number: int) -> Artifact:
         width, height = int(inputs.get("width", 32)), int(inputs.get("height", 32))

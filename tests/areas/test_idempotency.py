@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
+from sixfold import errors
 from sixfold.core.accounts import idempotency
-from sixfold.core.database import many
+from sixfold.core.database import many, one
 from sixfold.core.work.predictions import Filter
+from sixfold.web.answers import coded
+from sixfold.web.idempotency import Once, Repeats
 from tests.areas.house import House, bearer, house
 
 KEY = {"Idempotency-Key": "order 66"}
@@ -107,17 +111,60 @@ async def test_every_route_that_creates_or_charges_replays(home: House) -> None:
     assert pictures[0].status_code == 409, "the same key asked for a URL before"
 
 
-async def test_a_second_request_waits_for_the_first_and_then_gives_up(tmp_path: Path) -> None:
-    async with house(tmp_path, inline_seconds=0.3) as home:
-        scope = idempotency.scope_id(home.account.id, "POST", "/api/ra1", "order 66")
-        request = home.client.build_request("POST", "/api/ra1", json=body(home))
-        said = hashlib.sha256(b"\0" + request.content).digest()
-        await home.product.database.write(
-            idempotency.begin(scope, said, home.product.supervisor.boot)
-        )  # a first request that never ends
-        answer = await home.client.post("/api/ra1", content=request.content, headers=KEY)
-        assert answer.status_code == 409
-        assert answer.json()["error"] == "A request with this Idempotency-Key is still running."
+def asked(home: House) -> Request:
+    """A bare request with a key, as the faces hand it on."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/x",
+        "query_string": b"",
+        "headers": [(b"idempotency-key", b"order 66")],
+        "sixfold.request_id": "req_1",
+    }
+    return Request(scope)
+
+
+async def test_a_second_request_waits_for_the_first_and_then_gives_up(home: House) -> None:
+    repeats = Repeats(home.product.database, "boot_1", 0.2)
+    once = Once(home.account.id, b"body", coded)
+    release = asyncio.Event()
+
+    async def slow(_idempotency_id: str | None) -> Response:
+        await release.wait()
+        return Response(b"done")
+
+    first = asyncio.create_task(repeats.run(asked(home), once, slow))
+    await asyncio.sleep(0.01)
+    with pytest.raises(errors.InProgress):
+        await repeats.run(asked(home), once, slow)
+    release.set()
+    assert (await first).body == b"done"
+    assert (await repeats.run(asked(home), once, slow)).headers["Idempotent-Replayed"] == "true"
+
+
+async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(home: House) -> None:
+    repeats = Repeats(home.product.database, "boot_1", 0.2)
+    once = Once(home.account.id, b"body", coded)
+
+    async def broken(_idempotency_id: str | None) -> Response:
+        raise asyncio.CancelledError  # as when the server is killed, or its disk refuses the answer
+
+    async def whole(_idempotency_id: str | None) -> Response:
+        return Response(b"done")
+
+    with pytest.raises(asyncio.CancelledError):
+        await repeats.run(asked(home), once, broken)
+    assert (await repeats.run(asked(home), once, whole)).body == b"done"
+
+
+async def test_after_a_day_the_key_is_new_again(home: House) -> None:
+    first = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+    clock = await home.product.database.read(one("clock"))
+    assert clock is not None
+    await home.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
+    second = await home.client.post("/api/ra1", json=body(home, size="1360x768"), headers=KEY)
+    assert second.json()["size_used"] == "1360x768"
+    assert first.json()["image_url"] != second.json()["image_url"]
 
 
 async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path) -> None:

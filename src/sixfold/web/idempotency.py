@@ -33,6 +33,14 @@ class Once:
     dialect: Dialect
 
 
+class _Crowd:
+    """The requests with one key that are here now, and whether one of them has ended."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.ended = asyncio.Event()
+
+
 class Repeats:
     """Answers each request once for its key; every request of one server goes through one of these."""
 
@@ -40,7 +48,7 @@ class Repeats:
         self._database = database
         self._boot = boot
         self._wait_seconds = wait_seconds
-        self._endings: weakref.WeakValueDictionary[str, asyncio.Event] = weakref.WeakValueDictionary()
+        self._crowds: weakref.WeakValueDictionary[str, _Crowd] = weakref.WeakValueDictionary()
 
     async def run(self, request: Request, once: Once, work: Work) -> Response:
         """What `work` answers, or what it answered before. Without a key `work(None)` simply runs.
@@ -53,27 +61,31 @@ class Repeats:
         scope = idempotency.scope_id(once.account_id, request.method, request.scope["path"], key)
         said = hashlib.sha256(request.scope.get("query_string", b"") + b"\0" + once.said).digest()
         deadline = asyncio.get_running_loop().time() + self._wait_seconds
-        ended = self._endings.setdefault(scope, asyncio.Event())
-        while True:
-            verdict = await self._database.write(idempotency.begin(scope, said, self._boot))
-            match verdict:
-                case Claimed():
-                    return await self._first(request, once, scope, work)
-                case Kept():
-                    return _replayed(verdict)
-                case Running():
-                    await _wait(ended, deadline)
-                    ended.clear()
+        crowd = self._crowds.setdefault(scope, _Crowd())
+        crowd.size += 1
+        try:
+            while True:
+                verdict = await self._database.write(idempotency.begin(scope, said, self._boot))
+                match verdict:
+                    case Claimed():
+                        return await self._first(request, once, scope, work)
+                    case Kept():
+                        return _replayed(verdict)
+                    case Running() if verdict.boot == self._boot and crowd.size == 1:
+                        # Nobody here runs it: its answer could not be kept. The work is found by its id.
+                        return await self._first(request, once, scope, work)
+                    case Running():
+                        await _wait(crowd.ended, deadline)
+                        crowd.ended.clear()
+        finally:
+            crowd.size -= 1
+            crowd.ended.set()
 
     async def _first(self, request: Request, once: Once, scope: str, work: Work) -> Response:
-        ended = self._endings.setdefault(scope, asyncio.Event())
-        try:
-            response = await self._answer(request, once, scope, work)
-            kept = Kept(response.status_code, _kept_headers(response), bytes(response.body))
-            await self._database.write(idempotency.finish(scope, kept))
-            return response
-        finally:
-            ended.set()
+        response = await self._answer(request, once, scope, work)
+        kept = Kept(response.status_code, _kept_headers(response), bytes(response.body))
+        await self._database.write(idempotency.finish(scope, kept))
+        return response
 
     async def _answer(self, request: Request, once: Once, scope: str, work: Work) -> Response:
         try:

@@ -36,9 +36,10 @@ class Media:
 
         async def make(request: Request) -> Response:
             given = await self._fields(request)
-            principal = await self._services.doors.key(
-                given.values.pop("api_key", auth.bearer_token(request))
-            )
+            api_key = given.values.pop("api_key", None)
+            if api_key is None:
+                api_key = auth.bearer_token(request)
+            principal = await self._services.doors.key(api_key)
             principal.require_service(endpoint.model)
             once = Once(principal.account_id, await request.body(), dialect.answer)
 
