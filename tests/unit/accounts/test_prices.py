@@ -99,3 +99,20 @@ def test_an_operators_own_price_goes_over_the_bundled_one() -> None:
 def test_a_price_below_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="ra1 is negative"):
         PriceTable({"ra1": {"per": "image", "usd": "-1"}})
+
+
+async def test_a_refund_gives_back_what_was_captured_once(tmp_path: Path) -> None:
+    entry = ledger.Entry("refund", "it was of no use")
+
+    def spend(account_id: str) -> Transaction[None]:
+        yield from ledger.hold(account_id, "hold", 50)
+        yield from ledger.capture("hold", 40, entry)
+
+    async with databases.sqlite(tmp_path) as database:
+        account = await database.write(accounts.create("a@example.com", credit=100))
+        assert await database.write(ledger.refund("hold", entry)) == 0
+        await database.write(spend(account.id))
+        assert await database.write(ledger.refund("hold", entry)) == 40
+        assert await database.write(ledger.refund("hold", entry)) == 0
+        assert (await database.read(accounts.by_id(account.id))).posted == 100
+        assert await database.read(ledger.verify()) == ()

@@ -175,6 +175,7 @@ class ImageKit:
         try:
             await self._services.uploads.put(key, data, content_type=file.content_type)
         except OSError as error:
+            await self._services.pipeline.refund(prediction, "the file could not be written to its path")
             raise errors.StoreFailed from error
         url = f"{self._services.settings.base_url}/uploads/{place.path}"
         body = {"path": url, "save_path": save_path, "bytes": len(data)}

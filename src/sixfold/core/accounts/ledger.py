@@ -64,6 +64,18 @@ def release(hold_id: str) -> Transaction[None]:
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
 
 
+def refund(hold_id: str, entry: Entry) -> Transaction[int]:
+    """Give back what was captured of a hold, once; gives the amount, 0 when there is nothing to give."""
+    captured = yield from one("transfer_of_hold", hold_id=hold_id)
+    if captured is None or (yield from one("transfer_by_id", id=f"refund:{hold_id}")) is not None:
+        return 0
+    account_id, amount = str(captured["debit"]), int(captured["amount"])
+    yield Query("ledger_post", {"account_id": REVENUE, "amount": -amount})
+    yield Query("ledger_post", {"account_id": account_id, "amount": amount})
+    yield _transfer(f"refund:{hold_id}", (REVENUE, account_id), amount, entry, None)
+    return amount
+
+
 def deposit(account_id: str, amount: int, entry: Entry, transfer_id: str | None = None) -> Transaction[None]:
     """Credit an account from the world outside; a negative amount takes it back."""
     if amount == 0:

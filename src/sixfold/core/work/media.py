@@ -211,10 +211,8 @@ class Media:
         """Put a run's files into blobs, each with its manifest text embedded; the staged files go."""
         files: list[OutputFile] = []
         for file, text in zip(staged, texts, strict=True):
-            data = await asyncio.to_thread(_with_manifest, file, text)
-            key = await asyncio.to_thread(blob_key, data)
+            data, key = await asyncio.to_thread(_with_manifest, file, text)
             await self._blobs.put(key, data, content_type=file.content_type)
-            await asyncio.to_thread(discard, (file,))
             name = new_name(file.content_type)
             files.append(OutputFile(name, key, file.content_type, len(data), dict(file.info)))
         records = tuple(record(file, account_id, "output", prediction_id=prediction_id) for file in files)
@@ -272,8 +270,11 @@ def discard(staged: tuple[StagedFile, ...]) -> None:
             file.path.unlink()
 
 
-def _with_manifest(file: StagedFile, text: str) -> bytes:
-    return embedding.embed(file.path.read_bytes(), file.content_type, text)
+def _with_manifest(file: StagedFile, text: str) -> tuple[bytes, str]:
+    """The file's bytes with the text embedded, and their key; the staged file goes."""
+    data = embedding.embed(file.path.read_bytes(), file.content_type, text)
+    file.path.unlink()
+    return data, blob_key(data)
 
 
 def _hashes(path: Path) -> tuple[str, str, int]:

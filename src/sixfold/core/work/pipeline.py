@@ -18,6 +18,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import FREE, Price
 from sixfold.core.database import Database
 from sixfold.core.work import media as media_files
@@ -230,6 +231,11 @@ class Pipeline:
         if not prediction.is_terminal:
             self.on_cancel(prediction)
         return prediction
+
+    async def refund(self, prediction: Prediction, reason: str) -> None:
+        """Give the money of a success back that was of no use to whoever asked, because `reason`."""
+        entry = ledger.Entry("refund", f"{prediction.model}: {reason}", prediction.request_id)
+        await self._database.write(ledger.refund(prediction.id, entry))
 
     def drain(self) -> None:
         """Accept nothing more, and let whoever waits go with what is known."""

@@ -23,6 +23,12 @@ UPDATE account SET posted = posted + :amount WHERE id = :account_id RETURNING id
 INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, created_at)
 VALUES (:id, :debit, :credit, :amount, :hold_id, :kind, :description, :request_id, :now);
 
+-- name: transfer_of_hold | The capture of a hold.
+SELECT debit, amount FROM transfer WHERE hold_id = :hold_id;
+
+-- name: transfer_by_id | One line of the journal.
+SELECT id FROM transfer WHERE id = :id;
+
 -- name: ledger_page | An account's entries, newest first, from before a position.
 SELECT id, created_at, kind, description, request_id,
        CASE WHEN credit = :account_id THEN amount ELSE -amount END AS amount
