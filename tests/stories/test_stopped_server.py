@@ -1,0 +1,38 @@
+"""A server that stood still beyond its lease comes back, and finds that nothing is its own any more."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from sixfold.core.work import predictions
+from sixfold.core.work.states import State
+from tests.road import PRICE, Options, road
+
+
+async def test_who_stood_still_beyond_his_lease_writes_nothing(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "tests.stories.slow_child", str(tmp_path), "1.5")
+    child = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert child.stdout is not None
+    try:
+        assert (await child.stdout.readline()).strip() == b"running"
+        child.send_signal(signal.SIGSTOP)
+        async with road(tmp_path, Options(lease_seconds=0.6)) as other:
+            (prediction,), _ = await other.pipeline.page(other.payer.id, predictions.Filter(), 10, None)
+            ended = await other.pipeline.wait(prediction, 30)
+            assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
+            child.send_signal(signal.SIGCONT)
+            await child.communicate()
+            after = await other.pipeline.get(ended.id, ended.account_id)
+            assert after == ended
+            account = await other.account()
+            assert (account.posted, account.held) == (1_000_000 - PRICE, 0)
+            assert await other.faults() == ()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()

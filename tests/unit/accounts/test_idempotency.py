@@ -1,0 +1,74 @@
+"""An Idempotency-Key in the store: one claim, one answer, and a known fault in it is caught."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import idempotency
+from sixfold.core.accounts.idempotency import Claimed, Kept, Running
+from sixfold.core.database import Database
+from sixfold.errors import IdempotencyMismatch
+from tests import databases
+
+SCOPE = idempotency.scope_id("acct", "POST", "/api/ra1", "key")
+
+
+@pytest.fixture(params=sorted(databases.OPENERS))
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    async with databases.OPENERS[request.param](tmp_path, None) as opened:
+        yield opened
+
+
+async def _raced(database: Database) -> list[object]:
+    claims = (database.write(idempotency.begin(SCOPE, b"body", "boot")) for _ in range(20))
+    return await asyncio.gather(*claims, return_exceptions=True)
+
+
+async def test_of_many_at_once_one_is_the_first(database: Database) -> None:
+    verdicts = await _raced(database)
+    assert [type(verdict) for verdict in verdicts].count(Claimed) == 1
+    assert [type(verdict) for verdict in verdicts].count(Running) == 19
+
+
+async def test_another_body_is_refused_and_changes_nothing(database: Database) -> None:
+    await database.write(idempotency.begin(SCOPE, b"body", "boot"))
+    with pytest.raises(IdempotencyMismatch):
+        await database.write(idempotency.begin(SCOPE, b"other", "boot"))
+    assert isinstance(await database.write(idempotency.begin(SCOPE, b"body", "boot")), Running)
+
+
+async def test_an_answer_is_kept_and_one_that_is_not_kept_frees_the_key(database: Database) -> None:
+    await database.write(idempotency.begin(SCOPE, b"body", "boot"))
+    await database.write(idempotency.finish(SCOPE, Kept(200, {"content-type": "x"}, b"{}")))
+    assert await database.write(idempotency.begin(SCOPE, b"body", "boot")) == Kept(
+        200, {"content-type": "x"}, b"{}"
+    )
+    other = idempotency.scope_id("acct", "POST", "/api/ra1", "other")
+    await database.write(idempotency.begin(other, b"body", "boot"))
+    await database.write(idempotency.finish(other, Kept(402, {}, b"{}")))
+    assert isinstance(await database.write(idempotency.begin(other, b"another", "boot")), Claimed)
+
+
+async def test_the_claim_of_a_server_that_died_is_taken_over_once(database: Database) -> None:
+    await database.write(idempotency.begin(SCOPE, b"body", "old boot"))
+    verdicts = await _raced(database)
+    assert [type(verdict) for verdict in verdicts].count(Claimed) == 1
+
+
+@pytest.mark.parametrize("taken", ["boot = :boot", "body_hash = :body_hash"])
+async def test_a_store_that_skips_the_conflict_of_keys_is_caught(tmp_path: Path, taken: str) -> None:
+    async with databases.sqlite(tmp_path) as opened:
+        mutant: Any = opened
+        queries = dict(mutant._queries)
+        claim = queries["idempotency_insert"]
+        sql = claim.sql.replace("ON CONFLICT DO NOTHING", f"ON CONFLICT (id) DO UPDATE SET {taken}")
+        assert sql != claim.sql
+        mutant._queries = {**queries, "idempotency_insert": replace(claim, sql=sql)}
+        verdicts = await _raced(opened)
+        assert [type(verdict) for verdict in verdicts].count(Claimed) != 1

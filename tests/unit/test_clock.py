@@ -1,0 +1,34 @@
+"""Time that cannot be set, and text that says when."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sixfold.core import clock, ids
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_setting_the_machines_clock_moves_no_lease(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    steady = clock.steady_clock()
+    before = steady()
+    wall = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: wall + days * 86_400 * 10**9)
+    after = steady()
+    assert 0 <= after - before < clock.HOUR_US
+
+
+def test_a_moment_is_written_as_rfc_3339_in_utc() -> None:
+    assert clock.rfc3339(1_795_208_645_123_456) == "2026-11-20T21:04:05.123Z"
+    assert clock.rfc3339(None) is None
+
+
+def test_ids_sort_by_the_time_they_were_made_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    for second in range(5):
+        monkeypatch.setattr(time, "time_ns", lambda second=second: second * 10**9)
+        made.append(ids.new("pred"))
+    assert made == sorted(made)
+    assert len(set(made)) == 5
+    assert all(len(name) == len("pred_") + 36 for name in made)
