@@ -150,7 +150,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     failpoints = Failpoints(wanted.failpoints)
     blobs = FileStore(folder / "store")
     limits = Limits(64 * 2**20, 40_000_000, 5, 10 * 2**30, 30 * DAY_US)
-    media = Media(database, blobs, NoFetcher(), lambda _data: ("image/png", 1, 1), limits)
+    media = Media(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
     bus = Bus()
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     known = catalog.build(models(), prices, {})

@@ -17,7 +17,7 @@ from sixfold import errors
 from sixfold.core.accounts import idempotency, signins
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, one
+from sixfold.core.database import Database, now
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import pipeline as pipelines
 from sixfold.core.work import supervisor as supervisors
@@ -191,10 +191,10 @@ def driver(settings: Settings, failpoints: Failpoints) -> Driver:
     return ProcessDriver(failpoints=failpoints.engines)
 
 
-def probe_image(data: bytes) -> tuple[str, int, int]:
+def probe_image(path: Path) -> tuple[str, int, int]:
     """Content type, width and height that an image claims; raises `BadRequest`."""
     try:
-        name, width, height = headers.probe(data)
+        name, width, height = headers.probe(path)
     except headers.UnreadableImage as error:
         raise errors.BadRequest(str(error)) from error
     return _FORMATS.get(name, f"image/{name.lower()}"), width, height
@@ -205,9 +205,8 @@ async def _sweep(product: Product) -> None:
         await asyncio.sleep(60)
         with contextlib.suppress(errors.StoreFailed):
             await product.media.sweep()
-            clock = await product.database.read(one("clock"))
-            if clock is not None:
-                await product.database.write(idempotency.sweep(int(clock["now"])), durable=False)
+            moment = await product.database.read(now())
+            await product.database.write(idempotency.sweep(moment), durable=False)
             await product.database.write(signins.sweep(), durable=False)
 
 

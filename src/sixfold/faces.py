@@ -66,7 +66,6 @@ def build_services(product: Product) -> Services:
         blobs=product.blobs,
         uploads=product.uploads,
         catalog=product.catalog,
-        prices=product.prices,
         media=product.media,
         pipeline=product.pipeline,
         supervisor=product.supervisor,

@@ -17,7 +17,7 @@ from sixfold.core import clock, money
 from sixfold.core.accounts import accounts, keys, ledger, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import NewKey, Scope
-from sixfold.core.database import Row, Transaction, one
+from sixfold.core.database import Row, Transaction, now
 
 _LEAST_PASSWORD = 8
 _MOST_PASSWORD = 1024
@@ -127,10 +127,7 @@ def link(arguments: argparse.Namespace) -> None:
 
 def _link(email: str) -> Transaction[str]:
     account = yield from accounts.by_email(email)
-    row = yield from one("clock")
-    if row is None:
-        raise errors.StoreFailed
-    return (yield from signins.new_link(account.id, int(row["now"])))
+    return (yield from signins.new_link(account.id, (yield from now())))
 
 
 # -- key -----------------------------------------------------------------------------------------
@@ -159,8 +156,7 @@ def create_key(arguments: argparse.Namespace) -> None:
 
 def _create_key(email: str, scope: Scope, expires_at: int | None) -> Transaction[NewKey]:
     account = yield from accounts.by_email(email)
-    row = yield from one("clock")
-    if expires_at is not None and row is not None and expires_at <= int(row["now"]):
+    if expires_at is not None and expires_at <= (yield from now()):
         raise errors.BadRequest("--expires lies in the past: the key would never work")
     return (yield from keys.create(account.id, scope, expires_at))
 

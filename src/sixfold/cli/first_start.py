@@ -6,11 +6,10 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sixfold import errors
 from sixfold.cli import local_key
 from sixfold.core.accounts import accounts, keys, signins
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
-from sixfold.core.database import Database, Transaction, one
+from sixfold.core.database import Database, Transaction, now
 from sixfold.core.money import MICROS_PER_USD
 
 _CREDIT = 10 * MICROS_PER_USD
@@ -45,9 +44,6 @@ def _make(path: Path) -> Transaction[Welcome | None]:
         return None
     account = yield from accounts.create(LOCAL_EMAIL, credit=_CREDIT, operator=True)
     key = yield from keys.create(account.id)
-    row = yield from one("clock")
-    if row is None:
-        raise errors.StoreFailed
-    token = yield from signins.new_link(account.id, int(row["now"]))
+    token = yield from signins.new_link(account.id, (yield from now()))
     local_key.keep(path, key.api_key)
     return Welcome(account.email, account.posted, key.api_key, token)

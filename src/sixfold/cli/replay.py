@@ -25,6 +25,7 @@ from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.inputs import MEDIA_TYPES
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.manifest import inputs as manifest_inputs
+from sixfold.core.work.media import key_of
 from sixfold.core.work.ports import BlobStore, Completed, Failed, Lost, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.settings import Settings
@@ -145,7 +146,7 @@ async def _parents(
 async def _stored(store: BlobStore, digest: str) -> Path | None:
     name = digest.removeprefix(_ALGORITHM)
     with contextlib.suppress(KeyError, ValueError):
-        return await store.local_path(f"blobs/{name[:2]}/{name[2:]}")
+        return await store.local_path(key_of(name))
     return None
 
 

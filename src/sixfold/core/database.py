@@ -59,6 +59,12 @@ def one(name: str, /, **params: Value) -> Transaction[Row | None]:
     return rows[0] if rows else None
 
 
+def now() -> Transaction[int]:
+    """The database's clock, in epoch µs."""
+    rows = yield Query("clock", {})
+    return int(rows[0]["now"])
+
+
 def many(name: str, /, **params: Value) -> Transaction[Rows]:
     """All rows of one query."""
     return (yield Query(name, params))

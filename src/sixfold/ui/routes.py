@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, signins
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.database import one
+from sixfold.core.database import now
 from sixfold.core.work import receipt
 from sixfold.core.work.pipeline import Order
 from sixfold.core.work.predictions import Filter
@@ -162,8 +162,7 @@ class Site:
             return None
 
     async def _now(self) -> int:
-        row = await self._services.database.read(one("clock"))
-        return int(row["now"]) if row is not None else 0
+        return await self._services.database.read(now())
 
     # -- the account -----------------------------------------------------------------------------
 

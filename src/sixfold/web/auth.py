@@ -25,12 +25,6 @@ def bearer_token(request: Request) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def header_key(request: Request) -> str | None:
-    """A key from `Authorization: Bearer`, else from `x-api-key` (clients of /v1 send that)."""
-    token = bearer_token(request)
-    return token if token is not None else request.headers.get("x-api-key")
-
-
 class Doors:
     """Turns what a request carries into a `Principal`; raises `Unauthenticated`."""
 

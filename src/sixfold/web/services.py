@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.database import Database
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.media import MEDIA_PATH, Media
@@ -28,7 +27,6 @@ class Services:
     blobs: BlobStore
     uploads: BlobStore
     catalog: Catalog
-    prices: PriceTable
     media: Media
     pipeline: Pipeline
     supervisor: Supervisor

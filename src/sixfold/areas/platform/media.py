@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.work import savepaths
+from sixfold.core.work.media import digest_of
 from sixfold.core.work.ports import BlobStore
 from sixfold.web import calls, files, sniffing
 from sixfold.web.services import Services
@@ -31,7 +32,7 @@ class MediaFiles:
         stored = await store.stat(found.blob)
         if stored is None:
             raise errors.NotFound("There is no such file")
-        tag = found.blob.removeprefix("blobs/").replace("/", "")[:_TAG_CHARS]
+        tag = digest_of(found.blob)[:_TAG_CHARS]
         kind = found.content_type or sniffing.UNKNOWN
         return files.answer(request, files.Shown(store, found.blob, stored.size, kind, tag, files.FOREVER))
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sixfold.core.work.records import Prediction
@@ -38,7 +38,6 @@ class Moved:
     """A prediction took a step of its state machine; the last one is terminal."""
 
     prediction: Prediction
-    kind: Literal["moved"] = "moved"
 
 
 Event = Progressed | Logged | Moved

@@ -20,7 +20,7 @@ import blake3
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, Query, Row, Transaction, one
+from sixfold.core.database import Database, Query, Row, Transaction, now, one
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.ports import BlobStore, Fetcher, StagedFile
@@ -51,7 +51,8 @@ EXTENSIONS = {
 }
 MEDIA_PATH = "/media/"
 _GRACE_US = DAY_US
-Probe = Callable[[bytes], tuple[str, int, int]]
+_BLOBS = "blobs/"
+Probe = Callable[[Path], tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,6 @@ class Source:
     blob: str
     content_type: str
     size: int
-
-    @property
-    def digest(self) -> str:
-        """`blake3:<hex>` of the bytes."""
-        return "blake3:" + self.blob.removeprefix("blobs/").replace("/", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +112,18 @@ class Stored:
 
 
 def blob_key(data: bytes) -> str:
-    """Where bytes lie: `blobs/<2 hex>/<62 hex>` of their BLAKE3 hash."""
-    digest = blake3.blake3(data).hexdigest()
-    return f"blobs/{digest[:2]}/{digest[2:]}"
+    """Where bytes lie."""
+    return key_of(blake3.blake3(data).hexdigest())
+
+
+def key_of(digest: str) -> str:
+    """The key of the blob with a BLAKE3 hash: `blobs/<2 hex>/<62 hex>`."""
+    return f"{_BLOBS}{digest[:2]}/{digest[2:]}"
+
+
+def digest_of(key: str) -> str:
+    """The BLAKE3 hash, in hex, of the blob under a key."""
+    return key.removeprefix(_BLOBS).replace("/", "")
 
 
 def new_name(content_type: str) -> str:
@@ -197,8 +202,7 @@ class Media:
     async def _check_image(self, source: Source) -> None:
         if source.size > self._limits.image_bytes:
             raise errors.TooLarge(f"An image may have at most {self._limits.image_bytes // 2**20} MiB")
-        data = await self._blobs.get(source.blob)
-        _kind, width, height = self._probe(data)
+        _kind, width, height = self._probe(await self._blobs.local_path(source.blob))
         if width * height > self._limits.image_pixels:
             megapixels = self._limits.image_pixels // 1_000_000
             raise errors.BadRequest(f"An image may have at most {megapixels} megapixels")
@@ -231,8 +235,7 @@ class Media:
         used = int(usage["used"]) if usage is not None else 0
         if used + upload.size > self._limits.quota_bytes:
             raise errors.TooLarge(f"Uploads may take at most {self._limits.quota_bytes // 2**20} MiB in all")
-        clock = yield from one("clock")
-        expires = int(clock["now"]) + self._limits.upload_life_us if clock is not None else None
+        expires = (yield from now()) + self._limits.upload_life_us
         file = OutputFile(upload.name, key, upload.content_type, upload.size)
         row = record(file, account_id, "upload", sha256=upload.sha256, upload_id=upload.id)
         yield Query("media_insert", {**row, "expires_at": expires})
@@ -255,11 +258,10 @@ class Media:
                 await self._delete_if_old(orphan, int(row["now"]))
         return len(rows)
 
-    async def _delete_if_old(self, blob: str, now: int) -> None:
+    async def _delete_if_old(self, blob: str, moment: int) -> None:
+        """Delete what has lain for a while: of anything younger, somebody may be about to name it."""
         stored = await self._blobs.stat(blob)
-        if (
-            stored is not None and stored.modified_at < now - _GRACE_US
-        ):  # else somebody may be about to name it
+        if stored is not None and stored.modified_at < moment - _GRACE_US:
             await self._blobs.delete(blob)
 
 
@@ -284,8 +286,7 @@ def _hashes(path: Path) -> tuple[str, str, int]:
             size += len(piece)
             fast.update(piece)
             sha256.update(piece)
-    digest = fast.hexdigest()
-    return f"blobs/{digest[:2]}/{digest[2:]}", sha256.hexdigest(), size
+    return key_of(fast.hexdigest()), sha256.hexdigest(), size
 
 
 def record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -185,18 +186,16 @@ class Run:
             )
             return
         self._hit("store.after")
-        trace = self._trace(done.run_us)
+        trace = dataclasses.replace(
+            self._trace(done.run_us),
+            stored_us=(time.perf_counter_ns() - began) // 1000,
+            stored_bytes=stored.total_bytes,
+        )
         success = Success(
             output=Output(stored.files, dict(done.data)),
             quality=done.quality or self._prediction.quality,
             engine_version=done.engine_version,
-            trace=Trace(
-                logs=trace.logs,
-                cold_start_us=trace.cold_start_us,
-                run_us=done.run_us,
-                stored_us=(time.perf_counter_ns() - began) // 1000,
-                stored_bytes=stored.total_bytes,
-            ),
+            trace=trace,
             media=stored.records,
         )
         self._hit("capture.before")
@@ -218,9 +217,7 @@ class Run:
             prediction_id=self._prediction.origin_id,
             index=index,
             seed=task.inputs.get("seed"),
-            parents=tuple(
-                f"blake3:{key.removeprefix('blobs/').replace('/', '')}" for key in task.files.values()
-            ),
+            parents=tuple(f"blake3:{media_files.digest_of(key)}" for key in task.files.values()),
         )
 
     # -- the end is written, however long the store refuses --------------------------------------

@@ -1,7 +1,7 @@
 """The supervisor: claims what waits, keeps workers, runs, stores, captures; and gives up nothing.
 
 One dispatcher hands free slots to the engines that have work, in turn. Every claimed prediction has a
-`_Run` (see `runs`) that takes it to exactly one end.
+`Run` (see `runs`) that takes it to exactly one end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.database import Database, Query, Transaction, now
 from sixfold.core.work import predictions
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.events import Bus, Moved
@@ -296,11 +296,11 @@ class Supervisor:
             self._feed(name)
 
     async def _stop_idle(self) -> None:
-        now = time.monotonic()
+        moment = time.monotonic()
         for pool in self._pools.values():
             limit = self._policy.idle_seconds
             limit = pool.engine.idle_seconds if limit is None else limit
-            tired = [idle for idle in pool.idle if now - idle.since >= limit or not idle.worker.alive]
+            tired = [idle for idle in pool.idle if moment - idle.since >= limit or not idle.worker.alive]
             pool.idle = [idle for idle in pool.idle if idle not in tired]
             for idle in tired:
                 with contextlib.suppress(OSError):
@@ -319,16 +319,11 @@ def _engines_waiting() -> Transaction[tuple[str, ...]]:
     return tuple(str(row["engine"]) for row in rows)
 
 
-def _older_than(life_us: int) -> Transaction[int]:
-    rows = yield Query("clock", {})
-    return int(rows[0]["now"]) - life_us
-
-
 def _count_stale(life_us: int) -> Transaction[int]:
-    before = yield from _older_than(life_us)
+    before = (yield from now()) - life_us
     return len((yield Query("prediction_stale", {"before": before, "limit": 1})))
 
 
 def _expire_older(life_us: int) -> Transaction[tuple[Prediction, ...]]:
-    before = yield from _older_than(life_us)
+    before = (yield from now()) - life_us
     return (yield from predictions.expire(before))
