@@ -5,10 +5,13 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests import ground
 
 # The variables by which a provider's client would find a key, or this server a setting.
 OUTSIDE = ("SIXFOLD_", "OPENAI_", "ANTHROPIC_", "FAL_", "REPLICATE_", "GEMINI_", "HF_", "STRIPE_", "AWS_")
@@ -41,9 +44,27 @@ def refuse_the_network(event: str, args: tuple[Any, ...]) -> None:
         raise RuntimeError(f"A test may not reach {host}: use a loopback fake (tests/conftest.py).")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The ground of the whole suite; processes that xdist starts are told it."""
+    parser.addoption(
+        "--ground",
+        default=os.environ.get("SIXFOLD_TEST_GROUND", ""),
+        help="run everything on sqlite or postgres, and on files or s3, as in postgres+s3",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Shut the outside out before anything of the product is imported."""
+    run = getattr(config, "workerinput", {}).get("testrunuid", f"{os.getpid()}")
+    ground.choose(str(config.getoption("--ground")), run[:12])
     for name in list(os.environ):
         if name.startswith(OUTSIDE) or name in PROXIES:
             del os.environ[name]
     sys.addaudithook(refuse_the_network)
+
+
+@pytest.fixture(autouse=True)
+def _ground_is_cleared() -> Iterator[None]:
+    """Databases that a test was given go with it."""
+    yield
+    ground.forget()

