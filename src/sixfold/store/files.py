@@ -50,12 +50,13 @@ class BadKey(ValueError):
 def segments(key: str) -> tuple[str, ...]:
     """The key's segments; raises `BadKey` for what the grammar does not allow."""
     parts = tuple(key.split("/"))
-    if len(key) > MAX_KEY_CHARACTERS or not all(map(_is_segment, parts)):
+    if len(key) > MAX_KEY_CHARACTERS or not all(map(is_segment, parts)):
         raise BadKey(f"{key[:80]!r} is no object key")
     return parts
 
 
-def _is_segment(text: str) -> bool:
+def is_segment(text: str) -> bool:
+    """Whether this can stand between two slashes of a key."""
     fits = 0 < len(text) <= MAX_SEGMENT_CHARACTERS and text not in {".", ".."}
     return fits and _SEGMENT.fullmatch(text) is not None
 
@@ -126,7 +127,7 @@ class FileStore:
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Every object whose key starts with `prefix`, in key order."""
         *within, start = prefix.split("/")
-        if not all(map(_is_segment, within)) or not (start in {"", ".", ".."} or _is_segment(start)):
+        if not all(map(is_segment, within)) or not (start in {"", ".", ".."} or is_segment(start)):
             raise BadKey(f"{prefix[:80]!r} is no prefix of object keys")
         pending = [await self._threaded(self._scan, tuple(within), start)]
         while pending:
@@ -137,6 +138,10 @@ class FileStore:
                 yield entry
             else:
                 pending.append(await self._threaded(self._scan, entry, ""))
+
+    async def link(self, key: str) -> str | None:
+        """None: files have no address of their own."""
+        segments(key)
 
     def close(self) -> None:
         """Let the threads go; the store must not be used after."""
@@ -195,7 +200,7 @@ class FileStore:
             with self._folder(parts) as folder, os.scandir(folder) as entries:
                 for entry in entries:
                     name = entry.name
-                    if not name.startswith(start) or not _is_segment(name):
+                    if not name.startswith(start) or not is_segment(name):
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         found.append((f"{name}/", (*parts, name)))

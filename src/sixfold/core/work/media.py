@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ EXTENSIONS = {
 MEDIA_PATH = "/media/"
 _GRACE_US = DAY_US
 _BLOBS = "blobs/"
+_CONTENT_KEY = re.compile(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
 Probe = Callable[[Path], tuple[str, int, int]]
 
 
@@ -124,6 +126,11 @@ def key_of(digest: str) -> str:
 def digest_of(key: str) -> str:
     """The BLAKE3 hash, in hex, of the blob under a key."""
     return key.removeprefix(_BLOBS).replace("/", "")
+
+
+def content_digest(key: str) -> str | None:
+    """The BLAKE3 hash, in hex, that a key is made of; None for a key that is not made of one."""
+    return digest_of(key) if _CONTENT_KEY.fullmatch(key) else None
 
 
 def new_name(content_type: str) -> str:

@@ -12,11 +12,15 @@ from sixfold.core.work.engines import Quality, Task
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One stored object: its key, its size in bytes and when it was last written (epoch µs)."""
+    """One stored object: its key, its size in bytes and when it was last written (epoch µs).
+
+    `tag` names the version of its bytes, where the store has a name for it.
+    """
 
     key: str
     size: int
     modified_at: int
+    tag: str = ""
 
 
 class BlobStore(Protocol):
@@ -58,6 +62,10 @@ class BlobStore(Protocol):
 
     def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Every object whose key starts with `prefix`, in key order."""
+        ...
+
+    async def link(self, key: str) -> str | None:
+        """A URL from which anybody may read the object for a while; None where there is no such thing."""
         ...
 
 

@@ -1,0 +1,159 @@
+"""A bucket by its URL: how to reach it, how long to wait for it, and what its failures are called.
+
+    s3://bucket/prefix       Amazon S3, and what speaks its protocol (`endpoint`)
+    gs://bucket/prefix       Google Cloud Storage
+    az://container/prefix    Azure Blob Storage
+
+Credentials come from the cloud's own environment variables, which obstore reads itself (`AWS_*`, `GOOGLE_*`,
+`AZURE_*`), or from the options given here. What a store says in its anger never leaves this module: it may
+hold addresses and signatures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from sixfold import errors
+from sixfold.store.files import BadKey, segments
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig  # these exist for the type checker alone
+
+Bucket = S3Store | GCSStore | AzureStore
+MAX_PREFIX_CHARACTERS = 400  # a key has up to 600, and the clouds take 1,024 for both
+_RETRIES = 5
+_LONGEST_SECONDS = 3600  # of one answer, body and all; what stands still ends after `seconds`
+_STORES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+_LOG = logging.getLogger("sixfold.store")
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+_SLOW = re.compile(r"timed? ?out|deadline", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"Error getting credentials|metadata|InvalidAccessKeyId|SignatureDoesNotMatch")
+
+
+class InvalidUrl(ValueError):
+    """This is no URL of a bucket; the text says what would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a bucket is reached: obstore's own options of its cloud, and the patience with one answer."""
+
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    seconds: float = 30
+
+
+def open_bucket(url: str, access: Access) -> Bucket:
+    """The bucket (and prefix) of a URL, not yet spoken to; raises `InvalidUrl`."""
+    parts = urlsplit(url)
+    kind = _STORES.get(parts.scheme)
+    prefix = parts.path.strip("/")
+    if kind is None or not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
+        raise InvalidUrl(f"{_shown(url)} is no bucket: s3://bucket/prefix, gs://… or az://… is meant")
+    if prefix:
+        _check_prefix(prefix)
+    try:
+        bucket: Bucket = kind(
+            parts.netloc,
+            prefix=prefix or None,
+            config=dict(access.options),
+            client_options=_client(access),
+            retry_config=_retries(access),
+        )
+    except (exceptions.BaseError, ValueError) as error:
+        raise InvalidUrl(f"{_shown(url)} cannot be used: {_first_line(error)}") from None
+    return bucket
+
+
+def _client(access: Access) -> ClientConfig:
+    client: ClientConfig = {
+        "connect_timeout": timedelta(seconds=min(5, access.seconds)),
+        "read_timeout": timedelta(seconds=access.seconds),
+        "timeout": timedelta(seconds=_LONGEST_SECONDS),
+    }
+    if any(value.startswith("http://") for value in access.options.values()):
+        client["allow_http"] = True  # whoever writes such an endpoint means it
+    return client
+
+
+def _retries(access: Access) -> RetryConfig:
+    return {
+        "max_retries": _RETRIES,
+        "retry_timeout": timedelta(seconds=access.seconds),
+        "backoff": {"max_backoff": timedelta(seconds=5)},
+    }
+
+
+def _check_prefix(prefix: str) -> None:
+    try:
+        segments(prefix)
+    except BadKey:
+        raise InvalidUrl("a bucket's prefix has segments of A-Z a-z 0-9 . _ - only") from None
+    if len(prefix) > MAX_PREFIX_CHARACTERS:
+        raise InvalidUrl(f"a bucket's prefix has at most {MAX_PREFIX_CHARACTERS} characters")
+
+
+def _shown(url: str) -> str:
+    """The URL without what could be a secret in it."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{re.split(r'[?#]', rest.rpartition('@')[2])[0][:200]}" if rest else repr(url[:80])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]
+
+
+# -- what went wrong -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def understood(key: str = "", passing: tuple[type[Exception], ...] = ()) -> Generator[None]:
+    """Turn a store's failures into `KeyError` (no such object) and `StoreFailed` with one sentence each.
+
+    Without a `key` there is no object that could be missing; `passing` are for the caller.
+    """
+    try:
+        yield
+    except passing:
+        raise
+    except FileNotFoundError as error:
+        if not key or _NO_BUCKET.search(str(error)):
+            raise _failed(error) from None
+        raise KeyError(key) from None
+    except exceptions.BaseError as error:
+        raise _failed(error) from None
+
+
+def _failed(error: Exception) -> errors.StoreFailed:
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    sentence = _sentence(error, text, status[1] if status else "")
+    about = {"status": status[1] if status else None, "error_code": code[1] if code else None}
+    _LOG.warning(sentence, extra={"error_type": type(error).__name__, **about})
+    return errors.StoreFailed(sentence)
+
+
+def _sentence(error: Exception, text: str, status: str) -> str:
+    if _NO_BUCKET.search(text) or isinstance(error, FileNotFoundError):
+        return "The object store has no such bucket"
+    refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+    if refused or status in {"401", "403"} or _CREDENTIALS.search(text):
+        return "The object store refuses this server's credentials"
+    if status.startswith("5") or status == "429":
+        return "The object store answers with errors right now; nothing was changed"
+    if status:
+        return f"The object store refused a request (status {status}); nothing was changed"
+    if _SLOW.search(text):
+        return "The object store did not answer in time; nothing was changed"
+    return "The object store cannot be reached; nothing was changed"

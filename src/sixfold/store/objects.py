@@ -1,0 +1,363 @@
+"""Blobs in a bucket of S3, Google Cloud Storage or Azure, with a cache of local files before it.
+
+What is stored by content (`Content`) is never written twice: the second writer of a key finds the first one's
+bytes and leaves them, and its reads come from the cache, where they are put as they are stored. Keys that may
+be replaced are asked after each time, and cached under their version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import blake3
+import obstore
+from obstore import exceptions
+
+from sixfold import errors
+from sixfold.core.work import media
+from sixfold.core.work.ports import ObjectInfo
+from sixfold.store.buckets import Bucket, understood
+from sixfold.store.cache import Cache
+from sixfold.store.files import MAX_KEY_CHARACTERS, PIECE_BYTES, BadKey, is_segment, segments
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta  # these exist for the type checker alone
+
+PART_BYTES = 8 << 20  # what is larger goes up in parts of this size, so many at a time
+_PARTS_AT_ONCE = 4
+_FETCH_BYTES = 1 << 20
+_LISTED_AT_ONCE = 1000
+_REFRESH_US = 12 * 3600 * 1_000_000  # well within the day that a blob without a name is given
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a store is used: `by_content`, where blobs are named by their hash, and how long links hold."""
+
+    by_content: bool = False
+    link_seconds: int = 0
+
+
+class ObjectStore:
+    """A `BlobStore` in a bucket; any number of servers may share it."""
+
+    def __init__(self, bucket: Bucket, cache: Cache, ways: Ways | None = None) -> None:
+        self._bucket = bucket
+        self._cache = cache
+        self._ways = ways or Ways()
+        self._coming: dict[str, asyncio.Event] = {}
+        self._creates = True  # until the store says that it knows no conditional write
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
+        """Store `data` under `key`, replacing what is there; raises `StoreFailed`."""
+        segments(key)
+        digest = self._digest(key)
+        if digest is None:
+            return await self._send(key, data, len(data), content_type)
+        info = await self._send_once(key, data, len(data), content_type)
+        if self._cache.takes(len(data)):
+            with contextlib.suppress(OSError):  # a full disk makes reads slower, and nothing else
+                await asyncio.to_thread(self._cache.write, digest, data)
+        return info
+
+    async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
+        """Store the file at `path` under `key`; it is moved into the cache, or removed."""
+        segments(key)
+        digest = self._digest(key)
+        with await asyncio.to_thread(_opened, path) as file:
+            size = os.fstat(file.fileno()).st_size
+            body = file if size > PART_BYTES else await asyncio.to_thread(file.read)
+            send = self._send if digest is None else self._send_once
+            info = await send(key, body, size, content_type)
+        await asyncio.to_thread(self._put_by, path, digest, size)
+        return info
+
+    def _put_by(self, path: Path, digest: str | None, size: int) -> None:
+        with contextlib.suppress(OSError):  # with another name, or on another disk: it is only removed
+            if digest is not None and self._cache.takes(size) and path.stat().st_nlink == 1:
+                brought = self._cache.new()
+                path.rename(brought)
+                self._cache.keep(digest, brought)
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+    async def _send_once(
+        self, key: str, body: bytes | IO[bytes], size: int, content_type: str | None
+    ) -> ObjectInfo:
+        """Store what is named by its content, unless it is there and will stay for long enough."""
+        if size > PART_BYTES or not self._creates:  # parts know no condition, and cost more than the question
+            there = await self._fresh(key, size)
+            return there or await self._send(key, body, size, content_type)
+        try:
+            return await self._send(key, body, size, content_type, create=True)
+        except exceptions.AlreadyExistsError:
+            there = await self._fresh(key, size)
+        except exceptions.NotSupportedError:
+            self._creates = False
+            there = None
+        return there or await self._send(key, body, size, content_type)
+
+    async def _fresh(self, key: str, size: int) -> ObjectInfo | None:
+        """What is there, whole, and too young to be swept while somebody is about to name it."""
+        there = await self.stat(key)
+        now = time.time_ns() // 1000
+        return there if there and there.size == size and there.modified_at > now - _REFRESH_US else None
+
+    async def _send(
+        self,
+        key: str,
+        body: bytes | IO[bytes],
+        size: int,
+        content_type: str | None,
+        *,
+        create: bool = False,
+    ) -> ObjectInfo:
+        if not isinstance(body, bytes):
+            body.seek(0)
+        passed = (exceptions.AlreadyExistsError, exceptions.NotSupportedError) if create else ()
+        with understood(passing=passed):
+            result = await obstore.put_async(
+                self._bucket,
+                key,
+                body,
+                attributes={"Content-Type": content_type} if content_type else None,
+                mode="create" if create else "overwrite",
+                use_multipart=size > PART_BYTES,
+                chunk_size=PART_BYTES,
+                max_concurrency=_PARTS_AT_ONCE,
+            )
+        return ObjectInfo(key, size, time.time_ns() // 1000, _tag(result["e_tag"]))
+
+    async def delete(self, key: str) -> bool:
+        """Remove the object; False when it was not there."""
+        if await self.stat(key) is None:
+            return False
+        with understood(key), contextlib.suppress(FileNotFoundError):
+            await obstore.delete_async(self._bucket, key)
+        digest = self._digest(key)
+        if digest is not None:
+            await asyncio.to_thread(self._cache.drop, digest)
+        return True
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        """What is known of `key`, or None."""
+        segments(key)
+        try:
+            with understood(key):
+                return _info(await obstore.head_async(self._bucket, key))
+        except KeyError:
+            return None
+
+    async def get(self, key: str) -> bytes:
+        """The whole object; raises `KeyError`."""
+        segments(key)
+        digest = self._digest(key)
+        if digest is not None:
+            data = await asyncio.to_thread(self._cached, digest)
+            if data is not None:
+                return data
+        with understood(key):
+            result = await obstore.get_async(self._bucket, key)
+            data = bytes(await result.bytes_async())
+        if digest is not None:
+            _check(digest, blake3.blake3(data).hexdigest())
+        return data
+
+    def _cached(self, digest: str) -> bytes | None:
+        path = self._cache.find(digest)
+        with contextlib.suppress(OSError):
+            return path.read_bytes() if path is not None else None
+        return None
+
+    async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        """The object's bytes from `start`, in pieces of at most 256 KiB; raises `KeyError` at the first."""
+        if start < 0 or (length is not None and length < 0):
+            raise ValueError("a range starts at 0 or later and has no negative length")
+        segments(key)
+        digest = self._digest(key)
+        file = await asyncio.to_thread(self._open_cached, digest) if digest is not None else None
+        pieces = self._from_bucket(key, start, length) if file is None else _from_file(file, start, length)
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+
+    def _open_cached(self, digest: str) -> IO[bytes] | None:
+        path = self._cache.find(digest)
+        with contextlib.suppress(OSError):
+            return path.open("rb", buffering=0) if path is not None else None
+        return None
+
+    async def _from_bucket(self, key: str, start: int, length: int | None) -> AsyncGenerator[bytes]:
+        if length == 0:
+            if await self.stat(key) is None:
+                raise KeyError(key)
+            return
+        options: GetOptions = {}
+        if length is not None:
+            options["range"] = (start, start + length)
+        elif start:
+            options["range"] = {"offset": start}
+        try:
+            with understood(key):
+                result = await obstore.get_async(self._bucket, key, options=options)
+                async for chunk in result.stream(min_chunk_size=PIECE_BYTES):
+                    view = memoryview(chunk)
+                    for at in range(0, len(view), PIECE_BYTES):
+                        yield bytes(view[at : at + PIECE_BYTES])
+        except errors.StoreFailed:
+            if not options or not await self._ends_before(key, start):
+                raise
+
+    async def _ends_before(self, key: str, start: int) -> bool:
+        """Whether a range was refused as nothing lies there, which each cloud says in its own way."""
+        there = await self.stat(key)
+        return there is not None and there.size <= start
+
+    def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """Every object whose key starts with `prefix`, in key order."""
+        *within, start = prefix.split("/")
+        if not all(map(is_segment, within)) or not (start in {"", ".", ".."} or is_segment(start)):
+            raise BadKey(f"{prefix[:80]!r} is no prefix of object keys")
+        if len(prefix) > MAX_KEY_CHARACTERS:
+            raise BadKey(f"{prefix[:80]!r} is longer than any key")
+        return self._list("/".join(within), prefix)
+
+    async def _list(self, folder: str, prefix: str) -> AsyncIterator[ObjectInfo]:
+        before = prefix[:-1] + chr(ord(prefix[-1]) - 1) if prefix and not prefix.endswith("/") else None
+        with understood():
+            found = obstore.list(  # pyright: ignore[reportUnknownMemberType] - its Arrow half is not installed
+                self._bucket, folder or None, offset=before, chunk_size=_LISTED_AT_ONCE
+            )
+            async for batch in found:
+                for meta in batch:
+                    key = meta["path"]
+                    if key.startswith(prefix):
+                        if _is_key(key):
+                            yield _info(meta)
+                    elif key > prefix:
+                        return
+
+    # -- local files -------------------------------------------------------------------------------
+
+    async def local_path(self, key: str) -> Path:
+        """A local file with the object's bytes, which stays for the length of a run; raises `KeyError`."""
+        segments(key)
+        digest = self._digest(key)
+        name = digest if digest is not None else await self._version(key)
+        while True:
+            path = await asyncio.to_thread(self._cache.find, name)
+            if path is not None:
+                return path
+            coming = self._coming.get(name)
+            if coming is None:
+                break
+            await coming.wait()  # somebody fetches it already; if that fails, it is our turn
+        coming = self._coming[name] = asyncio.Event()
+        try:
+            return await self._fetch(key, name, digest)
+        finally:
+            del self._coming[name]
+            coming.set()
+
+    async def _version(self, key: str) -> str:
+        """What an object that may be replaced is called in the cache."""
+        there = await self.stat(key)
+        if there is None:
+            raise KeyError(key)
+        text = f"{key}\n{there.tag}\n{there.size}\n{there.modified_at}"
+        return blake3.blake3(text.encode()).hexdigest()
+
+    async def _fetch(self, key: str, name: str, digest: str | None) -> Path:
+        temporary = await asyncio.to_thread(self._cache.new)
+        try:
+            hashed = blake3.blake3()
+            with await asyncio.to_thread(temporary.open, "xb") as file, understood(key):
+                result = await obstore.get_async(self._bucket, key)
+                async for chunk in result.stream(min_chunk_size=_FETCH_BYTES):
+                    await asyncio.to_thread(_append, file, hashed, memoryview(chunk))
+            if digest is not None:
+                _check(digest, hashed.hexdigest())
+            return await asyncio.to_thread(self._cache.keep, name, temporary)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    # -- links -------------------------------------------------------------------------------------
+
+    async def link(self, key: str) -> str | None:
+        """A URL from which anybody may read the object for a while; None where links are not wanted."""
+        segments(key)
+        if not self._ways.link_seconds:
+            return None
+        with understood(key):
+            return await obstore.sign_async(
+                self._bucket, "GET", key, timedelta(seconds=self._ways.link_seconds)
+            )
+
+    def _digest(self, key: str) -> str | None:
+        """The BLAKE3 hash that a key is made of, where this store's keys are."""
+        return media.content_digest(key) if self._ways.by_content else None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A regular file, opened without following a link; raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "only a regular file can be stored", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+async def _from_file(file: IO[bytes], start: int, length: int | None) -> AsyncGenerator[bytes]:
+    with file:
+        while length is None or length > 0:
+            wanted = PIECE_BYTES if length is None else min(PIECE_BYTES, length)
+            piece = await asyncio.to_thread(os.pread, file.fileno(), wanted, start)
+            if not piece:
+                return
+            start += len(piece)
+            if length is not None:
+                length -= len(piece)
+            yield piece
+
+
+def _append(file: IO[bytes], digest: blake3.blake3, piece: memoryview) -> None:
+    digest.update(piece)
+    file.write(piece)
+
+
+def _check(wanted: str, found: str) -> None:
+    if found != wanted:
+        raise errors.StoreFailed("The object store gave other bytes than were stored")
+
+
+def _is_key(text: str) -> bool:
+    try:
+        segments(text)
+    except BadKey:
+        return False
+    return True
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    modified = int(meta["last_modified"].timestamp() * 1_000_000)
+    return ObjectInfo(meta["path"], meta["size"], modified, _tag(meta["e_tag"]))
+
+
+def _tag(e_tag: str | None) -> str:
+    """The store's own name of an object's version, fit to stand in a header."""
+    return "".join(sign for sign in e_tag or "" if sign.isalnum() or sign in "-_+/=.")[:64]

@@ -1,0 +1,22 @@
+"""An S3 server for tests, in a process of its own; it prints its port, and ends when its input does."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from moto.server import ThreadedMotoServer
+
+
+def main() -> None:
+    """Serve until nobody holds our input any more."""
+    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    sys.stdout.write(f"{server.get_host_and_port()[1]}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
