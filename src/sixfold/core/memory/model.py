@@ -1,0 +1,93 @@
+"""The nouns of the memory: a page, a link, a timeline entry, and whoever asks for them.
+
+Every change of a page goes through `pages.save`, which writes the page, its version and its explicit
+links and then, in the same transaction, calls the two seams that others stand behind:
+
+- `index.put(page, links)` makes the page searchable at once; `index.put_many` does so for a batch of an
+  import; `index.remove(account_id, page_id)` forgets it.
+- `inference.refresh(page)` draws links from plain sentences; `inference.forget(page)` takes them back.
+
+Both may read what was written before them in the same transaction. Memory's writes of one account come
+one after the other on every database: each begins with `usage.begin`, which locks the account's counter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Origin = Literal["explicit", "inferred", "confirmed"]
+LINK_TYPE = "links_to"  # of a link that names no type
+PAGE_TYPE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One current page; times in epoch µs.
+
+    `body` is markdown without its front matter, which stands in `head` word for word with its fences
+    ("" where there is none). `path` is the file that it was imported from, for the export ("" otherwise).
+    """
+
+    id: str
+    account_id: str
+    slug: str
+    title: str
+    body: str
+    type: str
+    tags: tuple[str, ...]
+    collections: tuple[str, ...]
+    version: int
+    created_at: int
+    updated_at: int
+    created_by: str
+    head: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One typed link between slugs; `context` is the line, or the sentence, that it stands in.
+
+    `target` is the slug of the page that it leads to, or what was written where there is none yet.
+    """
+
+    source: str
+    target: str
+    type: str = LINK_TYPE
+    context: str = ""
+    origin: Origin = "explicit"
+    resolved: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a page's timeline; `date` is a year, a month, a day or a moment in ISO 8601."""
+
+    date: str
+    summary: str
+    detail: str = ""
+    source: str = ""
+    created_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever reads or writes: the account, the name that changes are signed with, what its key may see.
+
+    `collections` limits what is seen to pages in any of them; empty is the whole memory.
+    """
+
+    account_id: str
+    name: str
+    collections: tuple[str, ...] = ()
+    read_only: bool = False
+
+    @property
+    def may_write(self) -> bool:
+        """Keys that are limited in any way read only."""
+        return not self.read_only and not self.collections
+
+    def sees(self, collections: tuple[str, ...]) -> bool:
+        """Whether a page in these collections is there for this caller."""
+        return not self.collections or not set(self.collections).isdisjoint(collections)
