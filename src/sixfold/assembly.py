@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import secrets
 import tomllib
@@ -36,12 +37,14 @@ from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
-from sixfold.settings import Settings
+from sixfold.settings import InvalidSetting, Settings
+from sixfold.store.cache import Bounds, Cache
 from sixfold.store.files import FileStore
 from sixfold.store.sqlite import SqliteDatabase
 from sixfold.store.sqlite_tables import SqliteLoader, SqliteSnapshot
 
 _DATA = Path(__file__).parent / "data"
+_CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begins
 _FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 
 
@@ -114,16 +117,38 @@ def open_fetcher(settings: Settings) -> Fetcher:
 
 
 def open_blobs(settings: Settings) -> BlobStore:
-    """Where content lies, by its hash."""
-    return FileStore(settings.data_dir / "store")
+    """Where content lies, by its hash: a folder of the data folder, or `SIXFOLD_BLOB_URL`."""
+    return _open_store(settings, settings.blob_url, "store", by_content=True)
 
 
 def open_uploads(settings: Settings) -> BlobStore:
     """Area C's bucket: a folder of the data folder unless `SIXFOLD_UPLOAD_URL` names another."""
-    url = settings.upload_url
-    if url and not url.startswith("file://"):
-        raise errors.EngineUnavailable("Object stores come with the next release; use a file:// URL")
-    return FileStore(Path(url.removeprefix("file://")) if url else settings.data_dir / "uploads")
+    return _open_store(settings, settings.upload_url, "uploads", by_content=False)
+
+
+def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) -> BlobStore:
+    """The store at a URL; raises `InvalidSetting`, also where the extra `objects` is not installed."""
+    if not url or url.startswith("file://"):
+        return FileStore(Path(url.removeprefix("file://")) if url else settings.data_dir / folder)
+    try:
+        objects = importlib.import_module("sixfold.store.objects")
+    except ModuleNotFoundError as error:
+        raise InvalidSetting(
+            f"{url.partition(':')[0]}:// needs the extra: pip install 'sixfold[objects]'"
+        ) from error
+    keep_seconds = settings.run_limit_seconds + _CACHE_MARGIN_SECONDS
+    place = objects.Place(
+        url=url,
+        tables=settings.tables.get("buckets", {}),
+        seconds=settings.blob_seconds,
+        cache=Cache(settings.data_dir / "cache", Bounds(settings.blob_cache_bytes, keep_seconds)),
+        ways=objects.Ways(by_content, settings.blob_link_seconds if by_content else 0),
+    )
+    try:
+        store: BlobStore = objects.open_store(place)
+    except ValueError as error:
+        raise InvalidSetting(str(error)) from error
+    return store
 
 
 def build(settings: Settings, models_document: Mapping[str, Any] | None = None) -> Product:

@@ -17,10 +17,11 @@ from typing import Any, Literal
 
 MIB = 2**20
 GIB = 2**30
+MAX_LINK_SECONDS = 7 * 24 * 3600  # no cloud signs for longer
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
-_TABLES = frozenset({"prices", "gateway", "engines"})
+_TABLES = frozenset({"prices", "gateway", "engines", "buckets"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key")
 
 
@@ -40,6 +41,12 @@ class Settings:
     comfyui_port: int = 0
     config: Path | None = None
     log_level: str = "info"
+
+    # where the bytes of results and uploads lie
+    blob_url: str = ""
+    blob_seconds: float = 30
+    blob_cache_bytes: int = 2 * GIB
+    blob_link_seconds: int = 0
 
     # where predictions run
     driver: Literal["process", "inline"] = "process"
@@ -95,6 +102,8 @@ class Settings:
         unknown = set(self.areas) - set(AREAS)
         if unknown:
             raise InvalidSetting(f"areas has {sorted(unknown)[0]!r}; the areas are {', '.join(AREAS)}")
+        if not 0 <= self.blob_link_seconds <= MAX_LINK_SECONDS:
+            raise InvalidSetting(f"blob_link_seconds must be 0 to {MAX_LINK_SECONDS}, a week")
         if self.failpoints and not self.testing:
             raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests: it needs SIXFOLD_TESTING=1")
 

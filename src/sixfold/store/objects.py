@@ -13,11 +13,11 @@ import errno
 import os
 import stat
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import blake3
 import obstore
@@ -26,7 +26,7 @@ from obstore import exceptions
 from sixfold import errors
 from sixfold.core.work import media
 from sixfold.core.work.ports import ObjectInfo
-from sixfold.store.buckets import Bucket, understood
+from sixfold.store.buckets import Access, Bucket, open_bucket, understood
 from sixfold.store.cache import Cache
 from sixfold.store.files import MAX_KEY_CHARACTERS, PIECE_BYTES, BadKey, is_segment, segments
 
@@ -46,6 +46,28 @@ class Ways:
 
     by_content: bool = False
     link_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store is and how it is used; `tables` are the options of each kind of bucket."""
+
+    url: str
+    tables: Mapping[str, Mapping[str, Any]]
+    seconds: float
+    cache: Cache
+    ways: Ways
+
+
+def open_store(place: Place) -> ObjectStore:
+    """The store at a place, not yet spoken to; raises `InvalidUrl`."""
+    given = place.tables.get(place.url.partition(":")[0], {})
+    options = {name: _option(value) for name, value in given.items()}
+    return ObjectStore(open_bucket(place.url, Access(options, place.seconds)), place.cache, place.ways)
+
+
+def _option(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class ObjectStore:
