@@ -10,12 +10,12 @@ import asyncio
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from sixfold.core.work.engines import Engine, Task
+from sixfold.core.work.engines import BatchEngine, Engine, Task
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import outcomes
@@ -28,6 +28,7 @@ CANCEL_SECONDS = 2.0
 class _Job:
     """One run on its way through the thread; the sink of its reports."""
 
+    number: int
     task: Task
     reports: Reports
     staging: runner.Staging
@@ -35,6 +36,12 @@ class _Job:
     outcome: asyncio.Future[Outcome]
     canceled: threading.Event = field(default_factory=threading.Event)
     deadline: asyncio.TimerHandle | None = None
+
+    def assignment(self) -> runner.Assignment:
+        """The run as the runner takes it."""
+        scratch = self.staging.scratch / f"{self.staging.prefix}.tmp"
+        context = runner.RunContext(self, self.canceled, scratch)
+        return runner.Assignment(self.number, self.task, context, self.staging, self.failpoint)
 
     def progress(self, fraction: float) -> None:
         """Pass on to the loop."""
@@ -77,7 +84,7 @@ class InlineWorker:
         self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._ready: asyncio.Future[str] = self._loop.create_future()
         self._ended = asyncio.Event()
-        self._current: _Job | None = None
+        self._current: dict[str, _Job] = {}
         self._runs = 0
         self._alive = True
         self._why = ""
@@ -98,8 +105,8 @@ class InlineWorker:
         """Run `task` to its end; never raises for what the engine or the worker did."""
         if not self._alive:
             return Lost(f"the worker {self._why}")
-        if self._current is not None:
-            raise RuntimeError("a worker runs one task at a time")
+        if len(self._current) >= self._spec.lanes:
+            raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
         self._runs += 1
         try:  # the same trip that a task makes to a process, so that engines see the same types
             inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
@@ -108,7 +115,8 @@ class InlineWorker:
         staging = runner.Staging(self._spec.scratch, f"{self.id}-{self._runs}")
         failpoint = self._driver.failpoints.get(task.model)
         copy = Task(task.id, task.model, inputs, task.files)
-        job = self._current = _Job(copy, reports, staging, failpoint, self._loop.create_future())
+        job = _Job(self._runs, copy, reports, staging, failpoint, self._loop.create_future())
+        self._current[task.id] = job
         self._inbox.put(job)
         try:
             return await job.outcome
@@ -118,11 +126,16 @@ class InlineWorker:
 
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop, and give the worker up when it does not."""
-        job = self._current
-        if job is not None and job.task.id == task_id and not job.canceled.is_set():
+        job = self._current.get(task_id)
+        if job is not None and not job.canceled.is_set():
             job.canceled.set()
             why = "did not stop when canceled, and was given up"
-            job.deadline = self._loop.call_later(self._driver.cancel_seconds, self._give_up, Stopped(), why)
+            patience = max(self._driver.cancel_seconds, self._spec.cancel_seconds)
+            job.deadline = self._loop.call_later(patience, self._give_up, Lost(f"the worker {why}"), why)
+
+    async def give_up(self, task_id: str) -> None:
+        """End a run that takes too long, and the worker with it."""
+        await self.kill()
 
     async def kill(self) -> None:
         """Give the worker up; a run in progress gives `Lost`. Idempotent."""
@@ -138,10 +151,10 @@ class InlineWorker:
 
     def _give_up(self, outcome: Outcome, why: str) -> None:
         self._end(why)
-        job, self._current = self._current, None
-        if job is not None:
+        for job in tuple(self._current.values()):
             job.end(Stopped() if job.canceled.is_set() else outcome)
             job.canceled.set()
+        self._current.clear()
         self._inbox.put(None)
 
     def _end(self, why: str) -> None:
@@ -155,24 +168,16 @@ class InlineWorker:
 
     def _work(self) -> None:
         try:
-            engine = runner.load(self._spec.factory)
+            engine = runner.load(self._spec.factory, self._spec.options)
         except runner.EngineLoadFailed as error:
             self._call(self._loaded, str(error))
             return
         self.engine_name, self.engine_version = str(engine.name), str(engine.version)
         self._call(self._loaded, "")
-        while (job := self._inbox.get()) is not None:
-            self._call(self._finish, job, self._perform(engine, job))
+        for jobs in runner.Gathering(self._inbox, self._spec.lanes, lambda job: _shape(engine, job)):
+            for job, outcome in zip(jobs, _perform(engine, jobs), strict=True):
+                self._call(self._finish, job, outcome)
         self._call(self._end, "had ended")
-
-    def _perform(self, engine: Engine, job: _Job) -> Outcome:
-        if job.failpoint == "crash":
-            return Lost("the worker crashed (injected by a failpoint)")
-        context = runner.RunContext(job, job.canceled)
-        reply = runner.perform(engine, job.task, context, job.staging, job.failpoint)
-        if isinstance(reply, protocol.Done):
-            reply = protocol.done.decode(protocol.encode(reply))  # the same types as from a process
-        return outcomes.outcome(reply, job.staging.scratch, job.staging.prefix)
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more
@@ -185,12 +190,34 @@ class InlineWorker:
             self._ready.set_result(problem)
 
     def _finish(self, job: _Job, outcome: Outcome) -> None:
-        if self._current is job:
-            self._current = None
+        self._current.pop(job.task.id, None)
         if isinstance(outcome, Lost):
             self._end("crashed")
             self._inbox.put(None)
         job.end(outcome)
+
+
+def _shape(engine: Engine, job: _Job) -> Hashable:
+    return None if job.failpoint is not None else runner.shape_of(engine, job.task)
+
+
+def _perform(engine: Engine, jobs: list[_Job]) -> list[Outcome]:
+    if jobs[0].failpoint == "crash":
+        return [Lost("the worker crashed (injected by a failpoint)")]
+    assignments = [job.assignment() for job in jobs]
+    if len(jobs) == 1:
+        replies = [runner.perform(engine, assignments[0])]
+    else:
+        replies = runner.perform_many(cast("BatchEngine", engine), assignments)
+    for one in assignments:
+        one.context.clear()
+    return [_outcome(reply, job.staging) for reply, job in zip(replies, jobs, strict=True)]
+
+
+def _outcome(reply: protocol.Reply, staging: runner.Staging) -> Outcome:
+    if isinstance(reply, protocol.Done):
+        reply = protocol.done.decode(protocol.encode(reply))  # the same types as from a process
+    return outcomes.outcome(reply, staging.scratch, staging.prefix)
 
 
 class InlineDriver:

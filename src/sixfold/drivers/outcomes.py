@@ -17,7 +17,9 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
     match reply:
         case protocol.Done():
             files = tuple(_staged(file, scratch, prefix) for file in reply.files)
-            return ports.Completed(files, reply.data, reply.quality, reply.version, reply.run_us)
+            return ports.Completed(
+                files, reply.data, reply.quality, reply.version, reply.run_us, reply.upstream_cost_micros
+            )
         case protocol.Fail():
             return ports.Failed(reply.message, reply.public, reply.detail, reply.unusable)
         case protocol.Halted():

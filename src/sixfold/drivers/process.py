@@ -30,7 +30,7 @@ _HANG_UP_SECONDS = 2.0  # from one sign of a worker's end to believing it withou
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the driver waits, in seconds."""
+    """How long the driver waits, in seconds; a spec may grant its runs more to cancel."""
 
     start: float = 120.0
     cancel: float = 2.0
@@ -39,7 +39,7 @@ class Patience:
 
 @dataclass(slots=True)
 class _Current:
-    """The run in progress."""
+    """A run in progress."""
 
     number: int
     task_id: str
@@ -74,7 +74,9 @@ class ProcessWorker(asyncio.Protocol):
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._burial: asyncio.Task[None] | None = None
-        self._current: _Current | None = None
+        self._lanes = spec.lanes
+        self._cancel_seconds = spec.cancel_seconds
+        self._current: dict[int, _Current] = {}
         self._runs = 0
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._loop.add_reader(output, self.drain)
@@ -95,8 +97,8 @@ class ProcessWorker(asyncio.Protocol):
         """Run `task` to its end; never raises for what the engine or the worker did."""
         if not self._alive or self._transport is None:
             return Lost(self._why or "the worker had ended")
-        if self._current is not None:
-            raise RuntimeError("a worker runs one task at a time")
+        if len(self._current) >= self._lanes:
+            raise RuntimeError(f"this worker runs {self._lanes} task(s) at a time")
         self._runs += 1
         files = {name: str(path.absolute()) for name, path in task.files.items()}
         point = self._driver.failpoints.get(task.model)
@@ -108,7 +110,7 @@ class ProcessWorker(asyncio.Protocol):
         current = _Current(
             self._runs, task.id, f"{self.id}-{self._runs}", reports, self._loop.create_future()
         )
-        self._current = current
+        self._current[current.number] = current
         self._transport.write(data)
         try:
             return await current.outcome
@@ -119,14 +121,19 @@ class ProcessWorker(asyncio.Protocol):
 
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop, and kill the worker when it does not."""
-        current = self._current
-        if current is None or current.task_id != task_id or current.canceled or self._transport is None:
+        current = next((run for run in self._current.values() if run.task_id == task_id), None)
+        if current is None or current.canceled or self._transport is None:
             return
         current.canceled = True
         self._transport.write(protocol.frame(protocol.Cancel(current.number)))
+        patience = max(self._driver.patience.cancel, self._cancel_seconds)
         current.deadline = self._loop.call_later(
-            self._driver.patience.cancel, self.end_now, "did not stop when canceled, and was killed"
+            patience, self.end_now, "did not stop when canceled, and was killed"
         )
+
+    async def give_up(self, task_id: str) -> None:
+        """End a run that takes too long, and the worker with it."""
+        await self.kill()
 
     async def kill(self) -> None:
         """End the worker at once; a run in progress gives `Lost`. Idempotent."""
@@ -198,15 +205,15 @@ class ProcessWorker(asyncio.Protocol):
             error = ForkServerGone(self._why) if server_gone else StartFailed(self._with_tail(self._why))
             self._ready.set_exception(error)
             self._ready.exception()  # a start that was given up is no news
-        if self._current is not None:
-            self._finish(Stopped() if self._current.canceled else Lost(self._why))
+        for current in tuple(self._current.values()):
+            self._finish(current.number, Stopped() if current.canceled else Lost(self._why))
         self._driver.workers.discard(self)
         self._ended.set_result(None)
 
     def _clean(self) -> None:
         shutil.rmtree(self._scratch / f"{self.id}.tmp", ignore_errors=True)
-        if self._current is not None:
-            outcomes.remove_staged(self._scratch, self._current.prefix)
+        for current in tuple(self._current.values()):
+            outcomes.remove_staged(self._scratch, current.prefix)
 
     def _with_tail(self, text: str) -> str:
         return "\n".join([text, *self._tail])
@@ -238,7 +245,6 @@ class ProcessWorker(asyncio.Protocol):
         self._end_seen()
 
     def _hear(self, message: protocol.ToServer) -> None:
-        current = self._current
         match message:
             case protocol.Ready(name, version):
                 self.engine_name, self.engine_version = name, version
@@ -246,16 +252,25 @@ class ProcessWorker(asyncio.Protocol):
                     self._ready.set_result(None)
             case protocol.Unready(reason):
                 self._why = self._why or f"could not load its engine: {reason}"
-            case protocol.Progress(fraction):
+            case protocol.Progress(number, fraction):
+                current = self._current.get(number)
                 if current is not None and not current.abandoned:
                     current.reports.progress(fraction)
+            case protocol.Log(number, line):
+                self._log(line, self._current.get(number))
             case protocol.Done() | protocol.Fail() | protocol.Halted():
+                current = self._current.get(message.number)
                 if current is not None:
                     self._log_partial()
-                    self._finish(outcomes.outcome(message, self._scratch, current.prefix))
+                    self._finish(message.number, outcomes.outcome(message, self._scratch, current.prefix))
 
-    def _finish(self, outcome: Outcome) -> None:
-        current, self._current = self._current, None
+    @property
+    def _alone(self) -> _Current | None:
+        """The run that owns what is printed: the only one, in a worker with one lane."""
+        return next(iter(self._current.values()), None) if self._lanes == 1 else None
+
+    def _finish(self, number: int, outcome: Outcome) -> None:
+        current = self._current.pop(number, None)
         if current is None:
             return
         if current.deadline is not None:
@@ -283,23 +298,23 @@ class ProcessWorker(asyncio.Protocol):
                 return
 
     def _printed(self, data: bytes) -> None:
-        current = self._current
+        current = self._alone
         *lines, rest = ((current.partial if current else b"") + data).split(b"\n")
         for line in lines:
-            self._log(line[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"))
+            self._log(line[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"), current)
         if current is not None:
             current.partial = rest[: runner.MAX_LINE_CHARACTERS]
         elif rest:
-            self._log(rest[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"))
+            self._log(rest[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"), None)
 
     def _log_partial(self) -> None:
-        if self._current is not None and self._current.partial:
-            partial, self._current.partial = self._current.partial, b""
-            self._log(partial.decode(errors="replace"))
+        current = self._alone
+        if current is not None and current.partial:
+            partial, current.partial = current.partial, b""
+            self._log(partial.decode(errors="replace"), current)
 
-    def _log(self, line: str) -> None:
+    def _log(self, line: str, current: _Current | None) -> None:
         self._tail.append(line)
-        current = self._current
         if current is None or current.abandoned:
             return
         current.lines += 1
@@ -389,6 +404,8 @@ class ProcessDriver:
             str(spec.scratch.absolute()),
             self._niceness,
             spec.cpu_seconds,
+            spec.lanes,
+            dict(spec.options),
         )
         try:
             try:

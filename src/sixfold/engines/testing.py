@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import random
@@ -9,9 +10,21 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.work.engines import (
+    Artifact,
+    Canceled,
+    Context,
+    EngineError,
+    Job,
+    Outside,
+    Result,
+    Task,
+    UnusableInput,
+)
 
 
 class EchoEngine:
@@ -161,3 +174,84 @@ class BurnEngine:
         """Turn, and turn."""
         while True:
             pass
+
+
+class ChorusEngine:
+    """Runs tasks of one `shape` together and says with how many; a task with a `gate` waits for that file.
+
+    Made with the option `key`, which it tells: what the catalogue gives an engine arrives.
+    """
+
+    name = "chorus"
+    version = "1"
+
+    def __init__(self, key: str = "") -> None:
+        self._key = key
+
+    def shape(self, task: Task) -> Hashable:
+        """What the inputs say; nothing for a task that runs alone."""
+        return task.inputs.get("shape")
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Wait for the gate, if there is one, and be a choir of one."""
+        context.progress(0.1)
+        while "gate" in task.inputs and not Path(task.inputs["gate"]).exists():
+            time.sleep(0.01)
+            context.progress(0.1)
+        written = context.scratch / "song.txt"
+        written.write_text(f"alone: {task.id}")
+        return Result((Artifact("text/plain", path=written),), {"together": 1, "key": self._key})
+
+    def run_many(self, jobs: Sequence[Job]) -> Sequence[Result | Exception | Canceled]:
+        """One verse after the other, each heard by every singer who has not left."""
+        endings: list[Result | Exception | Canceled] = []
+        for job in jobs:
+            job.context.log(f"{job.task.id} sings")
+            endings.append(self._ending(job, len(jobs)))
+        return endings
+
+    def _ending(self, job: Job, together: int) -> Result | Exception | Canceled:
+        try:
+            job.context.progress(0.5)
+        except Canceled as canceled:
+            return canceled
+        if job.task.inputs.get("hoarse"):
+            return EngineError(f"{job.task.id} is hoarse.")
+        song = Artifact("text/plain", f"together: {job.task.id}".encode())
+        return Result((song,), {"together": together, "key": self._key})
+
+
+class FarEngine:
+    """A remote engine that asks nobody: waits `seconds`, writes a file, tells its key and what it cost."""
+
+    name = "far"
+    version = "1"
+
+    def __init__(self, outside: Outside, key: str = "fal_key") -> None:
+        self._outside = outside
+        self._key = key
+        self.canceled: list[str] = []
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Do what the inputs ask for."""
+        context.progress(0.2)
+        context.log(f"sent {task.id}")
+        try:
+            await asyncio.sleep(float(task.inputs.get("seconds", 0)))
+        except asyncio.CancelledError:
+            context.log(f"took {task.id} back")
+            raise
+        match task.inputs.get("raise"):
+            case "public":
+                raise EngineError("The provider has no money left.")
+            case "private":
+                raise ValueError("a secret of the machine room")
+            case _:
+                pass
+        written = context.scratch / "far.txt"
+        written.write_text(task.id)
+        key = self._outside.key(self._key)
+        return Result((Artifact("text/plain", path=written),), {"key": key}, "full", 1_500)
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -14,14 +14,15 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import msgspec
 
-from sixfold.core.work.engines import Engine, Task
+from sixfold.core.work.engines import BatchEngine, Engine, Task
 from sixfold.worker import protocol, runner
 
 _PR_SET_PDEATHSIG = 1
@@ -80,6 +81,26 @@ class _Job:
     canceled: threading.Event = field(default_factory=threading.Event)
 
 
+@dataclass(frozen=True, slots=True)
+class _Voice:
+    """One run's way to the server (`runner.Sink`)."""
+
+    worker: _Worker
+    number: int
+
+    def progress(self, fraction: float) -> None:
+        """Tell the server."""
+        self.worker.send(protocol.Progress(self.number, fraction))
+
+    def log(self, line: str) -> None:
+        """Write to the output, which the server reads, after what was printed before; or send a frame."""
+        if self.worker.lanes > 1:
+            self.worker.send(protocol.Log(self.number, line))
+            return
+        _flush()
+        _write_all(1, f"{line}\n".encode(errors="replace"))
+
+
 class _Worker:
     """The main thread runs tasks; a second one hears `Cancel`, and the server's end."""
 
@@ -91,19 +112,10 @@ class _Worker:
         self._sending = threading.Lock()
         self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._jobs: dict[int, _Job] = {}
+        self.lanes = order.lanes
 
-    # -- what runs send (`runner.Sink`) ------------------------------------------------------------
-
-    def progress(self, fraction: float) -> None:
-        """Tell the server."""
-        self._send(protocol.Progress(fraction))
-
-    def log(self, line: str) -> None:
-        """Write to the output, which the server reads, after what was printed before."""
-        _flush()
-        _write_all(1, f"{line}\n".encode(errors="replace"))
-
-    def _send(self, message: protocol.Message) -> None:
+    def send(self, message: protocol.Message) -> None:
+        """Tell the server; from any thread."""
         data = protocol.frame(message)
         with self._sending:
             self._link.sendall(data)
@@ -127,28 +139,39 @@ class _Worker:
     def work(self) -> None:
         """Build the engine, then run what comes until asked to leave."""
         try:
-            engine = runner.load(self._order.factory)
+            engine = runner.load(self._order.factory, self._order.options)
         except (runner.EngineLoadFailed, MemoryError) as error:
-            self._send(protocol.Unready(str(error) or runner.OUT_OF_MEMORY))
+            self.send(protocol.Unready(str(error) or runner.OUT_OF_MEMORY))
             return
         _flush()
-        self._send(protocol.Ready(str(engine.name), str(engine.version)))
-        while (job := self._inbox.get()) is not None:
-            self._send(self._perform(engine, job))
+        self.send(protocol.Ready(str(engine.name), str(engine.version)))
+        for jobs in runner.Gathering(self._inbox, self.lanes, lambda job: _shape(engine, job)):
+            self._perform(engine, jobs)
 
-    def _perform(self, engine: Engine, job: _Job) -> protocol.Reply:
-        run = job.run
-        task = Task(run.task, run.model, run.inputs, {name: Path(path) for name, path in run.files.items()})
-        staging = runner.Staging(self._scratch, f"{self._order.worker}-{run.number}")
+    def _perform(self, engine: Engine, jobs: list[_Job]) -> None:
         random.seed(0)
         allow_cpu(self._order.cpu_seconds)
+        assignments = [self._assignment(job) for job in jobs]
         try:
-            context = runner.RunContext(self, job.canceled)
-            return runner.perform(engine, task, context, staging, run.failpoint)
+            if len(assignments) == 1:
+                replies = [runner.perform(engine, assignments[0])]
+            else:
+                replies = runner.perform_many(cast("BatchEngine", engine), assignments)
         finally:
-            self._jobs.pop(run.number, None)
+            for one in assignments:
+                self._jobs.pop(one.number, None)
             _empty(self._temporary)
             _flush()
+        for reply in replies:
+            self.send(reply)
+
+    def _assignment(self, job: _Job) -> runner.Assignment:
+        run = job.run
+        context = runner.RunContext(
+            _Voice(self, run.number), job.canceled, self._temporary / f"run-{run.number}"
+        )
+        staging = runner.Staging(self._scratch, f"{self._order.worker}-{run.number}")
+        return runner.Assignment(run.number, _task(run), context, staging, run.failpoint)
 
     def _listen(self) -> None:
         with suppress(OSError, MemoryError, msgspec.MsgspecError, protocol.FrameTooLarge):
@@ -168,6 +191,14 @@ class _Worker:
                     job.canceled.set()
             case protocol.Leave():
                 self._inbox.put(None)
+
+
+def _task(run: protocol.Run) -> Task:
+    return Task(run.task, run.model, run.inputs, {name: Path(path) for name, path in run.files.items()})
+
+
+def _shape(engine: Engine, job: _Job) -> Hashable:
+    return None if job.run.failpoint is not None else runner.shape_of(engine, _task(job.run))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -1,14 +1,14 @@
 """What the server and a worker say to each other: small msgpack frames; bytes travel as files.
 
     server → worker   Run · Cancel · Leave
-    worker → server   Ready | Unready, then for each Run: Progress* and one of Done, Fail, Halted
+    worker → server   Ready | Unready, then for each Run: (Progress | Log)* and one of Done, Fail, Halted
     server → zygote   Spawn (with two file descriptors) · Kill
     zygote → server   Booted, then for each Spawn: Born? and one Exited
 
-A run's log travels on the worker's output pipe, with whatever libraries print: in order, and safe when
-the worker crashes. A frame on a worker's socket is a little-endian length of four bytes and that much
-msgpack; on the zygote's socket one record is one message. A worker answers its runs in order, one at
-a time, so no answer carries a number but those that may cross it on the way (`Cancel`).
+A worker with one lane sends its log on its output pipe, with whatever libraries print: in order, and safe
+when the worker crashes. One with several lanes sends `Log`, so that each line finds its own run; what
+libraries print then belongs to none. A frame on a worker's socket is a little-endian length of four bytes
+and that much msgpack; on the zygote's socket one record is one message.
 """
 
 from __future__ import annotations
@@ -70,9 +70,17 @@ class Unready(Message, frozen=True, array_like=True, tag="unready"):
 
 
 class Progress(Message, frozen=True, array_like=True, tag="progress"):
-    """So much is done, from 0 to 1."""
+    """So much of a run is done, from 0 to 1."""
 
+    number: int
     fraction: float
+
+
+class Log(Message, frozen=True, array_like=True, tag="log"):
+    """One line of a run that shares its worker with others."""
+
+    number: int
+    line: str
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True):
@@ -86,16 +94,19 @@ class Staged(msgspec.Struct, frozen=True, array_like=True):
 class Done(Message, frozen=True, array_like=True, tag="done"):
     """The engine returned."""
 
+    number: int
     files: list[Staged]
     data: dict[str, Any]
     quality: Literal["full", "preview"] | None
     version: str
     run_us: int
+    upstream_cost_micros: int | None = None
 
 
 class Fail(Message, frozen=True, array_like=True, tag="fail"):
     """The engine raised; `public`: the user may read the message; `unusable`: his input was at fault."""
 
+    number: int
     message: str
     public: bool
     detail: str = ""
@@ -104,6 +115,8 @@ class Fail(Message, frozen=True, array_like=True, tag="fail"):
 
 class Halted(Message, frozen=True, array_like=True, tag="halted"):
     """The engine stopped because the run was canceled."""
+
+    number: int
 
 
 # -- server <-> zygote ---------------------------------------------------------------------------
@@ -118,6 +131,8 @@ class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
     scratch: str
     niceness: int
     cpu_seconds: int = 0
+    lanes: int = 1
+    options: dict[str, Any] = {}
 
 
 class Kill(Message, frozen=True, array_like=True, tag="kill"):
@@ -146,7 +161,7 @@ class Exited(Message, frozen=True, array_like=True, tag="exited"):
 
 ToWorker = Run | Cancel | Leave
 Reply = Done | Fail | Halted
-ToServer = Ready | Unready | Progress | Done | Fail | Halted
+ToServer = Ready | Unready | Progress | Log | Done | Fail | Halted
 ToZygote = Spawn | Kill
 FromZygote = Booted | Born | Exited
 

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import importlib
 import os
+import queue
+import shutil
 import signal
+import stat
 import sys
 import threading
 import time
 import traceback
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from sixfold.core.work.engines import Artifact, Canceled, Engine, EngineError, Result, Task, UnusableInput
+from sixfold.core.work.engines import (
+    Artifact,
+    BatchEngine,
+    Canceled,
+    Engine,
+    EngineError,
+    Job,
+    Result,
+    Task,
+    UnusableInput,
+)
 from sixfold.worker import protocol
 
 PROGRESS_SECONDS = 0.05  # progress goes out at most this often; the last value always does
 MAX_LOG_LINES = 10_000  # of one run
 MAX_LINE_CHARACTERS = 4_000
 MAX_DETAIL_CHARACTERS = 8_000
+GATHER_SECONDS = 0.005  # how long a batch waits for others of its shape
 OUT_OF_MEMORY = "The model ran out of memory."
 _CV2_OUT_OF_MEMORY = -4  # cv2.Error.StsNoMem
 
@@ -55,7 +72,11 @@ class Staging:
                 staged.append(
                     protocol.Staged(f"{self.prefix}-{index}", artifact.content_type, dict(artifact.info))
                 )
-                _write_new(self.scratch / staged[-1].name, artifact.data)
+                target = self.scratch / staged[-1].name
+                if artifact.path is None:
+                    _write_new(target, artifact.data)
+                else:
+                    _take(artifact.path, target)
         except BaseException:
             self.remove(staged)
             raise
@@ -65,6 +86,14 @@ class Staging:
         """Take written files away again."""
         for file in staged:
             (self.scratch / file.name).unlink(missing_ok=True)
+
+
+def _take(source: Path, target: Path) -> None:
+    """Move a file that an engine wrote; no link is followed."""
+    if not stat.S_ISREG(source.lstat().st_mode):
+        raise EngineError("The model named an output that is no file.")
+    shutil.move(source, target)
+    target.chmod(0o600)
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -78,14 +107,25 @@ def _write_new(path: Path, data: bytes) -> None:
 class RunContext:
     """How the running engine speaks to the outside; usable from any of its threads."""
 
-    def __init__(self, sink: Sink, canceled: threading.Event) -> None:
+    def __init__(self, sink: Sink, canceled: threading.Event, scratch: Path) -> None:
         self.canceled = canceled
         self._sink = sink
+        self._scratch = scratch
         self._lock = threading.Lock()
         self._latest = -1.0
         self._sent = -1.0
         self._sent_at = float("-inf")
         self._lines = 0
+
+    @property
+    def scratch(self) -> Path:
+        """This run's own folder, made when it is first asked for."""
+        self._scratch.mkdir(mode=0o700, exist_ok=True)
+        return self._scratch
+
+    def clear(self) -> None:
+        """Remove what the run left in its folder."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def progress(self, fraction: float) -> None:
         """Report progress; raises `Canceled` when the run is no longer wanted."""
@@ -120,55 +160,161 @@ class RunContext:
             self._sink.progress(self._latest)
 
 
-def load(factory: str) -> Engine:
-    """Build the engine that `module:attribute` makes; raises `EngineLoadFailed`."""
+def load(factory: str, options: Mapping[str, Any] | None = None) -> Engine:
+    """Build the engine that `module:attribute` makes with `options`; raises `EngineLoadFailed`."""
     module, _, attribute = factory.partition(":")
     try:
         target: Any = importlib.import_module(module)
         for name in attribute.split("."):
             target = getattr(target, name)
-        engine = target()
+        engine = target(**(options or {}))
         _ = (str(engine.name), str(engine.version), engine.run)
     except Exception as error:
         raise EngineLoadFailed(f"{factory}: {_described(error)}") from error
     return engine
 
 
-def perform(
-    engine: Engine, task: Task, context: RunContext, staging: Staging, failpoint: protocol.Failpoint | None
-) -> protocol.Reply:
-    """Run `task` to one of its endings; on any but `Done` no staged file is left."""
-    staged: list[protocol.Staged] = []
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One run as a worker holds it: its number there, its task, and where its words and files go."""
+
+    number: int
+    task: Task
+    context: RunContext
+    staging: Staging
+    failpoint: protocol.Failpoint | None = None
+
+
+def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
+    """Run one task to one of its endings; on any but `Done` no staged file is left."""
+    ending: Result | BaseException
+    began = time.perf_counter_ns()
     try:
         reset_generators()
-        if failpoint is not None:
-            _inject(failpoint, context)
+        if assignment.failpoint is not None:
+            _inject(assignment.failpoint, assignment.context)
         began = time.perf_counter_ns()
-        result = engine.run(task, context)
-        run_us = (time.perf_counter_ns() - began) // 1000
-        if not isinstance(result, Result):
-            raise TypeError(f"the engine returned {type(result).__name__}, not Result")  # noqa: TRY301 - one road
-        staged = staging.write(result.artifacts)
-        done = protocol.Done(staged, dict(result.data), result.quality, str(engine.version), run_us)
+        ending = engine.run(assignment.task, assignment.context)
+    except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its run
+        ending = error
+    return settle(assignment, ending, str(engine.version), (time.perf_counter_ns() - began) // 1000)
+
+
+def shape_of(engine: Engine, task: Task) -> Hashable:
+    """The engine's word for what runs together; None, which runs alone, where it finds none."""
+    try:
+        return cast("BatchEngine", engine).shape(task)
+    except Exception:  # noqa: BLE001 - alone, the run raises what is wrong with it where its user sees it
+        return None
+
+
+def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list[protocol.Reply]:
+    """Run tasks of one shape together, each to its own ending; each is told the whole batch's time."""
+    endings: Sequence[Result | BaseException]
+    began = time.perf_counter_ns()
+    try:
+        reset_generators()
+        endings = engine.run_many([Job(one.task, one.context) for one in assignments])
+        if len(endings) != len(assignments):
+            raise TypeError(f"the engine ended {len(endings)} of {len(assignments)} runs")  # noqa: TRY301 - one road
+    except BaseException as error:  # noqa: BLE001 - the outermost loop: what a batch raises ends its runs
+        endings = [error] * len(assignments)
+    run_us = (time.perf_counter_ns() - began) // 1000
+    version = str(engine.version)
+    return [settle(one, ending, version, run_us) for one, ending in zip(assignments, endings, strict=True)]
+
+
+def settle(
+    assignment: Assignment, ending: Result | BaseException, version: str, run_us: int
+) -> protocol.Reply:
+    """The reply to how a run ended, its files staged; what cannot be told is a failure of this run."""
+    staged: list[protocol.Staged] = []
+    try:
+        if isinstance(ending, BaseException):
+            raise ending  # noqa: TRY301 - one road for what the engine and what its files may do
+        if not isinstance(ending, Result):
+            raise TypeError(f"the engine returned {type(ending).__name__}, not Result")  # noqa: TRY301 - the same
+        staged = assignment.staging.write(ending.artifacts)
+        done = protocol.Done(
+            number=assignment.number,
+            files=staged,
+            data=dict(ending.data),
+            quality=ending.quality,
+            version=version,
+            run_us=run_us,
+            upstream_cost_micros=ending.upstream_cost_micros,
+        )
         protocol.frame(done)  # what cannot be told is a failure of this run, not of the worker
     except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its run
-        staging.remove(staged)
-        return _ending(error, context)
-    context.finish(1.0)
+        assignment.staging.remove(staged)
+        return _failure(error, assignment)
+    assignment.context.finish(1.0)
     return done
 
 
-def _ending(error: BaseException, context: RunContext) -> protocol.Reply:
+def _failure(error: BaseException, assignment: Assignment) -> protocol.Reply:
+    number, context = assignment.number, assignment.context
     if isinstance(error, Canceled) and context.canceled.is_set():
-        return protocol.Halted()
+        return protocol.Halted(number)
     context.finish()
     if isinstance(error, EngineError):
         message = str(error)[:MAX_LINE_CHARACTERS] or "The model failed."
-        return protocol.Fail(message, public=True, unusable=isinstance(error, UnusableInput))
+        return protocol.Fail(number, message, public=True, unusable=isinstance(error, UnusableInput))
     if isinstance(error, MemoryError) or getattr(error, "code", None) == _CV2_OUT_OF_MEMORY:
-        return protocol.Fail(OUT_OF_MEMORY, public=True)
+        return protocol.Fail(number, OUT_OF_MEMORY, public=True)
     detail = "".join(traceback.format_exception(error))
-    return protocol.Fail(_described(error), public=False, detail=detail[-MAX_DETAIL_CHARACTERS:])
+    return protocol.Fail(number, _described(error), public=False, detail=detail[-MAX_DETAIL_CHARACTERS:])
+
+
+T = TypeVar("T")
+
+
+class Gathering(Generic[T]):
+    """The queue of a worker: gives one run after the other, or those of equal shape together.
+
+    `None` in the inbox asks to leave after what was put before it.
+    """
+
+    def __init__(
+        self, inbox: queue.SimpleQueue[T | None], lanes: int, shape: Callable[[T], Hashable]
+    ) -> None:
+        self._inbox = inbox
+        self._lanes = lanes
+        self._shape = shape
+        self._waiting: deque[T] = deque()
+        self._leaving = False
+
+    def __iter__(self) -> Iterator[list[T]]:
+        while (first := self._first()) is not None:
+            yield self._batch(first)
+
+    def _first(self) -> T | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        return None if self._leaving else self._inbox.get()
+
+    def _batch(self, first: T) -> list[T]:
+        shape = self._shape(first) if self._lanes > 1 else None
+        if shape is None:
+            return [first]
+        self._listen()
+        batch = [first]
+        for other in tuple(self._waiting):
+            if len(batch) < self._lanes and self._shape(other) == shape:
+                self._waiting.remove(other)
+                batch.append(other)
+        return batch
+
+    def _listen(self) -> None:
+        """Take in what has come, waiting a moment for more while lanes are open."""
+        until = time.monotonic() + GATHER_SECONDS
+        with suppress(queue.Empty):
+            while not self._leaving and len(self._waiting) + 1 < self._lanes:
+                came = self._inbox.get(timeout=max(0.0, until - time.monotonic()))
+                if came is None:
+                    self._leaving = True
+                else:
+                    self._waiting.append(came)
 
 
 def _described(error: BaseException) -> str:

@@ -10,10 +10,13 @@ from sixfold.worker import protocol
 
 MESSAGES: tuple[protocol.Message, ...] = (
     protocol.Ready("echo", "1"),
-    protocol.Progress(0.5),
-    protocol.Done([protocol.Staged("w-1-0", "image/webp", {"width": 8})], {"k": [1, None]}, "full", "1", 12),
-    protocol.Fail("no", public=False, detail="x" * 5000),
-    protocol.Halted(),
+    protocol.Progress(3, 0.5),
+    protocol.Log(3, "a line"),
+    protocol.Done(
+        7, [protocol.Staged("w-1-0", "image/webp", {"width": 8})], {"k": [1, None]}, "full", "1", 12
+    ),
+    protocol.Fail(7, "no", public=False, detail="x" * 5000),
+    protocol.Halted(7),
 )
 
 
@@ -47,10 +50,10 @@ def test_what_is_no_message_of_this_side_is_refused(body: bytes) -> None:
 
 def test_numbers_of_numpy_travel_as_plain_ones() -> None:
     data = {"mean": np.float32(0.5), "count": np.int64(3), "row": np.array([1, 2]), "yes": np.bool_(True)}
-    body = protocol.encode(protocol.Done([], data, None, "1", 0))
+    body = protocol.encode(protocol.Done(7, [], data, None, "1", 0))
     assert protocol.done.decode(body).data == {"mean": 0.5, "count": 3, "row": [1, 2], "yes": True}
 
 
 def test_what_has_no_plain_form_is_refused() -> None:
     with pytest.raises(TypeError, match="object cannot be part of a result"):
-        protocol.frame(protocol.Done([], {"k": object()}, None, "1", 0))
+        protocol.frame(protocol.Done(7, [], {"k": object()}, None, "1", 0))

@@ -48,8 +48,9 @@ def perform(
     heard, event = Heard(), threading.Event()
     if canceled:
         event.set()
-    context = runner.RunContext(heard, event)
-    reply = runner.perform(Does(act), Task("t", "m", {}), context, runner.Staging(scratch, "w-1"), None)
+    context = runner.RunContext(heard, event, scratch / "run")
+    assignment = runner.Assignment(1, Task("t", "m", {}), context, runner.Staging(scratch, "w-1"))
+    reply = runner.perform(Does(act), assignment)
     return reply, heard
 
 
@@ -77,7 +78,7 @@ def test_the_last_progress_of_a_failure_is_not_held_back(tmp_path: Path) -> None
         raise EngineError("no")
 
     reply, heard = perform(act, tmp_path)
-    assert reply == protocol.Fail("no", public=True)
+    assert reply == protocol.Fail(1, "no", public=True)
     assert heard.fractions == [0, 0.5]
 
 
@@ -99,7 +100,7 @@ def test_a_canceled_run_halts_and_leaves_nothing(tmp_path: Path) -> None:
         context.progress(0.5)
         return Result((Artifact("text/plain", b"x"),))
 
-    assert perform(act, tmp_path, canceled=True)[0] == protocol.Halted()
+    assert perform(act, tmp_path, canceled=True)[0] == protocol.Halted(1)
     assert names(tmp_path) == []
 
 
@@ -128,7 +129,7 @@ def test_opencvs_lack_of_memory_is_told_as_such(tmp_path: Path) -> None:
         error.code = cv2.Error.StsNoMem
         raise error
 
-    assert perform(act, tmp_path)[0] == protocol.Fail(runner.OUT_OF_MEMORY, public=True)
+    assert perform(act, tmp_path)[0] == protocol.Fail(1, runner.OUT_OF_MEMORY, public=True)
 
 
 def test_a_file_that_is_there_already_is_not_written_over(tmp_path: Path) -> None:

@@ -12,12 +12,17 @@ from sixfold.core.work import inputs
 from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
 
+KINDS = ("weights", "comfyui", "provider", "embedded")  # in the order of preference
+REMOTE_KINDS = frozenset({"comfyui", "provider"})
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One engine as the catalogue knows it, without loading it.
 
-    `concurrency` is how many workers may run it at once (0: as many as there are slots);
+    `concurrency` is how many workers may run it at once (0: as many as there are slots); each takes
+    `lanes` tasks together. `options` go to its factory; `packages` are what it imports beyond the base,
+    `setting` is what makes it reachable (a provider's key), `family` names its folder of weights.
     `full_for` names inputs and the texts with which the engine is `full` rather than `quality`.
     """
 
@@ -30,6 +35,18 @@ class EngineSpec:
     idle_seconds: float
     unlock: str
     full_for: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    lanes: int = 1
+    cancel_seconds: float = 0.0
+    memory_bytes: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    packages: tuple[str, ...] = ()
+    setting: str = ""
+    family: str = ""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it waits for another machine and so takes no worker slot of this one."""
+        return self.kind in REMOTE_KINDS
 
     def quality_for(self, values: Mapping[str, Any]) -> Quality:
         """How good this engine is at exactly these inputs."""
@@ -146,6 +163,7 @@ def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[st
     by_input = row.get("named_styles_are_full")
     full_for = {by_input: frozenset(full_texts.get(name, ()))} if by_input else {}
     plain = {key: value for key, value in row.items() if key != "named_styles_are_full"}
+    plain["packages"] = tuple(plain.get("packages", ()))
     return EngineSpec(name=name, full_for=full_for, **plain)
 
 

@@ -1,12 +1,21 @@
 """What an engine is: the one small seam between a worker and a model.
 
-An engine turns checked inputs into artifacts. It is built once per worker (`load` time is the cold
-start), run many times, and never sees accounts, prices, keys or the network.
+An engine turns checked inputs into artifacts. It is built once per worker (its building is the cold
+start), run many times, and never sees accounts, prices, keys or the network. Its factory is called with
+the options of its row in the catalogue as keyword arguments.
+
+Three shapes, told apart by the row's `kind`:
+
+- `Engine` (`embedded`, `weights`) runs in a worker process, one task at a time;
+- `BatchEngine` is an `Engine` whose row has `lanes` above 1: its worker takes that many tasks at once and
+  hands those of equal shape to `run_many` together;
+- `RemoteEngine` (`comfyui`, `provider`) waits for another machine: a coroutine in the server, many at a
+  time, built with an `Outside` before its options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -32,28 +41,39 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file that an engine made, encoded: `data` are the file's bytes.
+    """One file that an engine made, encoded: its bytes are `data`, or the file at `path` (which is taken).
 
-    `info` says what a caller would otherwise have to decode to learn (`width`, `height` in pixels,
-    `duration` in seconds, `fps`), with the names that the interface uses.
+    A large file is better written under `Context.scratch` than held in memory. `info` says what a caller
+    would otherwise have to decode to learn (`width`, `height` in pixels, `duration` in seconds, `fps`), with
+    the names that the interface uses.
     """
 
     content_type: str
-    data: bytes
+    data: bytes = b""
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run gave: files, JSON data beside or instead of them, and the quality it reached."""
+    """What a run gave: files, JSON data beside or instead of them, and the quality it reached.
+
+    `upstream_cost_micros` is what another service took from the operator for it, where it says so.
+    """
 
     artifacts: tuple[Artifact, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     quality: Quality | None = None
+    upstream_cost_micros: int | None = None
 
 
 class Context(Protocol):
     """How a running engine speaks to the outside."""
+
+    @property
+    def scratch(self) -> Path:
+        """An existing empty folder for this run's files; removed after it."""
+        ...
 
     def progress(self, fraction: float) -> None:
         """Report progress from 0 to 1; raises `Canceled` when the run is no longer wanted."""
@@ -84,4 +104,56 @@ class Engine(Protocol):
 
     def run(self, task: Task, context: Context) -> Result:
         """Turn `task` into a result; deterministic by inputs and seed for embedded engines."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One task of a batch, with its own way to the outside."""
+
+    task: Task
+    context: Context
+
+
+class BatchEngine(Engine, Protocol):
+    """An engine that runs tasks of equal shape together for less than one after the other."""
+
+    def shape(self, task: Task) -> Hashable:
+        """Tasks whose shapes are equal may run together; one of shape None runs alone."""
+        ...
+
+    def run_many(self, jobs: Sequence[Job]) -> Sequence[Result | Exception | Canceled]:
+        """Each job's result or how it ended, in order; a canceled one leaves the others running."""
+        ...
+
+
+class Outside(Protocol):
+    """What a `RemoteEngine` gets from the server: keys and ways out; nothing of accounts."""
+
+    def key(self, name: str) -> str:
+        """The operator's key for a provider (`fal_key`, …), or an empty string."""
+        ...
+
+    @property
+    def client(self) -> Any:
+        """An `httpx.AsyncClient` for addresses that the operator chose: providers, his own servers."""
+        ...
+
+    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
+        """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
+        ...
+
+
+class RemoteEngine(Protocol):
+    """A model on another machine. Its run is canceled like any coroutine, and passes that on upstream."""
+
+    name: str
+    version: str
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Turn `task` into a result; raises `EngineError` with a sentence when the other side fails."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Idempotent."""
         ...

@@ -91,13 +91,20 @@ class Fetcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a worker is to be: the engine (`module:attribute`), and the limits it lives under."""
+    """What a worker is to be: the engine (`module:attribute` and its options), and its limits.
+
+    `lanes` is how many tasks it takes at once; `remote` workers are coroutines of the server itself.
+    """
 
     engine: str
     factory: str
-    memory_bytes: int
+    memory_bytes: int  # 0 is no limit
     scratch: Path
     cpu_seconds: int = 0  # of one run; 0 is no limit
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    lanes: int = 1
+    remote: bool = False
+    cancel_seconds: float = 0.0  # how long a canceled run may take to notice, if more than the driver's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,7 @@ class Completed:
     quality: Quality | None
     engine_version: str
     run_us: int
+    upstream_cost_micros: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +166,7 @@ class WorkerStartFailed(Exception):
 
 
 class Worker(Protocol):
-    """One live worker: runs one task at a time."""
+    """One live worker: runs as many tasks at a time as its spec has lanes."""
 
     id: str
 
@@ -173,6 +181,10 @@ class Worker(Protocol):
 
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop; `run` then gives `Stopped` (or what came first)."""
+        ...
+
+    async def give_up(self, task_id: str) -> None:
+        """End a run that takes too long; the worker ends with it unless it can end one alone."""
         ...
 
     async def kill(self) -> None:

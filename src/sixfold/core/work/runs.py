@@ -122,12 +122,15 @@ class Run:
             files = {name: await blobs.local_path(key) for name, key in record.files.items()}
         except KeyError as missing:
             return Failed(f"The input file {missing} is no longer stored", public=True)
+        except (OSError, errors.StoreFailed):
+            _LOG.exception("an input could not be read", extra={"prediction_id": self.id})
+            return Failed("An input could not be read from the storage. Please try again", public=True)
         task = Task(id=self.id, model=self._prediction.model, inputs=record.inputs, files=files)
         try:
             async with asyncio.timeout(self._limit_seconds):
                 return await worker.run(task, Reports(self._report, self._log))
         except TimeoutError:
-            await worker.kill()
+            await worker.give_up(self.id)
             return Failed(f"The run took longer than {self._limit_seconds:g} seconds", public=True)
 
     def _report(self, fraction: float) -> None:
@@ -178,12 +181,11 @@ class Run:
         self._hit("store.before")
         try:
             stored = await self._store(done.files, done)
-        except OSError as error:
+        except (OSError, errors.StoreFailed) as error:
             _LOG.exception("a result could not be stored", extra={"prediction_id": self.id})
             media_files.discard(done.files)
-            await self._fail(
-                Failure(f"The result could not be stored: {error.strerror}", "storage", self._trace())
-            )
+            why = error.message if isinstance(error, errors.StoreFailed) else error.strerror
+            await self._fail(Failure(f"The result could not be stored: {why}", "storage", self._trace()))
             return
         self._hit("store.after")
         trace = dataclasses.replace(

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from sixfold.core.database import Database, Query, Transaction, now
 from sixfold.core.work import predictions
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.events import Bus, Moved
+from sixfold.core.work.pools import Pool, Seat
 from sixfold.core.work.ports import Driver, Worker, WorkerSpec, WorkerStartFailed
 from sixfold.core.work.predictions import Lease
 from sixfold.core.work.records import Prediction
@@ -32,7 +33,6 @@ from sixfold.core.work.runs import Finisher, Run, WorkerCrashed
 
 _LOG = logging.getLogger("sixfold.supervisor")
 _SWEEP_SECONDS = 1.0
-_BACKOFF_FIRST, _BACKOFF_LAST = 0.1, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +47,6 @@ class Policy:
     idle_seconds: float | None
     memory_bytes: int
     scratch: Path
-
-
-@dataclass(slots=True)
-class _Idle:
-    worker: Worker
-    since: float
-
-
-@dataclass(slots=True)
-class _Pool:
-    """The workers of one engine."""
-
-    engine: EngineSpec
-    idle: list[_Idle] = field(default_factory=list["_Idle"])
-    busy: int = 0
-    failures: int = 0
-    resume_at: float = 0.0
-
-    def room(self, slots: int) -> int:
-        limit = self.engine.concurrency or slots
-        return max(0, limit - self.busy)
 
 
 class Supervisor:
@@ -87,13 +66,12 @@ class Supervisor:
         self._finisher = finisher
         self._bus = bus
         self._policy = policy
-        self._pools = {name: _Pool(engine) for name, engine in engines.items()}
+        self._pools = {name: Pool(engine) for name, engine in engines.items()}
         self._hungry: deque[str] = deque()
         self._wake = asyncio.Event()
         self._runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._free = policy.slots
         self._stopping = False
         self.boot = ids.new("boot")
         self._lease = Lease(self.boot, int(policy.lease_seconds * SECOND_US))
@@ -122,9 +100,11 @@ class Supervisor:
     async def stop(self) -> None:
         """End every worker; what still runs goes back into the queue for the next server."""
         self._stopping = True
-        for task in (*self._loops, *self._tasks):
+        starting = [seat.starting for pool in self._pools.values() for seat in pool.seats if seat.starting]
+        ending: list[asyncio.Task[Any]] = [*self._loops, *self._tasks, *starting]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._loops, *self._tasks, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
         await self._driver.close()
 
     # -- what the pipeline tells -----------------------------------------------------------------
@@ -141,7 +121,7 @@ class Supervisor:
 
     def snapshot(self) -> dict[str, dict[str, int]]:
         """Workers of each engine, for the metrics and the operator's page."""
-        return {name: {"busy": pool.busy, "idle": len(pool.idle)} for name, pool in self._pools.items()}
+        return {name: {"busy": pool.busy, "idle": pool.idle} for name, pool in self._pools.items()}
 
     # -- dispatching -----------------------------------------------------------------------------
 
@@ -163,37 +143,57 @@ class Supervisor:
 
     async def _dispatch(self) -> None:
         for _ in range(len(self._hungry)):
-            if not self._free or self._stopping:
+            if self._stopping:
                 return
             name = self._hungry.popleft()
             pool = self._pools[name]
-            room = min(self._free, pool.room(self._policy.slots))
-            if not room or time.monotonic() < pool.resume_at:
-                continue  # a run's end, or the sweep, feeds it again
-            if await self._claim(pool, room):
-                self._feed(name)
+            if time.monotonic() < pool.resume_at:
+                continue  # fed again by the timer that `Pool.failed` sets
+            if not self._free_slots(pool) and not pool.open_lanes(taken=True):
+                self._hungry.append(name)  # keeps its turn until some run ends
+            elif await self._claim(pool):
+                self._feed(name)  # else what comes, or the end of one of its runs, feeds it again
 
-    async def _claim(self, pool: _Pool, room: int) -> bool:
-        """Claim for the workers that stand ready, else for one to be started; False when nothing waits."""
-        ready = len(pool.idle)
-        limit = min(room, ready) if ready else 1
-        self._free -= limit
-        pool.busy += limit
+    def _free_slots(self, pool: Pool) -> int:
+        if pool.engine.remote:
+            return (pool.engine.concurrency or self._policy.slots) - pool.busy
+        return self._policy.slots - sum(each.slots() for each in self._pools.values())
+
+    def _places(self, pool: Pool) -> list[Seat]:
+        """Where runs of this engine could go now: open lanes, then idle workers, then one worker more."""
+        taken = pool.open_lanes(taken=True)
+        free = self._free_slots(pool)
+        if taken or free <= 0:
+            return taken
+        ready = pool.open_lanes(taken=False)[: free * pool.engine.lanes]
+        if ready or not pool.may_grow(self._policy.slots):
+            return ready
+        return [Seat()] * pool.engine.lanes
+
+    async def _claim(self, pool: Pool) -> bool:
+        """Claim for the open places; False when there is none, or nothing waits."""
+        places = self._places(pool)
+        if not places:
+            return False
+        pool.seats.extend(seat for seat in places[:1] if seat not in pool.seats)
+        for seat in places:  # before the claim, so that nobody else counts on them
+            seat.runs += 1
+        warm = all(seat.worker is not None for seat in places)
         claimed: tuple[Prediction, ...] = ()
         try:
             claimed = await self._database.write(
-                predictions.claim(pool.engine.name, self._lease, limit, warm=ready > 0), durable=False
+                predictions.claim(pool.engine.name, self._lease, len(places), warm=warm), durable=False
             )
         finally:
-            spare = limit - len(claimed)
-            self._free += spare
-            pool.busy -= spare
-        for prediction in claimed:
+            for seat in places[len(claimed) :]:
+                seat.runs -= 1
+            pool.seats = [seat for seat in pool.seats if seat.runs or seat.starting is not None]
+        for prediction, seat in zip(claimed, places, strict=False):
+            seat.starting = seat.starting or asyncio.create_task(self._start(pool))
             self._bus.publish(prediction.id, Moved(prediction))
-            worker = pool.idle.pop().worker if pool.idle and ready else None
             run = Run(prediction, self._finisher, self._bus, self._policy.run_limit_seconds)
             self._runs[prediction.id] = run  # here, so that a cancel in the same commit finds it
-            self._spawn(self._serve(pool, run, worker))
+            self._spawn(self._serve(pool, run, seat))
         return bool(claimed)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -201,18 +201,18 @@ class Supervisor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, pool: _Pool, run: Run, worker: Worker | None) -> None:
+    async def _serve(self, pool: Pool, run: Run, seat: Seat) -> None:
         try:
             self._finisher.failpoints.hit("claim.after")
-            worker = await self._with_worker(pool, run, worker)
+            worker = await self._worker(pool, run, seat)
             if worker is not None:
                 await run.run(worker)
                 pool.failures = 0
         except WorkerCrashed as crash:  # its prediction is tried again a few times; others need not wait
             _LOG.warning("a worker was lost", extra={"engine": pool.engine.name, "reason": str(crash)})
         except asyncio.CancelledError:
-            if worker is not None:
-                await worker.kill()
+            if seat.worker is not None:
+                await seat.worker.kill()
             await run.abandon()
             raise
         except Exception:  # noqa: BLE001 - the outermost loop of a run: a bug must not strand its prediction
@@ -220,39 +220,48 @@ class Supervisor:
             await run.give_back("the server erred")
         finally:
             del self._runs[run.id]
-            pool.busy -= 1
-            self._free += 1
-            if worker is not None and worker.alive:
-                pool.idle.append(_Idle(worker, time.monotonic()))
-            self._feed(pool.engine.name)
+            self._leave(pool, seat)
 
-    async def _with_worker(self, pool: _Pool, run: Run, worker: Worker | None) -> Worker | None:
-        """The worker given, or a new one; None when it could not start (the run is ended then)."""
-        if worker is not None and worker.alive:
-            return worker
-        spec = WorkerSpec(
-            engine=pool.engine.name,
-            factory=pool.engine.factory,
-            memory_bytes=self._policy.memory_bytes,
-            scratch=self._policy.scratch,
-            cpu_seconds=math.ceil(self._policy.run_limit_seconds),
-        )
+    async def _worker(self, pool: Pool, run: Run, seat: Seat) -> Worker | None:
+        """The seat's worker; None when it could not start (the run is ended then)."""
+        if seat.worker is not None and seat.worker.alive:
+            return seat.worker
         began = time.perf_counter_ns()
+        assert seat.starting is not None  # noqa: S101 - `_claim` set it
         try:
-            worker = await self._driver.start(spec)
+            worker = await asyncio.shield(seat.starting)
         except WorkerStartFailed as failure:
-            _LOG.warning("a worker did not start", extra={"engine": pool.engine.name, "reason": str(failure)})
-            self._back_off(pool)
             await run.give_back(f"the worker did not start: {failure}")
             return None
         run.cold_start_us = (time.perf_counter_ns() - began) // 1000
         return worker
 
-    def _back_off(self, pool: _Pool) -> None:
-        pool.failures += 1
-        delay = min(_BACKOFF_LAST, _BACKOFF_FIRST * 2 ** (pool.failures - 1))
-        pool.resume_at = time.monotonic() + delay
-        asyncio.get_running_loop().call_later(delay, self._feed, pool.engine.name)
+    def _leave(self, pool: Pool, seat: Seat) -> None:
+        seat.runs -= 1
+        seat.since = time.monotonic()
+        if not seat.usable and seat in pool.seats:
+            pool.seats.remove(seat)
+        self._feed(pool.engine.name)
+
+    async def _start(self, pool: Pool) -> Worker:
+        engine, policy = pool.engine, self._policy
+        spec = WorkerSpec(
+            engine=engine.name,
+            factory=engine.factory,
+            memory_bytes=policy.memory_bytes if engine.memory_bytes is None else engine.memory_bytes,
+            scratch=policy.scratch,
+            cpu_seconds=math.ceil(policy.run_limit_seconds) if engine.lanes == 1 else 0,
+            options=engine.options,
+            lanes=engine.lanes,
+            remote=engine.remote,
+            cancel_seconds=engine.cancel_seconds,
+        )
+        try:
+            return await self._driver.start(spec)
+        except WorkerStartFailed as failure:
+            _LOG.warning("a worker did not start", extra={"engine": engine.name, "reason": str(failure)})
+            asyncio.get_running_loop().call_later(pool.failed(), self._feed, engine.name)
+            raise
 
     # -- keeping house ---------------------------------------------------------------------------
 
@@ -296,15 +305,12 @@ class Supervisor:
             self._feed(name)
 
     async def _stop_idle(self) -> None:
-        moment = time.monotonic()
         for pool in self._pools.values():
             limit = self._policy.idle_seconds
-            limit = pool.engine.idle_seconds if limit is None else limit
-            tired = [idle for idle in pool.idle if moment - idle.since >= limit or not idle.worker.alive]
-            pool.idle = [idle for idle in pool.idle if idle not in tired]
-            for idle in tired:
-                with contextlib.suppress(OSError):
-                    await idle.worker.stop()
+            for seat in pool.tired(pool.engine.idle_seconds if limit is None else limit):
+                if seat.worker is not None:
+                    with contextlib.suppress(OSError):
+                        await seat.worker.stop()
 
 
 _LAPSED = Query("prediction_lapsed", {"limit": 1})

@@ -1,0 +1,94 @@
+"""Pools: the workers of one engine, each a seat with as many lanes as it takes tasks at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.ports import Worker
+
+_BACKOFF_FIRST, _BACKOFF_LAST = 0.1, 30.0
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """One worker, from before its start to after its end, and how many runs it holds."""
+
+    starting: asyncio.Task[Worker] | None = None
+    runs: int = 0
+    since: float = 0.0  # when it became idle, monotonic seconds
+
+    @property
+    def worker(self) -> Worker | None:
+        """The worker once it has started."""
+        task = self.starting
+        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can take a run, now or when it has started."""
+        if self.starting is None or not self.starting.done():
+            return True
+        return self.worker is not None and self.worker.alive
+
+
+@dataclass(slots=True)
+class Pool:
+    """The seats of one engine, and how long it has to wait after workers that did not start."""
+
+    engine: EngineSpec
+    seats: list[Seat] = field(default_factory=list[Seat])
+    failures: int = 0
+    resume_at: float = 0.0
+
+    @property
+    def busy(self) -> int:
+        """Workers that hold a run."""
+        return sum(1 for seat in self.seats if seat.runs)
+
+    @property
+    def idle(self) -> int:
+        """Workers that hold none."""
+        return len(self.seats) - self.busy
+
+    def slots(self) -> int:
+        """Worker slots that the pool fills; an engine on another machine fills none of this one."""
+        return 0 if self.engine.remote else self.busy
+
+    def open_lanes(self, *, taken: bool) -> list[Seat]:
+        """A seat for every lane that is open, of seats that hold runs (`taken`) or of idle ones."""
+        return [
+            seat
+            for seat in self.seats
+            if seat.usable and bool(seat.runs) == taken
+            for _ in range(self.engine.lanes - seat.runs)
+        ]
+
+    def may_grow(self, slots: int) -> bool:
+        """Whether one more worker is allowed, with so many slots in the server."""
+        return sum(1 for seat in self.seats if seat.usable) < (self.engine.concurrency or slots)
+
+    def failed(self) -> float:
+        """Note that a worker did not start; gives the seconds to wait before the next."""
+        self.failures += 1
+        delay = min(_BACKOFF_LAST, _BACKOFF_FIRST * 2 ** (self.failures - 1))
+        self.resume_at = time.monotonic() + delay
+        return delay
+
+    def tired(self, idle_seconds: float) -> Iterable[Seat]:
+        """Take out the seats that have been idle for so long, or whose worker has ended."""
+        moment = time.monotonic()
+        gone = [
+            seat
+            for seat in self.seats
+            if not seat.runs
+            and (seat.starting is None or seat.starting.done())
+            and (not seat.usable or moment - seat.since >= idle_seconds)
+        ]
+        self.seats = [seat for seat in self.seats if seat not in gone]
+        return gone

@@ -1,0 +1,223 @@
+"""Workers that wait for another machine: coroutines of the server, holding its keys and its ways out."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sixfold import errors
+from sixfold.core.work.engines import Canceled, EngineError, Outside, RemoteEngine, Result, Task
+from sixfold.core.work.ports import Driver, Lost, Outcome, Reports, Worker, WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers import outcomes
+from sixfold.net.clients import Clients
+from sixfold.worker import protocol, runner
+
+_LOG = logging.getLogger("sixfold.remote")
+_DOWNLOAD_SECONDS = 300.0
+
+
+class ServerOutside:
+    """What remote engines get from the server (`Outside`): keys by name, and clients by trust."""
+
+    def __init__(self, clients: Clients, key: Callable[[str], str]) -> None:
+        self._clients = clients
+        self._key = key
+
+    def key(self, name: str) -> str:
+        """The operator's key for a provider, or an empty string."""
+        return self._key(name)
+
+    @property
+    def client(self) -> httpx.AsyncClient:
+        """For addresses that the operator chose."""
+        return self._clients.upstream
+
+    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
+        """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
+        try:
+            got = await self._clients.fetcher.fetch_bytes(
+                url, max_bytes=max_bytes, timeout_seconds=_DOWNLOAD_SECONDS
+            )
+        except errors.SixfoldError as error:
+            raise EngineError(f"The provider's result could not be fetched: {error.message}") from error
+        await asyncio.to_thread(target.write_bytes, got.data)
+        return got.content_type
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One task under way; the sink of its reports."""
+
+    number: int
+    task: Task
+    reports: Reports
+    loop: asyncio.AbstractEventLoop
+    canceled: threading.Event = field(default_factory=threading.Event)
+    work: asyncio.Task[Result] | None = None
+
+    def progress(self, fraction: float) -> None:
+        """Pass on, from whichever thread."""
+        self.loop.call_soon_threadsafe(self.reports.progress, fraction)
+
+    def log(self, line: str) -> None:
+        """Pass on, from whichever thread."""
+        self.loop.call_soon_threadsafe(self.reports.log, line)
+
+
+class RemoteWorker:
+    """One remote engine, running as many tasks at a time as its spec has lanes."""
+
+    def __init__(self, driver: RemoteDriver, spec: WorkerSpec, engine: RemoteEngine) -> None:
+        self.id = uuid.uuid4().hex
+        self._driver = driver
+        self._spec = spec
+        self._engine = engine
+        self._runs: dict[str, _Run] = {}
+        self._started = 0
+        self._alive = True
+
+    @property
+    def alive(self) -> bool:
+        """False once the worker can run nothing more."""
+        return self._alive
+
+    async def run(self, task: Task, reports: Reports) -> Outcome:
+        """Run `task` to its end; never raises for what the engine or its machine did."""
+        if not self._alive:
+            return Lost("the worker had ended")
+        if len(self._runs) >= self._spec.lanes:
+            raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
+        self._started += 1
+        run = self._runs[task.id] = _Run(self._started, task, reports, asyncio.get_running_loop())
+        try:
+            return await self._outcome(run)
+        finally:
+            del self._runs[task.id]
+
+    async def _outcome(self, run: _Run) -> Outcome:
+        failpoint = self._driver.failpoints.get(run.task.model)
+        if failpoint == "crash":
+            return Lost("the worker crashed (injected by a failpoint)")
+        prefix = f"{self.id}-{run.number}"
+        staging = runner.Staging(self._spec.scratch, prefix)
+        context = runner.RunContext(run, run.canceled, self._spec.scratch / f"{prefix}.tmp")
+        assignment = runner.Assignment(run.number, run.task, context, staging)
+        began = time.perf_counter_ns()
+        run.work = asyncio.create_task(self._work(run, context, failpoint))
+        ending = await _ended(run)
+        run_us = (time.perf_counter_ns() - began) // 1000
+        if isinstance(ending, Canceled) and not self._alive:
+            return Lost("the worker was killed")
+        reply = await asyncio.to_thread(runner.settle, assignment, ending, str(self._engine.version), run_us)
+        await asyncio.to_thread(context.clear)
+        return outcomes.outcome(reply, self._spec.scratch, prefix)
+
+    async def _work(
+        self, run: _Run, context: runner.RunContext, failpoint: protocol.Failpoint | None
+    ) -> Result:
+        if failpoint == "fail":
+            raise EngineError("The model failed (injected by a failpoint).")
+        if failpoint == "hang":
+            await asyncio.Event().wait()
+        return await self._engine.run(run.task, context)
+
+    def cancel(self, task_id: str) -> None:
+        """Cancel the task's coroutine, which passes that on upstream."""
+        run = self._runs.get(task_id)
+        if run is not None and run.work is not None:
+            run.canceled.set()
+            run.work.cancel()
+
+    async def give_up(self, task_id: str) -> None:
+        """End one run; the others go on."""
+        self.cancel(task_id)
+
+    async def kill(self) -> None:
+        """End every run at once. Idempotent."""
+        if self._alive:
+            self._alive = False
+            self._driver.workers.discard(self)
+            for task_id in tuple(self._runs):
+                self.cancel(task_id)
+            await self._engine.close()
+
+    async def stop(self) -> None:
+        """The same: an idle worker of this kind holds nothing but connections."""
+        await self.kill()
+
+
+async def _ended(run: _Run) -> Result | BaseException:
+    """How the run's coroutine ended; a wait that is canceled takes the coroutine along."""
+    assert run.work is not None  # noqa: S101 - set one line before the call
+    try:
+        await asyncio.wait({run.work})
+    except asyncio.CancelledError:  # the run's limit, or the server's end
+        run.canceled.set()
+        run.work.cancel()
+        run.work.add_done_callback(lambda work: work.cancelled() or work.exception())  # heard, if not wanted
+        raise
+    if run.work.cancelled():
+        return Canceled()
+    return run.work.exception() or run.work.result()
+
+
+class RemoteDriver:
+    """Builds remote engines with what they may use. `failpoints` (tests only) as with the other drivers."""
+
+    name = "remote"
+
+    def __init__(
+        self, outside: Outside, *, failpoints: Mapping[str, protocol.Failpoint] | None = None
+    ) -> None:
+        self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
+        self.workers: set[RemoteWorker] = set()
+        self._outside = outside
+
+    async def start(self, spec: WorkerSpec) -> RemoteWorker:
+        """A worker with its engine built; raises `WorkerStartFailed`."""
+        spec.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        worker = RemoteWorker(self, spec, _build(spec, self._outside))
+        self.workers.add(worker)
+        return worker
+
+    async def close(self) -> None:
+        """End every run. Idempotent."""
+        for worker in tuple(self.workers):
+            await worker.kill()
+
+
+def _build(spec: WorkerSpec, outside: Outside) -> RemoteEngine:
+    module, _, attribute = spec.factory.partition(":")
+    try:
+        factory: Any = getattr(importlib.import_module(module), attribute)
+        return factory(outside, **spec.options)
+    except (ImportError, AttributeError, TypeError, ValueError, EngineError) as error:
+        raise StartFailed(f"{spec.factory}: {type(error).__name__}: {error}") from error
+
+
+class Drivers:
+    """One driver made of two: for engines of this machine, and for those that wait for another."""
+
+    def __init__(self, local: Driver, remote: Driver) -> None:
+        self.name = local.name
+        self._local = local
+        self._remote = remote
+
+    async def start(self, spec: WorkerSpec) -> Worker:
+        """A worker from the driver that the spec belongs to; raises `WorkerStartFailed`."""
+        return await (self._remote if spec.remote else self._local).start(spec)
+
+    async def close(self) -> None:
+        """Kill every worker of both. Idempotent."""
+        await asyncio.gather(self._local.close(), self._remote.close())

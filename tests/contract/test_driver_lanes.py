@@ -1,0 +1,130 @@
+"""Workers that take several tasks at once: what every local driver keeps for engines that run in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Completed, Driver, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
+from tests.contract.test_driver import MAKERS, Heard
+
+LANES = 4
+
+
+@pytest.fixture(params=sorted(MAKERS))
+async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
+    made = MAKERS[request.param]()
+    yield made
+    await made.close()
+
+
+async def singers(driver: Driver, scratch: Path) -> Worker:
+    factory = "sixfold.engines.testing:ChorusEngine"
+    spec = WorkerSpec("chorus", factory, 1 << 30, scratch, options={"key": "c minor"}, lanes=LANES)
+    return await driver.start(spec)
+
+
+class Stage:
+    """A worker held by its first task until every other one waits in its inbox."""
+
+    def __init__(self, worker: Worker, gate: Path) -> None:
+        self.worker = worker
+        self.gate = gate
+        self.heard: dict[str, Heard] = {}
+        self.runs: dict[str, asyncio.Task[Outcome]] = {}
+
+    def send(self, name: str, **inputs: object) -> None:
+        self.heard[name] = Heard()
+        run = self.worker.run(Task(name, "m", inputs), self.heard[name].reports())
+        self.runs[name] = asyncio.create_task(run)
+
+    async def hold(self) -> None:
+        self.send("holder", gate=str(self.gate))
+        await self.heard["holder"].running.wait()
+
+    async def release(self) -> dict[str, Outcome]:
+        await asyncio.sleep(0)  # let every run reach the worker's inbox
+        self.gate.touch()
+        return dict(zip(self.runs, await asyncio.gather(*self.runs.values()), strict=True))
+
+
+@pytest.fixture
+async def stage(driver: Driver, tmp_path: Path) -> Stage:
+    held = Stage(await singers(driver, tmp_path / "scratch"), tmp_path / "gate")
+    await held.hold()
+    return held
+
+
+def together(outcome: Outcome) -> int:
+    assert isinstance(outcome, Completed)
+    return int(outcome.data["together"])
+
+
+async def test_tasks_of_one_shape_run_together_and_keep_their_own_files(stage: Stage) -> None:
+    for name in ("a", "b", "c"):
+        stage.send(name, shape="square")
+    outcomes = await stage.release()
+    assert [together(outcomes[name]) for name in ("holder", "a", "b", "c")] == [1, 3, 3, 3]
+    songs = {name: ended.files[0].path.read_text() for name, ended in outcomes.items()}  # pyright: ignore[reportAttributeAccessIssue] - Completed, as asserted
+    assert songs == {"holder": "alone: holder", **{n: f"together: {n}" for n in ("a", "b", "c")}}
+
+
+async def test_another_shape_waits_for_its_turn(stage: Stage) -> None:
+    stage.send("a", shape="square")
+    stage.send("wide", shape="wide")
+    stage.send("b", shape="square")
+    outcomes = await stage.release()
+    assert [together(outcomes[name]) for name in ("a", "wide", "b")] == [2, 1, 2]
+
+
+async def test_each_hears_only_its_own_log(stage: Stage) -> None:
+    stage.send("a", shape="square")
+    stage.send("b", shape="square")
+    await stage.release()
+    assert stage.heard["a"].lines == ["a sings"]
+    assert stage.heard["b"].lines == ["b sings"]
+
+
+async def test_one_that_fails_leaves_the_others_whole(stage: Stage) -> None:
+    stage.send("a", shape="square")
+    stage.send("b", shape="square", hoarse=True)
+    outcomes = await stage.release()
+    assert together(outcomes["a"]) == 2
+    assert outcomes["b"] == Failed("b is hoarse.", public=True)
+
+
+async def test_one_that_is_canceled_leaves_the_others_whole(stage: Stage) -> None:
+    stage.send("a", shape="square")
+    stage.send("b", shape="square")
+    await asyncio.sleep(0)
+    stage.worker.cancel("b")
+    outcomes = await stage.release()
+    assert together(outcomes["a"]) == 2
+    assert outcomes["b"] == Stopped()
+
+
+async def test_a_killed_worker_loses_all_its_runs(stage: Stage) -> None:
+    stage.send("a", shape="square")
+    await asyncio.sleep(0)
+    await stage.worker.kill()
+    outcomes = await stage.release()
+    assert {type(ended) for ended in outcomes.values()} == {Lost}
+
+
+async def test_more_tasks_than_lanes_are_refused(stage: Stage) -> None:
+    for name in ("a", "b", "c"):
+        stage.send(name, shape="square")
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="4"):
+        await stage.worker.run(Task("d", "m", {}), Heard().reports())
+    await stage.release()
+
+
+async def test_options_reach_the_engine(stage: Stage) -> None:
+    ended = (await stage.release())["holder"]
+    assert isinstance(ended, Completed)
+    assert ended.data["key"] == "c minor"

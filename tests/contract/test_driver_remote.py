@@ -1,0 +1,130 @@
+"""Workers that wait for another machine: many runs at a time, each with its own end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.net.addresses import AllowList
+from sixfold.net.clients import Clients
+from sixfold.net.fetch import Fetcher
+from tests.contract.test_driver import Heard
+
+FAR = "sixfold.engines.testing:FarEngine"
+
+
+@pytest.fixture
+async def driver() -> AsyncIterator[RemoteDriver]:
+    clients = Clients(Fetcher(AllowList.parse("")))
+    keys: Mapping[str, str] = {"fal_key": "k-123"}
+    made = RemoteDriver(
+        ServerOutside(clients, lambda name: keys.get(name, "")),
+        failpoints={"failing": "fail", "crashing": "crash"},
+    )
+    yield made
+    await made.close()
+    await clients.aclose()
+
+
+@pytest.fixture
+async def worker(driver: RemoteDriver, tmp_path: Path) -> Worker:
+    return await driver.start(WorkerSpec("far", FAR, 0, tmp_path / "scratch", lanes=3, remote=True))
+
+
+async def run(worker: Worker, name: str = "t", model: str = "m", **inputs: object) -> tuple[Outcome, Heard]:
+    heard = Heard()
+    return await worker.run(Task(name, model, inputs), heard.reports()), heard
+
+
+async def started(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], Heard]:
+    heard = Heard()
+    waiting = asyncio.create_task(worker.run(Task(name, "m", {"seconds": 600}), heard.reports()))
+    await heard.running.wait()
+    return waiting, heard
+
+
+async def test_it_completes_with_its_file_its_key_and_what_it_cost(worker: Worker, tmp_path: Path) -> None:
+    outcome, heard = await run(worker, "t1")
+    assert isinstance(outcome, Completed)
+    assert [file.path.read_text() for file in outcome.files] == ["t1"]
+    assert (outcome.data, outcome.quality, outcome.upstream_cost_micros) == ({"key": "k-123"}, "full", 1_500)
+    assert heard.lines == ["sent t1"]
+    assert heard.progress[-1] == 1
+    assert [path.name for path in (tmp_path / "scratch").iterdir()] == [outcome.files[0].path.name]
+
+
+async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -> None:
+    (first, heard), (second, _) = await started(worker, "a"), await started(worker, "b")
+    worker.cancel("a")
+    assert await first == Stopped()
+    assert heard.lines == ["sent a", "took a back"]
+    assert not second.done()
+    await worker.give_up("b")
+    assert await second == Stopped()
+    assert worker.alive
+
+
+async def test_a_wait_that_is_given_up_cancels_upstream(worker: Worker) -> None:
+    waiting, heard = await started(worker, "a")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert isinstance((await run(worker, "b"))[0], Completed)
+    assert heard.lines == ["sent a", "took a back"]
+
+
+async def test_a_killed_worker_loses_its_runs_and_takes_no_more(worker: Worker) -> None:
+    waiting, _ = await started(worker, "a")
+    await worker.kill()
+    assert isinstance(await waiting, Lost)
+    assert isinstance((await run(worker))[0], Lost)
+
+
+async def test_what_an_engine_may_say_is_said_and_the_rest_is_kept(worker: Worker) -> None:
+    public, _ = await run(worker, **{"raise": "public"})
+    private, _ = await run(worker, **{"raise": "private"})
+    assert public == Failed("The provider has no money left.", public=True)
+    assert isinstance(private, Failed)
+    assert not private.public
+
+
+async def test_failpoints_reach_remote_engines(worker: Worker) -> None:
+    failed, _ = await run(worker, model="failing")
+    crashed, _ = await run(worker, model="crashing")
+    assert isinstance(failed, Failed)
+    assert isinstance(crashed, Lost)
+
+
+async def test_more_tasks_than_lanes_are_refused(worker: Worker) -> None:
+    held = [await started(worker, name) for name in "abc"]
+    with pytest.raises(RuntimeError, match="3"):
+        await run(worker, "d")
+    await worker.kill()
+    await asyncio.gather(*(waiting for waiting, _ in held))
+
+
+@pytest.mark.parametrize("factory", ["sixfold.no_such_module:Engine", "sixfold.engines.testing:Nothing"])
+async def test_an_engine_that_cannot_be_built_says_why(
+    driver: RemoteDriver, tmp_path: Path, factory: str
+) -> None:
+    with pytest.raises(StartFailed, match=factory.replace(".", r"\.")):
+        await driver.start(WorkerSpec("none", factory, 0, tmp_path, remote=True))
+
+
+async def test_a_spec_finds_its_driver(driver: RemoteDriver, tmp_path: Path) -> None:
+    both = Drivers(InlineDriver(), driver)
+    far = await both.start(WorkerSpec("far", FAR, 0, tmp_path, lanes=2, remote=True))
+    near = await both.start(WorkerSpec("echo", "sixfold.engines.testing:EchoEngine", 0, tmp_path))
+    assert type(far).__name__ == "RemoteWorker"
+    assert type(near).__name__ == "InlineWorker"
+    await both.close()
+    assert not far.alive
+    assert not near.alive
