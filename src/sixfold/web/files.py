@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from sixfold import errors
 from sixfold.core.work.ports import BlobStore
 from sixfold.web import ranges, sniffing
 
@@ -28,10 +29,13 @@ class Shown:
     caching: str
 
 
-def answer(request: Request, shown: Shown) -> Response:
-    """The file, a part of it, or that it has not changed."""
+async def answer(request: Request, shown: Shown) -> Response:
+    """The file, a part of it, or that it has not changed; raises `NotFound` when its bytes are gone.
+
+    Nothing is answered before the first bytes are there: a store that fails is an error then, and no half file.
+    """
     headers = _headers(shown)
-    if _is_known(request, headers["ETag"]):
+    if is_known(request, shown.tag):
         return Response(None, 304, headers)
     wanted = request.headers.get("range")
     condition = request.headers.get("if-range")
@@ -48,8 +52,28 @@ def answer(request: Request, shown: Shown) -> Response:
     headers["Content-Length"] = str(length)
     if request.method == "HEAD":
         return Response(None, status, headers, shown.content_type)
-    pieces: AsyncIterator[bytes] = shown.store.stream(shown.key, start, length)
-    return StreamingResponse(pieces, status, headers, shown.content_type)
+    pieces = aiter(shown.store.stream(shown.key, start, length))
+    try:
+        first = await anext(pieces, b"")
+    except KeyError:
+        raise errors.NotFound("There is no such file") from None
+    return StreamingResponse(_chained(first, pieces), status, headers, shown.content_type)
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def is_known(request: Request, tag: str) -> bool:
+    """Whether the caller says that he has the version with this tag."""
+    given = request.headers.get("if-none-match")
+    if given is None:
+        return False
+    return given.strip() == "*" or f'"{tag}"' in (
+        part.strip().removeprefix("W/") for part in given.split(",")
+    )
 
 
 def _headers(shown: Shown) -> dict[str, str]:
@@ -63,10 +87,3 @@ def _headers(shown: Shown) -> dict[str, str]:
     if shown.content_type not in sniffing.INLINE:
         headers["Content-Disposition"] = "attachment"
     return headers
-
-
-def _is_known(request: Request, tag: str) -> bool:
-    given = request.headers.get("if-none-match")
-    if given is None:
-        return False
-    return given.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in given.split(","))

@@ -137,10 +137,18 @@ class ImageKit:
         return prediction
 
     async def _bytes(self, prediction: Prediction) -> Response:
-        file = _file(prediction)
-        data = await self._services.blobs.get(file.blob)
+        file, data = await self._read(prediction)
         headers = {**answers.result_headers(prediction), **_VARY, "Cache-Control": "no-store"}
         return Response(data, 200, headers, file.content_type)
+
+    async def _read(self, prediction: Prediction) -> tuple[OutputFile, bytes]:
+        """The picture and its bytes; who cannot have them does not pay for them."""
+        file = _file(prediction)
+        try:
+            return file, await self._services.blobs.get(file.blob)
+        except (KeyError, OSError, errors.StoreFailed) as error:
+            await self._services.pipeline.refund(prediction, "the file could not be read back")
+            raise errors.StoreFailed from error
 
     def _told(self, prediction: Prediction) -> Response:
         file = _file(prediction)
@@ -169,12 +177,11 @@ class ImageKit:
         return place
 
     async def _put(self, prediction: Prediction, place: Place, save_path: str) -> Response:
-        file = _file(prediction)
-        data = await self._services.blobs.get(file.blob)
+        file, data = await self._read(prediction)
         key = savepaths.key(place.path) or ""
         try:
             await self._services.uploads.put(key, data, content_type=file.content_type)
-        except OSError as error:
+        except (OSError, errors.StoreFailed) as error:
             await self._services.pipeline.refund(prediction, "the file could not be written to its path")
             raise errors.StoreFailed from error
         url = f"{self._services.settings.base_url}/uploads/{place.path}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.work import savepaths
@@ -14,6 +14,7 @@ from sixfold.web.services import Services
 
 _MAX_NAME = 128
 _TAG_CHARS = 32
+_LINKED = ("image/", "video/", "audio/")  # nothing in these runs, wherever they are served from
 
 
 class MediaFiles:
@@ -29,12 +30,22 @@ class MediaFiles:
             raise errors.NotFound
         found = await self._services.media.find(name)
         store = self._services.blobs
-        stored = await store.stat(found.blob)
-        if stored is None:
-            raise errors.NotFound("There is no such file")
-        tag = digest_of(found.blob)[:_TAG_CHARS]
         kind = found.content_type or sniffing.UNKNOWN
-        return files.answer(request, files.Shown(store, found.blob, stored.size, kind, tag, files.FOREVER))
+        tag = digest_of(found.blob)[:_TAG_CHARS]
+        if request.method == "HEAD" and await store.stat(found.blob) is None:
+            raise errors.NotFound("There is no such file")
+        if request.method == "GET" and _is_inert(kind) and not files.is_known(request, tag):
+            link = await store.link(found.blob)
+            if link is not None:
+                return self._elsewhere(link)
+        return await files.answer(
+            request, files.Shown(store, found.blob, found.size, kind, tag, files.FOREVER)
+        )
+
+    def _elsewhere(self, link: str) -> Response:
+        """Send the caller to the object store itself, for as long as half of the link's life."""
+        age = self._services.settings.blob_link_seconds // 2
+        return RedirectResponse(link, 307, {"Cache-Control": f"private, max-age={age}"})
 
     async def uploaded(self, request: Request) -> Response:
         """One file at the path that a caller gave; it may be replaced."""
@@ -46,8 +57,12 @@ class MediaFiles:
         if stored is None:
             raise errors.NotFound("There is no such file")
         kind = sniffing.sniff(await _head(store, key))
-        tag = f"{stored.modified_at:x}-{stored.size:x}"
-        return files.answer(request, files.Shown(store, key, stored.size, kind, tag, files.REVALIDATE))
+        tag = stored.tag or f"{stored.modified_at:x}-{stored.size:x}"
+        return await files.answer(request, files.Shown(store, key, stored.size, kind, tag, files.REVALIDATE))
+
+
+def _is_inert(kind: str) -> bool:
+    return kind in sniffing.INLINE and kind.startswith(_LINKED)
 
 
 async def _head(store: BlobStore, key: str) -> bytes:
