@@ -130,7 +130,7 @@ class Run:
             async with asyncio.timeout(self._limit_seconds):
                 return await worker.run(task, Reports(self._report, self._log))
         except TimeoutError:
-            await worker.kill()
+            await worker.give_up(self.id)
             return Failed(f"The run took longer than {self._limit_seconds:g} seconds", public=True)
 
     def _report(self, fraction: float) -> None:
