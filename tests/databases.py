@@ -4,23 +4,43 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
+from sixfold.store.postgres import PostgresDatabase
 from sixfold.store.sqlite import SqliteDatabase
+from tests import ground
 
 Opener = Callable[[Path, Clock | None], AbstractAsyncContextManager[Database]]
 
 
 @asynccontextmanager
-async def sqlite(folder: Path, clock: Clock | None = None) -> AsyncIterator[Database]:
-    """A SQLite file in `folder`; opening it again finds what was there."""
-    database = SqliteDatabase(folder / "sixfold.db", clock=clock)
+async def on(back: str | None, folder: Path, clock: Clock | None = None) -> AsyncIterator[Database]:
+    """The database of `folder`, on `back` or what the suite runs on; opened again it has what it had."""
+    database = opened(folder, clock, back)
     try:
         yield database
     finally:
         await database.close()
 
 
-OPENERS: dict[str, Opener] = {"sqlite": sqlite}
+def opened(folder: Path, clock: Clock | None = None, back: str | None = None) -> Database:
+    """The same, to be closed by the caller."""
+    url = ground.database_url(folder, back)
+    if url:
+        return PostgresDatabase(url, clock=clock)
+    folder.mkdir(parents=True, exist_ok=True)
+    return SqliteDatabase(folder / "sixfold.db", clock=clock)
+
+
+OPENERS: dict[str, Opener] = {name: partial(on, name) for name in ground.DATABASES}
+
+# Values for `parametrize` where a test runs on every database.
+BACKS = [
+    pytest.param(name, marks=[pytest.mark.postgres] if name == "postgres" else [])
+    for name in ground.DATABASES
+]

@@ -13,7 +13,7 @@ from sixfold.core.database import Database, Query, Transaction, TransactionConfl
 from tests import databases
 
 
-@pytest.fixture(params=sorted(databases.OPENERS))
+@pytest.fixture(params=databases.BACKS)
 def opener(request: pytest.FixtureRequest) -> databases.Opener:
     return databases.OPENERS[request.param]
 

@@ -14,7 +14,7 @@ from sixfold import assembly, settings
 from sixfold.cli.terminal import Refused
 from sixfold.core.database import Database, Transaction
 from sixfold.settings import Settings
-from sixfold.store.sqlite import SchemaMismatch
+from sixfold.store.sql import SchemaMismatch
 
 T = TypeVar("T")
 DATABASE = "sixfold.db"

@@ -26,10 +26,6 @@ _MAX_GROUP = 512
 _BUSY_MS = 30_000
 
 
-class SchemaMismatch(Exception):
-    """The database's schema is not the one that this program speaks."""
-
-
 @dataclass(slots=True)
 class _Job:
     transaction: Transaction[Any]
@@ -190,19 +186,9 @@ def connect(path: str, *, uri: bool = False) -> sqlite3.Connection:
 
 def migrate(connection: sqlite3.Connection, target: int | None = None) -> tuple[int, int]:
     """Bring the schema to `target` (default: the newest), forward or back; gives (before, after)."""
-    steps = sql.migrations("sqlite")
-    goal = sql.latest("sqlite") if target is None else target
     before = version(connection)
-    if before > sql.latest("sqlite"):
-        raise SchemaMismatch(
-            f"The database has schema {before}, this program knows {sql.latest('sqlite')}: upgrade Sixfold."
-        )
-    forward = [step for step in steps if before < step.number <= goal]
-    back = [step for step in reversed(steps) if goal < step.number <= before]
-    for step in forward:
-        _apply(connection, step.up, step.number)
-    for step in back:
-        _apply(connection, step.down, step.number - 1)
+    for script, number in sql.plan("sqlite", before, target):
+        _apply(connection, script, number)
     return before, version(connection)
 
 

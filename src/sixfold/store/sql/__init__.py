@@ -11,6 +11,10 @@ _HERE = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+) \| (.+)$", re.MULTILINE)
 
 
+class SchemaMismatch(Exception):
+    """The database's schema is not one that this program speaks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """One named query: its SQL with `:name` parameters, and the sentence that describes it."""
@@ -57,3 +61,20 @@ def latest(dialect: str) -> int:
     """The newest schema version that this program knows."""
     steps = migrations(dialect)
     return steps[-1].number if steps else 0
+
+
+def plan(dialect: str, before: int, target: int | None = None) -> list[tuple[str, int]]:
+    """The scripts from schema `before` to `target` (default: the newest), each with the number it leads to.
+
+    Raises `SchemaMismatch` for a schema that is newer than this program.
+    """
+    newest = latest(dialect)
+    goal = newest if target is None else target
+    if before > newest:
+        raise SchemaMismatch(
+            f"The database has schema {before}, this program knows {newest}: upgrade Sixfold."
+        )
+    steps = migrations(dialect)
+    forward = [(step.up, step.number) for step in steps if before < step.number <= goal]
+    back = [(step.down, step.number - 1) for step in reversed(steps) if goal < step.number <= before]
+    return forward + back

@@ -1,0 +1,339 @@
+"""PostgreSQL behind the Database port: groups of writes to one commit, one group at a time.
+
+Writes that arrive while a commit is under way share the next one; each has a savepoint, so one that fails
+leaves its neighbours alone. A group holds a lock on the whole database: it is alone as on SQLite, whichever
+server it runs on, so no transaction has to think of another. Reads have connections of their own and wait for
+nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
+
+from sixfold import errors
+from sixfold.core.clock import Clock
+from sixfold.core.database import Query, Row, Transaction, TransactionConflict
+from sixfold.store import postgres_connect as link
+from sixfold.store import sql
+from sixfold.store.postgres_binding import Binder
+from sixfold.store.postgres_connect import GONE, Connection
+from sixfold.store.postgres_listen import Listener, Told
+
+T = TypeVar("T")
+
+_MAX_GROUP = 512
+_READERS = 8
+_TRIES = 3  # of a statement that PostgreSQL gave up for another session's sake
+_CLOSE_SECONDS = 5.0
+_BEGIN = f"BEGIN; SELECT pg_advisory_xact_lock({link.WRITING}); SAVEPOINT request"
+_RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
+_NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
+_UNDO = "ROLLBACK TO SAVEPOINT request"
+_READ_ONLY = {
+    "default_transaction_isolation": "repeatable read",
+    "default_transaction_read_only": "on",
+}
+_OURS = (
+    "22",
+    "42",
+)  # SQLSTATE classes of a wrong value and a wrong statement: nothing is wrong with the store
+
+
+@dataclass(slots=True)
+class _Job:
+    transaction: Transaction[Any]
+    durable: bool
+    future: asyncio.Future[Any]
+    value: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A statement that a transaction has run, and what it was told."""
+
+    text: str
+    arguments: Sequence[Any]
+    rows: Sequence[Row]
+
+
+class PostgresDatabase:
+    """One PostgreSQL database, shared by any number of servers. Connects when it is first used.
+
+    Everything raises `Unreachable`, a `StoreFailed`, while the server cannot be reached. For one event loop.
+    """
+
+    dialect = "postgres"
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        self._url = url
+        self._clock = clock
+        self._queries = sql.queries(self.dialect)
+        self._bind = Binder()
+        self._opening = asyncio.Lock()
+        self._writer: Connection | None = None
+        self._readers = _Readers(url)
+        self._listener = Listener(url, self._is_own)
+        self._jobs: deque[_Job] = deque()
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._migrated = False
+        self._closed = False
+        self._anchor: int | None = None
+
+    # -- the port --------------------------------------------------------------------------------
+
+    async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
+        """Hand `transaction` to the next group; returns after the commit that holds it."""
+        if self._closed:
+            raise asyncpg.InterfaceError("the database is closed")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.append(_Job(transaction, durable, future))
+        self._arrived.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._write_forever(), name="postgres-writer")
+        return await future
+
+    async def read(self, transaction: Transaction[T]) -> T:
+        """Run `transaction` on a connection of its own, on one snapshot."""
+        try:
+            if not self._migrated:
+                await self._open_writer()
+            async with self._readers.snapshot() as connection:
+                return await self._read(connection, transaction)
+        except GONE as error:
+            raise _verdict(error) from error
+
+    async def join(self, boot: str, told: Told) -> None:
+        """Be one of the servers of this database, under the name `boot`, and hear what the others do.
+
+        `told` is called with the state, the id and the engine of each prediction that another server moves.
+        """
+        await self._open_writer()
+        await self._listener.join(boot, told)
+
+    async def close(self) -> None:
+        """Commit what was accepted, then let go of the connections."""
+        if self._closed:
+            return
+        self._closed = True
+        self._arrived.set()
+        if self._task is not None:
+            await self._task
+        await self._listener.close()
+        await self._readers.close()
+        await _close(self._writer)
+
+    # -- the writer ------------------------------------------------------------------------------
+
+    async def _write_forever(self) -> None:
+        while not self._closed or self._jobs:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._jobs:
+                group = [self._jobs.popleft() for _ in range(min(_MAX_GROUP, len(self._jobs)))]
+                await self._commit_group(group)
+                _settle(group)
+
+    async def _commit_group(self, group: list[_Job]) -> None:
+        durable = any(job.durable for job in group)
+        try:
+            connection = await self._begin(_BEGIN if durable else _RELAXED)
+            for job in group:
+                if job is not group[0]:
+                    await connection.execute(_NEXT)
+                await self._run(connection, job)
+            await connection.execute("COMMIT")
+        except (*GONE, errors.StoreFailed, sql.SchemaMismatch) as error:
+            self._drop_writer()
+            for job in group:
+                job.error = job.error or _verdict(error)
+
+    async def _begin(self, statement: str) -> Connection:
+        self._anchor = None
+        connection = await self._open_writer()
+        try:
+            await connection.execute(statement)
+        except GONE:
+            if not connection.is_closed():
+                raise
+            self._drop_writer()  # the server was restarted since the last group: nothing has been lost
+            connection = await self._open_writer()
+            await connection.execute(statement)
+        return connection
+
+    async def _run(self, connection: Connection, job: _Job) -> None:
+        try:
+            job.value = await self._drive(connection, job.transaction)
+        except Exception as error:
+            if connection.is_closed():  # the whole group went down with it
+                raise
+            job.error = _verdict(error)
+            await connection.execute(_UNDO)
+
+    async def _drive(self, connection: Connection, transaction: Transaction[T]) -> T:
+        seen: list[_Seen] = []
+        try:
+            query = next(transaction)
+            while True:
+                try:
+                    rows = await self._execute(connection, query, seen)
+                except asyncpg.IntegrityConstraintViolationError as error:
+                    await _replay(connection, seen)
+                    query = transaction.throw(TransactionConflict(_broken(error)))
+                else:
+                    query = transaction.send(rows)
+        except StopIteration as end:
+            return end.value
+
+    async def _execute(self, connection: Connection, query: Query, seen: list[_Seen]) -> list[Row]:
+        statement = self._queries[query.name]
+        params = query.params
+        if statement.needs_now:
+            params = {**params, "now": await self._now(connection)}
+        prepared = self._bind(statement.sql, params)
+        arguments = prepared.arguments(params)
+        for _ in range(_TRIES):
+            try:
+                rows = await connection.fetch(prepared.text, *arguments)
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                await _replay(connection, seen)
+            else:
+                seen.append(_Seen(prepared.text, arguments, rows))
+                return rows
+        raise errors.StoreFailed("The database is too busy right now; nothing was changed")
+
+    async def _now(self, connection: Connection) -> int:
+        """The database's clock, asked once for a group and carried on by the monotonic one."""
+        if self._clock is not None:
+            return self._clock()
+        if self._anchor is None:
+            self._anchor = int(await connection.fetchval(f"SELECT {link.CLOCK}")) - _monotonic_us()
+        return self._anchor + _monotonic_us()
+
+    async def _open_writer(self) -> Connection:
+        async with self._opening:
+            if self._writer is None or self._writer.is_closed():
+                writer = await link.connect(self._url)
+                self._writer = writer
+                if not self._migrated:
+                    await link.migrate(writer)
+                    self._migrated = True
+            return self._writer
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.terminate()
+        self._writer = None
+
+    def _is_own(self, pid: int) -> bool:
+        """Whether a session of the database server is this one's writer."""
+        return (
+            self._writer is not None and not self._writer.is_closed() and self._writer.get_server_pid() == pid
+        )
+
+    # -- readers ---------------------------------------------------------------------------------
+
+    async def _read(self, connection: Connection, transaction: Transaction[T]) -> T:
+        try:
+            query = next(transaction)
+            while True:
+                statement, params = self._queries[query.name], query.params
+                if statement.needs_now and self._clock is not None:
+                    params = {**params, "now": self._clock()}
+                prepared = self._bind(statement.sql, params)
+                query = transaction.send(await connection.fetch(prepared.text, *prepared.arguments(params)))
+        except StopIteration as end:
+            return end.value
+
+
+class _Readers:
+    """Connections that only read, the last used first; each snapshot has one for itself."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[Connection] = []
+        self._room = asyncio.Semaphore(_READERS)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Connection]:
+        """A connection in a transaction that sees one moment of the database."""
+        async with self._room:
+            connection = await self._begin()
+            try:
+                yield connection
+                await connection.execute("COMMIT")
+            except BaseException:
+                connection.terminate()
+                raise
+            self._idle.append(connection)
+
+    async def _begin(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            with contextlib.suppress(*GONE):  # the server was restarted since: try the next, then a new one
+                await connection.execute("BEGIN")
+                return connection
+            connection.terminate()
+        connection = await link.connect(self._url, **_READ_ONLY)
+        await connection.execute("BEGIN")
+        return connection
+
+    async def close(self) -> None:
+        """Let them go."""
+        while self._idle:
+            await _close(self._idle.pop())
+
+
+async def _replay(connection: Connection, seen: Sequence[_Seen]) -> None:
+    """Bring a request back to where it stood before the statement that failed; it was told what it is now."""
+    await connection.execute(_UNDO)
+    for step in seen:
+        if list(await connection.fetch(step.text, *step.arguments)) != list(step.rows):
+            raise errors.StoreFailed("The database changed under a request; nothing was changed by it")
+
+
+def _broken(error: asyncpg.PostgresError) -> str:
+    name: Any = getattr(error, "constraint_name", None)
+    return str(name or error)
+
+
+def _verdict(error: BaseException) -> BaseException:
+    """What a caller is told: `StoreFailed` unless the fault is in what was asked."""
+    state: Any = getattr(error, "sqlstate", None)
+    if not isinstance(error, GONE) or isinstance(error, asyncpg.DataError | errors.StoreFailed):
+        return error
+    if state is not None and str(state).startswith(_OURS):
+        return error
+    failure = errors.StoreFailed()
+    failure.__cause__ = error
+    return failure
+
+
+async def _close(connection: Connection | None) -> None:
+    if connection is not None and not connection.is_closed():
+        with contextlib.suppress(*GONE):
+            await connection.close(timeout=_CLOSE_SECONDS)
+
+
+def _monotonic_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+def _settle(group: list[_Job]) -> None:
+    for job in group:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.value)

@@ -1,0 +1,77 @@
+"""`:name` becomes `$1` with the type of its value, so that one SQL text serves both databases.
+
+PostgreSQL wants to know each parameter's type before it sees a value. The value tells it: text, whole number,
+number or bytes; None is written as NULL. So a query is prepared once for each combination that occurs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core.database import Value
+from sixfold.store.postgres_connect import CLOCK
+
+# What may hold a colon that is no parameter: a text, a comment, a cast.
+_TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]\w*)")
+_TYPES = ((str, "text"), (int, "bigint"), (float, "double precision"), (bytes, "bytea"))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement in PostgreSQL's words, and the names of its arguments in their order."""
+
+    text: str
+    names: tuple[str, ...]
+
+    def arguments(self, params: Mapping[str, Value]) -> list[Any]:
+        """The values in order. PostgreSQL keeps no NUL in a text: it becomes U+FFFD."""
+        values: list[Any] = [params[name] for name in self.names]
+        for index, value in enumerate(values):
+            if isinstance(value, str):
+                if "\0" in value:
+                    values[index] = value.replace("\0", "\ufffd")
+            elif isinstance(value, bool):
+                values[index] = int(value)
+        return values
+
+
+class Binder:
+    """Prepares each statement once for each combination of types."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Prepared] = {}
+
+    def __call__(self, sql: str, params: Mapping[str, Value]) -> Prepared:
+        """The statement for parameters of these types; raises `KeyError` for a name without a value."""
+        key = (sql, *params, *map(type, params.values()))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = translate(sql, params)
+        return found
+
+
+def translate(sql: str, params: Mapping[str, Value]) -> Prepared:
+    """One statement, translated; a `:now` without a value is the server's own clock."""
+    names: list[str] = []
+
+    def numbered(match: re.Match[str]) -> str:
+        name = match[1]
+        if name is None:
+            return match[0]
+        if name == "now" and name not in params:
+            return CLOCK
+        kind = _type(params[name])
+        if kind is None:
+            return "NULL"
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}::{kind}"
+
+    return Prepared(_TOKEN.sub(numbered, sql), tuple(names))
+
+
+def _type(value: Value) -> str | None:
+    return next((name for kind, name in _TYPES if isinstance(value, kind)), None)

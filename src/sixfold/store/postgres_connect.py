@@ -1,0 +1,116 @@
+"""Connections to PostgreSQL: how they are opened, what may go wrong with them, and the schema behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
+
+from sixfold import errors
+from sixfold.core.database import Row
+from sixfold.store import sql
+
+SCHEMES = ("postgres://", "postgresql://")
+GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+CLOCK = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"  # epoch µs; one for all its servers
+
+# Advisory locks: one group of writes at a time, one migration at a time. Servers' names have the class 6.
+WRITING, MIGRATING = 6_000_001, 6_000_002
+
+_CONNECT_SECONDS = 10
+_SESSION = {
+    "application_name": "sixfold",
+    "timezone": "UTC",
+    "jit": "off",  # every query is short
+    "lock_timeout": "20s",
+    "idle_in_transaction_session_timeout": "10s",  # who stops in the middle lets go of what he locked
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+
+
+class Unreachable(errors.StoreFailed):
+    """The database cannot be reached."""
+
+
+class Connection(Protocol):
+    """What is used of an asyncpg connection."""
+
+    async def execute(self, query: str) -> str: ...
+    async def fetch(self, query: str, *args: Any) -> list[Row]: ...
+    async def fetchval(self, query: str, *args: Any) -> Any: ...
+    async def add_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
+    async def executemany(self, command: str, args: Sequence[Any]) -> None: ...
+    def cursor(self, query: str, *, prefetch: int) -> Any: ...
+    def add_termination_listener(self, callback: Callable[..., None]) -> None: ...
+    def get_server_pid(self) -> int: ...
+    def is_closed(self) -> bool: ...
+    async def close(self, *, timeout: float) -> None: ...  # noqa: ASYNC109 - asyncpg's own word
+    def terminate(self) -> None: ...
+
+
+async def connect(url: str, **session: str) -> Connection:
+    """A connection with this store's settings and `session`'s; raises `Unreachable` with one sentence."""
+    open_connection: Any = cast("Any", asyncpg).connect
+    try:
+        opened = await open_connection(
+            url,
+            timeout=_CONNECT_SECONDS,
+            statement_cache_size=1000,
+            max_cached_statement_lifetime=0,
+            server_settings={**_SESSION, **session},
+        )
+    except (*GONE, ValueError) as error:
+        raise Unreachable(f"The database {place(url)} cannot be reached ({_reason(error)})") from error
+    return cast("Connection", opened)
+
+
+def place(url: str) -> str:
+    """Where a URL points to, for people: without its user and password."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "that SIXFOLD_DATABASE_URL names"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"no answer within {_CONNECT_SECONDS} seconds"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+async def version(connection: Connection) -> int:
+    """The schema version of a database; 0 when Sixfold has not been here."""
+    if await connection.fetchval("SELECT to_regclass('schema_version')") is None:
+        return 0
+    return int(await connection.fetchval("SELECT number FROM schema_version"))
+
+
+async def migrate(connection: Connection, target: int | None = None) -> tuple[int, int]:
+    """Bring the schema to `target` (default: the newest), forward or back; gives (before, after).
+
+    All or nothing. Of servers that start at once one migrates, and the others wait and find it done.
+    Raises `SchemaMismatch`.
+    """
+    before = await version(connection)
+    if not sql.plan("postgres", before, target):
+        return before, before
+    await connection.execute(f"BEGIN; SELECT pg_advisory_xact_lock({MIGRATING})")
+    try:
+        before = after = await version(connection)
+        await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (number BIGINT NOT NULL)")
+        for script, number in sql.plan("postgres", before, target):
+            await connection.execute(script)
+            after = number
+        await connection.fetch("DELETE FROM schema_version")
+        await connection.fetch("INSERT INTO schema_version VALUES ($1)", after)
+    except BaseException:
+        await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
+    return before, after

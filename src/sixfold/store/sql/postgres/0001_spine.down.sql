@@ -1,0 +1,13 @@
+DROP TABLE audit;
+DROP TABLE media;
+DROP TABLE prediction;
+DROP TABLE idempotency;
+DROP TABLE signin;
+DROP TABLE api_key;
+DROP TABLE transfer;
+DROP TABLE hold;
+DROP TABLE account;
+DROP FUNCTION prediction_tell;
+DROP FUNCTION transfer_refuse;
+DROP FUNCTION server_lives;
+DROP FUNCTION server_arrives;

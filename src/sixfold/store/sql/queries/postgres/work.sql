@@ -1,0 +1,12 @@
+-- name: prediction_claim | Lease the oldest waiting predictions of an engine, past those that another takes now.
+UPDATE prediction
+SET state = :state, attempt = attempt + 1, holder = :holder, lease_until = :now + :lease,
+    started_at = COALESCE(started_at, :now)
+WHERE id IN (SELECT id FROM prediction WHERE state = 'queued' AND engine = :engine
+             ORDER BY created_at, id LIMIT :limit FOR UPDATE SKIP LOCKED)
+RETURNING *;
+
+-- name: prediction_orphans | What servers hold that are gone.
+SELECT * FROM prediction
+WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder AND NOT server_lives(holder)
+ORDER BY id LIMIT :limit;
