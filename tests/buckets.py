@@ -1,107 +1,18 @@
-"""Object stores for tests: one S3 server (moto) per test process, and a bucket for each who asks."""
+"""Object stores for tests, each in a bucket of its own."""
 
 from __future__ import annotations
 
-import atexit
-import functools
-import http.client
-import importlib.util
-import itertools
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from sixfold import settings
 from sixfold.store.buckets import Access, Bucket, open_bucket
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.objects import ObjectStore, Ways
-
-_NEEDED = ("obstore", "moto", "flask")
-LACKING = next((f"{name} is not installed" for name in _NEEDED if not importlib.util.find_spec(name)), "")
-needs_s3 = [pytest.mark.s3, pytest.mark.skipif(bool(LACKING), reason=LACKING)]
-KEY, SECRET = "test-key", "test-secret"
-_START_SECONDS = 60
-_NUMBERS = itertools.count()
-
-
-@dataclass(frozen=True)
-class S3:
-    """A running server."""
-
-    port: int
-
-    @property
-    def endpoint(self) -> str:
-        """Its origin."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def options(self) -> dict[str, str]:
-        """What `[stores.s3]` would say of it."""
-        return {
-            "endpoint": self.endpoint,
-            "access_key_id": KEY,
-            "secret_access_key": SECRET,
-            "region": "us-east-1",
-        }
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The same in the environment."""
-        return {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-        }
-
-    def new_bucket(self) -> str:
-        """A fresh bucket's name."""
-        name = f"bucket-{os.getpid()}-{next(_NUMBERS)}"
-        self.request("PUT", f"/{name}")
-        return name
-
-    def request(self, method: str, path: str) -> bytes:
-        """One plain request, unsigned: this server asks for no signature."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            connection.request(method, path)
-            answer = connection.getresponse()
-            body = answer.read()
-            assert answer.status < 300, body
-            return body
-        finally:
-            connection.close()
-
-
-@functools.cache
-def s3() -> S3:
-    """This process's server, started when it is first asked for; it ends with this process."""
-    child = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("s3_child.py"))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=settings.worker_environment(),
-    )
-    atexit.register(_end, child)
-    assert child.stdout is not None
-    return S3(int(child.stdout.readline()))
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    child.kill()
-    child.wait()
+from tests import s3
 
 
 def bucket(url: str, seconds: float = 10) -> Bucket:
     """A bucket of this process's server by its URL."""
-    return open_bucket(url, Access(s3().options, seconds))
+    return open_bucket(url, Access(s3.server().options, seconds))
 
 
 def cache(folder: Path, size: int = 256 << 20) -> Cache:
@@ -111,11 +22,13 @@ def cache(folder: Path, size: int = 256 << 20) -> Cache:
 
 def s3_store(folder: Path) -> ObjectStore:
     """A store with a bucket of its own, of keys that may be replaced."""
-    return ObjectStore(bucket(f"s3://{s3().new_bucket()}"), cache(folder.with_name("cache")))
+    return ObjectStore(bucket(f"s3://{s3.server().new_bucket()}"), cache(folder.with_name("cache")))
 
 
 def content_store(folder: Path, url: str = "") -> ObjectStore:
     """A store of blobs by their content, in a bucket of its own unless one is named."""
     return ObjectStore(
-        bucket(url or f"s3://{s3().new_bucket()}/some/prefix"), cache(folder / "cache"), Ways(by_content=True)
+        bucket(url or f"s3://{s3.server().new_bucket()}/some/prefix"),
+        cache(folder / "cache"),
+        Ways(by_content=True),
     )

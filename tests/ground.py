@@ -19,9 +19,14 @@ import threading
 import warnings
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+
+from tests import s3
+
+if TYPE_CHECKING:
+    from sixfold.core.work.ports import BlobStore
 
 T = TypeVar("T")
 DATABASES, BLOBS = ("sqlite", "postgres"), ("files", "s3")
@@ -66,18 +71,33 @@ def database_url(folder: Path, back: str | None = None) -> str:
 
 def blob_url(folder: Path, back: str | None = None) -> str:
     """Where the content of a test's folder lies: empty for files in it, else a URL. See `database_url`."""
-    return _laid(folder / BLOB_FILE, back or _chosen["blobs"], {"files": _file, "s3": _s3})
+    text = _laid(folder / BLOB_FILE, back or _chosen["blobs"], {"files": _file, "s3": _s3})
+    url, _, endpoint = text.partition("\n")
+    if endpoint:  # the credentials are this process's own, as a child starts with none
+        os.environ.update(s3.environment(endpoint))
+    return url
+
+
+def open_blobs(folder: Path) -> BlobStore:
+    """The content of a test's folder, opened."""
+    from sixfold import assembly  # noqa: PLC0415 - conftest comes before the product
+    from sixfold.settings import Settings  # noqa: PLC0415 - the same
+
+    return assembly.open_blobs(Settings(data_dir=folder, blob_url=blob_url(folder)))
 
 
 def settings(folder: Path) -> dict[str, Any]:
     """The settings by which a product in this process stands on the ground of `folder`."""
     urls = {"database_url": database_url(folder), "blob_url": blob_url(folder)}
+    if urls["blob_url"]:
+        urls["upload_url"] = f"{urls['blob_url'].removesuffix('/store')}/uploads"
     return {name: url for name, url in urls.items() if url}
 
 
 def environ(folder: Path) -> dict[str, str]:
     """The same for a server in a process of its own."""
-    return {f"SIXFOLD_{name.upper()}": value for name, value in settings(folder).items()}
+    given = {f"SIXFOLD_{name.upper()}": value for name, value in settings(folder).items()}
+    return given | (s3.environment(s3.server().endpoint) if blob_url(folder) else {})
 
 
 def _laid(note: Path, back: str, makers: dict[str, Any]) -> str:
@@ -95,7 +115,11 @@ def _file() -> str:
 
 
 def _s3() -> str:
-    pytest.skip("the object store of the tests is still to come")
+    """A new bucket, and on the next line where its server is."""
+    if s3.LACKING:
+        pytest.skip(f"{s3.LACKING}: the extra `test` has it")
+    server = s3.server()
+    return f"s3://{server.new_bucket()}/store\n{server.endpoint}"
 
 
 def shared_folder(name: str) -> Path:

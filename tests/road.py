@@ -14,6 +14,7 @@ from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
 from sixfold.core.work import catalog, pipeline, supervisor
+from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest.signing import Signer
@@ -25,8 +26,8 @@ from sixfold.core.work.runs import Finisher
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.drivers.inline import InlineDriver
 from sixfold.errors import FetchRefused
-from sixfold.store.files import FileStore
 from sixfold.store.sqlite import SqliteDatabase
+from tests import ground
 
 _ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "crash": "CrashEngine"}
 PRICE = 7_000
@@ -148,14 +149,14 @@ async def road(folder: Path, options: Options | None = None) -> AsyncIterator[Ro
 
 async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     failpoints = Failpoints(wanted.failpoints)
-    blobs = FileStore(folder / "store")
+    blobs = ground.open_blobs(folder)
     limits = Limits(64 * 2**20, 40_000_000, 5, 10 * 2**30, 30 * DAY_US)
     media = Media(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
     bus = Bus()
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     known = catalog.build(models(), prices, {})
     line = Pipeline(
-        database, known, media, bus, pipeline.Policy(wanted.queue_limit, previews=True), failpoints
+        database, known, media, bus, pipeline.Policy(wanted.queue_limit, Terms(previews=True)), failpoints
     )
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)

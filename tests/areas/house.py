@@ -19,6 +19,7 @@ from sixfold.core.accounts import accounts, keys, ledger
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
 from sixfold.settings import Settings
+from tests import ground
 
 ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.areas.engines:DotEngine"
@@ -89,7 +90,8 @@ async def house(
     folder: Path, models: Mapping[str, Any] | None = None, **changes: Any
 ) -> AsyncIterator[House]:
     """The server, running; settings are given by name."""
-    settings = Settings(data_dir=folder, **{"driver": "inline", "workers": 4, "testing": True, **changes})
+    usual = {"driver": "inline", "workers": 4, "testing": True, **ground.settings(folder)}
+    settings = Settings(data_dir=folder, **{**usual, **changes})
     product = assembly.build(settings, small_models() if models is None else models)
     async with assembly.running(product):
         operator = await product.database.write(accounts.create("local@localhost", operator=True))

@@ -13,10 +13,10 @@ import pytest
 
 from sixfold.core.work.ports import BlobStore, ObjectInfo
 from sixfold.store.files import FileStore
-from tests import buckets
+from tests import buckets, s3
 
 MAKERS: Mapping[str, Callable[[Path], BlobStore]] = {"files": FileStore, "s3": buckets.s3_store}
-STORES = [pytest.param(name, marks=buckets.needs_s3 if name == "s3" else ()) for name in MAKERS]
+STORES = [pytest.param(name, marks=s3.NEEDED if name == "s3" else ()) for name in MAKERS]
 PIECE = 256 << 10
 
 

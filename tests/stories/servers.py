@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import settings
+from tests import ground
 
 START_SECONDS = 60
 
@@ -102,7 +103,8 @@ def _program() -> tuple[str, ...]:
 
 async def start(folder: Path, port: int = 0, environ: dict[str, str] | None = None) -> Server:
     """Start a server on `folder`; ready for requests when this returns."""
-    env = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(folder), **(environ or {})}
+    own = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(folder)}
+    env = {**own, **ground.environ(folder), **(environ or {})}
     command = (*_program(), "serve", "--port", str(port), "--data-dir", str(folder))
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(

@@ -32,7 +32,7 @@ class Shown:
 async def answer(request: Request, shown: Shown) -> Response:
     """The file, a part of it, or that it has not changed; raises `NotFound` when its bytes are gone.
 
-    Nothing is answered before the first bytes are there: a store that fails is an error then, and no half file.
+    Nothing is answered before the first bytes are there: a store that fails is an error, and no half file.
     """
     headers = _headers(shown)
     if is_known(request, shown.tag):
