@@ -14,7 +14,6 @@ from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
 from sixfold.core.work import catalog, pipeline, supervisor
-from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest.signing import Signer
@@ -156,7 +155,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     known = catalog.build(models(), prices, {})
     line = Pipeline(
-        database, known, media, bus, pipeline.Policy(wanted.queue_limit, Terms(previews=True)), failpoints
+        database, known, media, bus, pipeline.Policy(wanted.queue_limit, previews=True), failpoints
     )
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
