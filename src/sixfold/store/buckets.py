@@ -27,7 +27,7 @@ from sixfold import errors
 from sixfold.store.files import BadKey, segments
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, RetryConfig  # these exist for the type checker alone
+    from obstore.store import RetryConfig  # it exists for the type checker alone
 
 Bucket = S3Store | GCSStore | AzureStore
 MAX_PREFIX_CHARACTERS = 400  # a key has up to 600, and the clouds take 1,024 for both
@@ -38,7 +38,7 @@ _LOG = logging.getLogger("sixfold.store")
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-_SLOW = re.compile(r"timed? ?out|deadline", re.IGNORECASE)
+_SLOW = re.compile(r"timed ?out|deadline", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"Error getting credentials|metadata|InvalidAccessKeyId|SignatureDoesNotMatch")
 
 
@@ -63,12 +63,14 @@ def open_bucket(url: str, access: Access) -> Bucket:
         raise InvalidUrl(f"{_shown(url)} is no bucket: s3://bucket/prefix, gs://… or az://… is meant")
     if prefix:
         _check_prefix(prefix)
+    options = {**_patience(access.seconds), **access.options}
+    if any(value.startswith("http://") for value in access.options.values()):
+        options.setdefault("allow_http", "true")  # whoever writes such an address means it
     try:
         bucket: Bucket = kind(
             parts.netloc,
             prefix=prefix or None,
-            config=dict(access.options),
-            client_options=_client(access),
+            config=options,
             retry_config=_retries(access),
         )
     except (exceptions.BaseError, ValueError) as error:
@@ -76,15 +78,13 @@ def open_bucket(url: str, access: Access) -> Bucket:
     return bucket
 
 
-def _client(access: Access) -> ClientConfig:
-    client: ClientConfig = {
-        "connect_timeout": timedelta(seconds=min(5, access.seconds)),
-        "read_timeout": timedelta(seconds=access.seconds),
-        "timeout": timedelta(seconds=_LONGEST_SECONDS),
+def _patience(seconds: float) -> dict[str, str]:
+    """Time-outs, as options: given in obstore's other way, they would hide `AWS_ALLOW_HTTP` from it."""
+    return {
+        "connect_timeout": f"{min(5, seconds) * 1000:.0f}ms",
+        "read_timeout": f"{seconds * 1000:.0f}ms",
+        "timeout": f"{_LONGEST_SECONDS}s",
     }
-    if any(value.startswith("http://") for value in access.options.values()):
-        client["allow_http"] = True  # whoever writes such an endpoint means it
-    return client
 
 
 def _retries(access: Access) -> RetryConfig:
