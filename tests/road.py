@@ -14,10 +14,12 @@ from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
 from sixfold.core.work import catalog, pipeline, supervisor
+from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
+from sixfold.core.work.neighbours import Neighbours, Shared
 from sixfold.core.work.pipeline import Order, Pipeline
 from sixfold.core.work.ports import BlobStore, Driver
 from sixfold.core.work.records import Prediction
@@ -25,8 +27,7 @@ from sixfold.core.work.runs import Finisher
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.drivers.inline import InlineDriver
 from sixfold.errors import FetchRefused
-from sixfold.store.sqlite import SqliteDatabase
-from tests import ground
+from tests import databases, ground
 
 _ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "crash": "CrashEngine"}
 PRICE = 7_000
@@ -83,6 +84,13 @@ class Road:
     supervisor: Supervisor
     driver: Driver
     payer: Account
+    neighbours: Neighbours | None
+
+    async def start(self) -> None:
+        """Begin to work."""
+        if self.neighbours is not None:
+            await self.neighbours.start()
+        await self.supervisor.start()
 
     def order(self, model: str = "echo", **changes: Any) -> Order:
         """An order of the paying account; `extras` go to the engine as they are."""
@@ -134,15 +142,17 @@ class Options:
 async def road(folder: Path, options: Options | None = None) -> AsyncIterator[Road]:
     """A road on `folder`; entering it again on the same folder is a restart."""
     wanted = options or Options()
-    database = SqliteDatabase(folder / "sixfold.db", clock=wanted.clock)
+    database = databases.opened(folder, wanted.clock)
     built = await _build(folder, database, wanted)
     if wanted.start:
-        await built.supervisor.start()
+        await built.start()
     try:
         yield built
     finally:
         built.pipeline.drain()
         await built.supervisor.stop()
+        if built.neighbours is not None:
+            await built.neighbours.stop()
         await database.close()
 
 
@@ -155,7 +165,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     known = catalog.build(models(), prices, {})
     line = Pipeline(
-        database, known, media, bus, pipeline.Policy(wanted.queue_limit, previews=True), failpoints
+        database, known, media, bus, pipeline.Policy(wanted.queue_limit, Terms(previews=True)), failpoints
     )
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
@@ -172,7 +182,8 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     workers = Supervisor(database, driver, known.engines(), finisher, bus, policy)
     line.on_accepted, line.on_cancel = workers.accepted, workers.cancel
     payer = await database.write(_payer(wanted.credit))
-    return Road(database, blobs, media, line, workers, driver, payer)
+    neighbours = Neighbours(database, bus, workers) if isinstance(database, Shared) else None
+    return Road(database, blobs, media, line, workers, driver, payer, neighbours)
 
 
 def _payer(credit: int) -> Transaction[Account]:

@@ -9,7 +9,7 @@ import os
 import secrets
 import tomllib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,31 +20,40 @@ from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
 from sixfold.core.work import catalog as catalogs
+from sixfold.core.work import choosing
 from sixfold.core.work import pipeline as pipelines
 from sixfold.core.work import supervisor as supervisors
 from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
+from sixfold.core.work.neighbours import Neighbours, Shared
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.ports import BlobStore, Driver
 from sixfold.core.work.runs import Finisher
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
+from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
+from sixfold.engines.standings import Probe, Standings
 from sixfold.net.addresses import AllowList
+from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
 from sixfold.settings import InvalidSetting, Settings
+from sixfold.store import databases
+from sixfold.store.archive import TableReader
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.files import FileStore
-from sixfold.store.sqlite import SqliteDatabase
-from sixfold.store.sqlite_tables import SqliteLoader, SqliteSnapshot
+from sixfold.store.keeping import Keeper, Loader
 
+DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
 _CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begins
+_LOOK_SECONDS = 10
 _FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 
 
@@ -61,9 +70,12 @@ class Product:
     media: Media
     pipeline: Pipeline
     supervisor: Supervisor
+    standings: Standings
+    clients: Clients
     fetcher: Fetcher
     signer: Signer
     bus: Bus
+    neighbours: Neighbours | None
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -78,9 +90,30 @@ def price_table(settings: Settings) -> PriceTable:
     return PriceTable({**rows, **{name: {**rows.get(name, {}), **row} for name, row in own.items()}})
 
 
-def catalog(prices: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
-    """The bundled catalogue, or the one of a document in its shape."""
-    return catalogs.build(document or read_toml("models.toml"), prices, {"style-painter": NAMED_STYLES})
+def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
+    """The bundled catalogue, or the one of a document in its shape, as the operator's table changes it."""
+    try:
+        chosen = choosing.apply(document or read_toml("models.toml"), settings.tables.get("engines", {}))
+    except choosing.WrongChoice as error:
+        raise InvalidSetting(str(error)) from error
+    for row in chosen["engines"].values():
+        if row.get("family"):  # where `engines add` puts what it fetched
+            folder = str(settings.data_dir / "weights" / row["family"])
+            row["options"] = {"weights": folder, **row.get("options", {})}
+    return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES})
+
+
+def standings(settings: Settings, models: Catalog, clients: Clients) -> Standings:
+    """Which engines can run here; `refresh` asks the servers among them."""
+    probes: dict[str, Probe] = {}
+    return Standings(
+        models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
+    )
+
+
+def provider_key(settings: Settings, name: str) -> str:
+    """The operator's key for a provider, or an empty string."""
+    return str(getattr(settings, name, ""))
 
 
 def server_secret(data_dir: Path, name: str) -> bytes:
@@ -95,20 +128,29 @@ def server_secret(data_dir: Path, name: str) -> bytes:
     return path.read_bytes()
 
 
-def open_database(settings: Settings) -> SqliteDatabase:
+def open_database(settings: Settings) -> Database:
     """The server's database, brought to this program's schema."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return SqliteDatabase(settings.data_dir / "sixfold.db")
+    return databases.open_database(settings.database_url, settings.data_dir / DATABASE)
 
 
-def open_snapshot(settings: Settings) -> SqliteSnapshot:
+def open_snapshot(settings: Settings) -> AbstractContextManager[TableReader]:
     """Every table as it stands now, for a backup."""
-    return SqliteSnapshot(settings.data_dir / "sixfold.db")
+    return databases.open_snapshot(settings.database_url, settings.data_dir / DATABASE)
 
 
-def open_loader(settings: Settings) -> SqliteLoader:
+def open_loader(settings: Settings) -> Loader:
     """A new database that a backup fills."""
-    return SqliteLoader(settings.data_dir / "sixfold.db")
+    return databases.open_loader(settings.database_url, settings.data_dir / DATABASE)
+
+
+def open_keeper(settings: Settings) -> Keeper:
+    """Whoever looks after the database's schema and health."""
+    return databases.open_keeper(settings.database_url, settings.data_dir / DATABASE)
+
+
+def neighbours(database: Database, bus: Bus, workers: Supervisor) -> Neighbours | None:
+    """The view of the other servers, where the database may have some."""
+    return Neighbours(database, bus, workers) if isinstance(database, Shared) else None
 
 
 def open_fetcher(settings: Settings) -> Fetcher:
@@ -157,9 +199,11 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     database = open_database(settings)
     blobs = open_blobs(settings)
     prices = price_table(settings)
-    models = catalog(prices, models_document)
+    models = catalog(settings, prices, models_document)
     signer = Signer(server_secret(settings.data_dir, "server.key"))
     fetcher = open_fetcher(settings)
+    clients = Clients(fetcher)
+    standing = standings(settings, models, clients)
     media = Media(database, blobs, fetcher, probe_image, _limits(settings))
     media.own_origins.add(settings.base_url)
     bus = Bus()
@@ -168,12 +212,12 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         models,
         media,
         bus,
-        pipelines.Policy(settings.queue_limit, settings.previews_allowed),
+        pipelines.Policy(settings.queue_limit, Terms(settings.previews_allowed, standing=standing)),
         failpoints,
     )
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     workers = Supervisor(
-        database, driver(settings, failpoints), models.engines(), finisher, bus, _policy(settings)
+        database, driver(settings, failpoints, clients), models.engines(), finisher, bus, policy(settings)
     )
     road.on_accepted = workers.accepted
     road.on_cancel = workers.cancel
@@ -187,33 +231,50 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         media=media,
         pipeline=road,
         supervisor=workers,
+        standings=standing,
+        clients=clients,
         fetcher=fetcher,
         signer=signer,
         bus=bus,
+        neighbours=neighbours(database, bus, workers),
     )
 
 
 @asynccontextmanager
 async def running(product: Product) -> AsyncIterator[Product]:
     """The product at work; drains and closes on the way out."""
+    await product.standings.refresh()
+    if product.neighbours is not None:
+        await product.neighbours.start()
     await product.supervisor.start()
+    watcher = asyncio.create_task(_watch(product.standings), name="standings")
     sweeper = asyncio.create_task(_sweep(product), name="sweep")
     try:
         yield product
     finally:
+        watcher.cancel()
         sweeper.cancel()
         product.pipeline.drain()
         await product.supervisor.drain(product.settings.drain_seconds)
         await product.supervisor.stop()
-        await product.fetcher.aclose()
+        if product.neighbours is not None:
+            await product.neighbours.stop()
+        await product.clients.aclose()
         await product.database.close()
 
 
-def driver(settings: Settings, failpoints: Failpoints) -> Driver:
-    """Where workers run."""
+def local_driver(settings: Settings, failpoints: Failpoints) -> Driver:
+    """Where the workers of this machine run."""
     if settings.driver == "inline":
         return InlineDriver(failpoints=failpoints.engines)
     return ProcessDriver(failpoints=failpoints.engines)
+
+
+def driver(settings: Settings, failpoints: Failpoints, clients: Clients) -> Driver:
+    """Where workers run; those that wait for another machine are coroutines of the server itself."""
+    outside = ServerOutside(clients, lambda name: provider_key(settings, name))
+    remote = RemoteDriver(outside, failpoints=failpoints.engines)
+    return Drivers(local_driver(settings, failpoints), remote)
 
 
 def probe_image(path: Path) -> tuple[str, int, int]:
@@ -223,6 +284,13 @@ def probe_image(path: Path) -> tuple[str, int, int]:
     except headers.UnreadableImage as error:
         raise errors.BadRequest(str(error)) from error
     return _FORMATS.get(name, f"image/{name.lower()}"), width, height
+
+
+async def _watch(known: Standings) -> None:
+    """See weights, servers and keys come and go."""
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        await known.refresh()
 
 
 async def _sweep(product: Product) -> None:
@@ -245,7 +313,8 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _policy(settings: Settings) -> supervisors.Policy:
+def policy(settings: Settings) -> supervisors.Policy:
+    """The limits that runs live under."""
     return supervisors.Policy(
         slots=settings.workers,
         run_limit_seconds=settings.run_limit_seconds,

@@ -1,4 +1,4 @@
-"""`account`, `key` and `ledger`: administration that works while the server runs."""
+"""`account` and `key`: administration that works while the server runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import clock, money
-from sixfold.core.accounts import accounts, keys, ledger, signins
+from sixfold.core.accounts import accounts, keys, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.database import Row, Transaction, now
@@ -227,22 +227,6 @@ def revoke_key(arguments: argparse.Namespace) -> None:
         put_json({"id": arguments.id, "revoked": True})
     else:
         Paint().line(f"  {arguments.id} is revoked")
-
-
-# -- ledger --------------------------------------------------------------------------------------
-
-
-def verify_ledger(arguments: argparse.Namespace) -> int:
-    """`ledger verify`: 1 when an invariant is broken, with every fault in a line."""
-    faults = opening.read(opening.settings_of(arguments), ledger.verify())
-    if arguments.json:
-        put_json({"ok": not faults, "faults": list(faults)})
-    elif faults:
-        for fault in faults:
-            sys.stderr.write(f"sixfold: {fault}\n")
-    else:
-        Paint().line("  Every sum is right")
-    return 1 if faults else 0
 
 
 # -- what people type ----------------------------------------------------------------------------

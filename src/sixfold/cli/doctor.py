@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import platform
 import shutil
-import sqlite3
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +14,13 @@ from sixfold import __version__, assembly, errors
 from sixfold.cli import banner, found, locking, opening
 from sixfold.cli.terminal import Paint, put_json, size
 from sixfold.core.accounts import ledger
+from sixfold.core.work import choosing
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
+from sixfold.core.work.choosing import Terms
+from sixfold.net.clients import Clients
 from sixfold.settings import Settings
-from sixfold.store import sql, sqlite
+from sixfold.store import sql
+from sixfold.store.keeping import BadDatabase
 
 _LOW_DISK_BYTES = 1_000_000_000
 _FAULTS = 20
@@ -28,7 +30,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """`doctor`: 1 when something is wrong that an operator has to see to."""
     configured = opening.settings_of(arguments)
     catalog = _catalog(configured)
-    things = asyncio.run(found.look(configured, {engine.kind for engine in catalog.engines().values()}))
+    things, terms = asyncio.run(_look(configured, catalog))
     running = locking.running(configured.data_dir)
     disk = _free_bytes(configured)
     database = _database(configured)
@@ -43,7 +45,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         "database": database,
         "disk": {"free_bytes": disk},
         "found": [thing.record() for thing in things],
-        "models": [_served(model, configured) for model in catalog.models()],
+        "models": [_served(model, terms) for model in catalog.models()],
     }
     if arguments.json:
         put_json(document)
@@ -58,51 +60,81 @@ def list_engines(arguments: argparse.Namespace) -> None:
     """`engines list`: every engine, how good it is, and the models that it serves."""
     configured = opening.settings_of(arguments)
     catalog = _catalog(configured)
-    rows = [_engine(engine, catalog) for engine in catalog.engines().values()]
+    _, terms = asyncio.run(_look(configured, catalog))
+    rows = [_engine(engine, catalog, terms) for engine in catalog.engines().values()]
     if arguments.json:
         put_json({"engines": rows})
         return
     paint = Paint()
-    heads = ("engine", "version", "kind", "quality", "serves")
+    heads = ("", "engine", "kind", "quality", "serves", "here")
+    here = {True: paint.accent("●"), False: paint.dim("○")}
     cells = [
-        (row["engine"], row["version"], row["kind"], row["quality"], ", ".join(row["models"])) for row in rows
+        (
+            here[row["ready"]],
+            row["engine"],
+            row["kind"],
+            row["quality"],
+            ", ".join(row["models"]),
+            row["detail"],
+        )
+        for row in rows
     ]
     paint.table(heads, cells)
-    paint.line()
-    for row in rows:
-        if row["quality"] == "preview" and row["unlock"]:
-            paint.line(f"  {paint.bold(row['engine'])} is a preview. {row['unlock']}")
+    clauses = [row["unlock"] for row in rows if not row["ready"]]
+    if clauses:
+        paint.line(f"\n  {choosing.sentence(clauses)}")
 
 
 def _catalog(configured: Settings) -> Catalog:
-    return assembly.catalog(assembly.price_table(configured))
+    return assembly.catalog(configured, assembly.price_table(configured))
 
 
-def _engine(engine: EngineSpec, catalog: Catalog) -> dict[str, Any]:
+async def _look(configured: Settings, catalog: Catalog) -> tuple[tuple[found.Thing, ...], Terms]:
+    """What is on this machine, and which engines that lets run."""
+    clients = Clients(assembly.open_fetcher(configured))
+    known = assembly.standings(configured, catalog, clients)
+    kinds = {engine.kind for engine in catalog.engines().values()}
+    try:
+        things, _ = await asyncio.gather(found.look(configured, kinds), known.refresh())
+    finally:
+        await clients.aclose()
+    return things, Terms(configured.previews_allowed, standing=known)
+
+
+def _engine(engine: EngineSpec, catalog: Catalog, terms: Terms) -> dict[str, Any]:
+    standing = terms.standing(engine.name)
     return {
         "engine": engine.name,
         "version": engine.version,
         "kind": engine.kind,
         "quality": engine.quality,
         "models": [model.name for model in catalog.models() if engine in model.engines],
+        "ready": standing.ready,
+        "detail": standing.detail,
         "unlock": engine.unlock,
     }
 
 
-def _served(model: Model, configured: Settings) -> dict[str, Any]:
+def _served(model: Model, terms: Terms) -> dict[str, Any]:
     """Which engine serves a model here: the one that a request without special inputs would get."""
+    unlock = model.unlock(terms)
     try:
-        engine, quality = model.choose({}, previews=configured.previews_allowed)
+        engine, quality = model.choose({}, terms)
     except errors.EngineUnavailable as none:
-        return {"model": model.name, "engine": None, "quality": None, "unlock": none.message}
-    full_for = ", ".join(f"some texts of {name}" for name in engine.full_for)
-    unlock = engine.unlock if quality == "preview" else ""
+        return {
+            "model": model.name,
+            "engine": None,
+            "quality": None,
+            "detail": "",
+            "unlock": none.message,
+        }
     return {
         "model": model.name,
         "engine": engine.name,
         "quality": quality,
-        "full_for": full_for,
-        "unlock": unlock,
+        "detail": terms.standing(engine.name).detail,
+        "full_for": ", ".join(f"some texts of {name}" for name in engine.full_for),
+        "unlock": unlock if quality == "preview" else "",
     }
 
 
@@ -117,22 +149,23 @@ def _free_bytes(configured: Settings) -> int:
 
 
 def _database(configured: Settings) -> dict[str, Any] | None:
-    """Look at the file as it is, without bringing it to this program's schema."""
-    path = configured.data_dir / opening.DATABASE
-    if not path.exists():
-        return None
-    newest = sql.latest("sqlite")
+    """Look at it as it is, without bringing it to this program's schema."""
+    keeper = assembly.open_keeper(configured)
+    newest = sql.latest(keeper.dialect)
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            schema = sqlite.version(connection)
-            faults = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_FAULTS})")]
-            loose = connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
-    except sqlite3.Error as error:
+        if keeper.schema() is None:
+            return None
+        health = keeper.health()
+    except (BadDatabase, errors.StoreFailed) as error:
         return {"schema": None, "latest": newest, "faults": [str(error)], "ledger_faults": []}
-    faults = [fault for fault in faults if fault != "ok"]
-    faults += [f"a row of {row[0]} refers to a missing row of {row[2]}" for row in loose]
-    sums = opening.read(configured, ledger.verify()) if schema == newest and not faults else ()
-    return {"schema": schema, "latest": newest, "faults": faults, "ledger_faults": list(sums)}
+    whole = health.schema == newest and not health.faults
+    sums = opening.read(configured, ledger.verify()) if whole else ()
+    return {
+        "schema": health.schema,
+        "latest": newest,
+        "faults": list(health.faults),
+        "ledger_faults": list(sums),
+    }
 
 
 def _problems(database: dict[str, Any] | None, disk: int) -> Iterator[str]:

@@ -195,7 +195,14 @@ def _key(commands: Group) -> None:
 
 def _ledger(commands: Group) -> None:
     group = _group(commands, "ledger", "look after the money")
-    _asking(group, "verify", "accounts:verify_ledger", "prove that every sum is right")
+    _asking(group, "verify", "ledger:verify", "prove that every sum is right")
+    costs = _asking(
+        group,
+        "costs",
+        "ledger:costs",
+        "tell what each engine earned, and what other services took for it",
+    )
+    costs.add_argument("--days", type=int, default=30, metavar="N", help="of the last N days (default: 30)")
 
 
 def _upkeep(commands: Group) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from sixfold.cli import opening, receipt
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.core.work import supervisor
 from sixfold.core.work.catalog import EngineSpec, Model
 from sixfold.core.work.engines import Task
 from sixfold.core.work.failpoints import Failpoints
@@ -26,7 +28,7 @@ from sixfold.core.work.inputs import MEDIA_TYPES
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.manifest import inputs as manifest_inputs
 from sixfold.core.work.media import key_of
-from sixfold.core.work.ports import BlobStore, Completed, Failed, Lost, Reports, Stopped, WorkerSpec
+from sixfold.core.work.ports import BlobStore, Completed, Failed, Lost, Reports, Stopped
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.settings import Settings
 
@@ -91,7 +93,7 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     manifest = origin.manifest
     if origin.signature == "invalid":
         raise Refused("Its manifest was changed after it was signed, so that nothing in it can be trusted")
-    catalog = assembly.catalog(assembly.price_table(configured))
+    catalog = assembly.catalog(configured, assembly.price_table(configured))
     model = next((model for model in catalog.models() if model.name == manifest.model), None)
     engine = catalog.engines().get(manifest.engine)
     if model is None or engine is None:
@@ -182,10 +184,9 @@ async def _make(
     """Run the engine as a server would, and put the original's own text into what comes out."""
     files = await _parents(origin, plan, configured, given, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
-    driver = assembly.driver(configured, Failpoints())
-    spec = WorkerSpec(
-        plan.engine.name, plan.engine.factory, configured.worker_memory_bytes, scratch / "worker"
-    )
+    driver = assembly.local_driver(configured, Failpoints())
+    limits = dataclasses.replace(assembly.policy(configured), scratch=scratch / "worker")
+    spec = supervisor.worker_spec(plan.engine, limits)
     bar = receipt.Bar(Paint(sys.stderr))
     try:
         worker = await driver.start(spec)

@@ -66,7 +66,8 @@ def follow(client: Client, prediction: Document, began: float) -> Document:
 def _catalog(arguments: argparse.Namespace) -> Catalog:
     from sixfold import assembly, settings
 
-    return assembly.catalog(assembly.price_table(settings.load(data_dir=arguments.data_dir)))
+    configured = settings.load(data_dir=arguments.data_dir)
+    return assembly.catalog(configured, assembly.price_table(configured))
 
 
 def _list(catalog: Catalog, *, as_json: bool) -> None:

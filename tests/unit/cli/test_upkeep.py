@@ -84,7 +84,9 @@ def test_a_file_that_is_no_database_is_one_sentence(sixfold: Commands) -> None:
 
 def test_the_engines_are_listed_with_what_they_serve(sixfold: Commands) -> None:
     engines = {row["engine"]: row for row in sixfold.ok("engines", "list")["engines"]}
-    assert set(engines["scene-painter"]) == {"engine", "version", "kind", "quality", "models", "unlock"}
+    told = {"engine", "version", "kind", "quality", "models", "ready", "detail", "unlock"}
+    assert set(engines["scene-painter"]) == told
+    assert engines["scene-painter"]["ready"]
     assert "ra1" in engines["scene-painter"]["models"]
     assert engines["style-painter"]["models"] == ["style-transfer"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.accounts.prices import Price, PriceTable
-from sixfold.core.work import inputs
+from sixfold.core.work import choosing, inputs
+from sixfold.core.work.choosing import Terms
 from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
 
-KINDS = ("weights", "comfyui", "provider", "embedded")  # in the order of preference
 REMOTE_KINDS = frozenset({"comfyui", "provider"})
 
 
@@ -22,7 +22,8 @@ class EngineSpec:
 
     `concurrency` is how many workers may run it at once (0: as many as there are slots); each takes
     `lanes` tasks together. `options` go to its factory; `packages` are what it imports beyond the base,
-    `setting` is what makes it reachable (a provider's key), `family` names its folder of weights.
+    `setting` is what makes it reachable (a provider's key), `family` names its folder of weights, and
+    `unlock` is the clause that says how it comes to be ready: "set FAL_KEY".
     `full_for` names inputs and the texts with which the engine is `full` rather than `quality`.
     """
 
@@ -99,17 +100,25 @@ class Model:
         width, _, height = size.partition("x")
         return int(width), int(height)
 
-    def choose(self, values: Mapping[str, Any], *, previews: bool) -> tuple[EngineSpec, Quality]:
+    def choose(self, values: Mapping[str, Any], terms: Terms) -> tuple[EngineSpec, Quality]:
         """The first engine that may serve these inputs; raises `EngineUnavailable` with the unlock."""
+        held_back = False
         for engine in self.engines:
+            if not terms.standing(engine.name).ready or (engine.kind == "provider" and not terms.paid):
+                continue
             quality = engine.quality_for(values)
-            if quality == "full" or previews:
+            if quality == "full" or terms.previews:
                 return engine, quality
-        unlock = self.engines[-1].unlock if self.engines else ""
-        raise errors.EngineUnavailable(
-            f"Only a preview engine can serve {self.name} here. {unlock} "
-            "SIXFOLD_PREVIEWS=allow serves previews."
-        )
+            held_back = True
+        what = "Only a preview engine" if held_back else "No engine"
+        allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back else ""
+        parts = (f"{what} can serve {self.name} here.", self.unlock(terms), allow)
+        raise errors.EngineUnavailable(" ".join(part for part in parts if part))
+
+    def unlock(self, terms: Terms) -> str:
+        """What would let an engine serve that cannot now, as one sentence; empty when all can."""
+        missing = [engine for engine in self.engines if not terms.standing(engine.name).ready]
+        return choosing.sentence([engine.unlock for engine in missing])
 
 
 class Catalog:

@@ -65,6 +65,10 @@ class Bus:
         """The last progress that was reported; 0 when none was."""
         return self._progress.get(prediction_id, 0.0)
 
+    def listened(self) -> tuple[str, ...]:
+        """Every prediction that somebody here listens to."""
+        return tuple(self._queues)
+
     @contextmanager
     def listen(self, prediction_id: str) -> Generator[asyncio.Queue[Event]]:
         """Events of one prediction from now on."""

@@ -24,6 +24,7 @@ from sixfold.core.database import Database
 from sixfold.core.work import media as media_files
 from sixfold.core.work import predictions
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
+from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus, Event, Moved
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest import inputs as manifest_inputs
@@ -64,10 +65,10 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The limits of the queue, and whether previews may serve."""
+    """The limits of the queue, and which engines may serve."""
 
     queue_limit: int
-    previews: bool
+    terms: Terms
 
 
 class Pipeline:
@@ -109,11 +110,19 @@ class Pipeline:
 
     # -- taking orders ---------------------------------------------------------------------------
 
-    def quote(self, model_name: str, given: Mapping[str, Any]) -> Quote:
-        """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`."""
+    @property
+    def terms(self) -> Terms:
+        """What may serve a charged order here."""
+        return self._policy.terms
+
+    def quote(self, model_name: str, given: Mapping[str, Any], *, charged: bool = True) -> Quote:
+        """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
+
+        What nobody is charged for is never given to a provider, who would charge the operator.
+        """
         model = self._catalog[model_name]
         values = model.check(given)
-        engine, quality = model.choose(values, previews=self._policy.previews)
+        engine, quality = model.choose(values, dataclasses.replace(self._policy.terms, paid=charged))
         return Quote(self._catalog.price(model, values), engine, quality, values)
 
     async def submit(self, order: Order) -> Prediction:
@@ -125,7 +134,7 @@ class Pipeline:
             raise errors.ShuttingDown
         began = time.perf_counter_ns()
         model = self._catalog[order.model]
-        quote = self.quote(order.model, order.inputs)
+        quote = self.quote(order.model, order.inputs, charged=order.charged)
         sources = await self._resolve(order.account_id, model, quote.values)
         draft = self._draft(order, model, quote, sources)
         priced_us = (time.perf_counter_ns() - began) // 1000

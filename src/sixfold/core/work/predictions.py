@@ -220,6 +220,7 @@ class Success:
     engine_version: str
     trace: Trace
     media: tuple[Mapping[str, Any], ...] = field(default=())
+    upstream_cost_micros: int | None = None
 
 
 def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
@@ -242,6 +243,7 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
             "run_us": success.trace.run_us,
             "stored_us": success.trace.stored_us,
             "stored_bytes": success.trace.stored_bytes,
+            "upstream_cost": success.upstream_cost_micros,
         },
     )
     if not ended:

@@ -199,6 +199,7 @@ class Run:
             engine_version=done.engine_version,
             trace=trace,
             media=stored.records,
+            upstream_cost_micros=done.upstream_cost_micros,
         )
         self._hit("capture.before")
         await self._finish(lambda: predictions.succeed(self.id, self._attempt, success))

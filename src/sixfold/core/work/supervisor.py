@@ -49,6 +49,21 @@ class Policy:
     scratch: Path
 
 
+def worker_spec(engine: EngineSpec, policy: Policy) -> WorkerSpec:
+    """The worker that an engine runs in."""
+    return WorkerSpec(
+        engine=engine.name,
+        factory=engine.factory,
+        memory_bytes=policy.memory_bytes if engine.memory_bytes is None else engine.memory_bytes,
+        scratch=policy.scratch,
+        cpu_seconds=math.ceil(policy.run_limit_seconds) if engine.lanes == 1 else 0,
+        options=engine.options,
+        lanes=engine.lanes,
+        remote=engine.remote,
+        cancel_seconds=engine.cancel_seconds,
+    )
+
+
 class Supervisor:
     """Runs every prediction that this server accepts. One per server; see `start` and `stop`."""
 
@@ -111,13 +126,21 @@ class Supervisor:
 
     def accepted(self, prediction: Prediction) -> None:
         """There is work for an engine."""
-        self._feed(prediction.engine)
+        self.feed(prediction.engine)
 
     def cancel(self, prediction: Prediction) -> None:
         """Somebody no longer wants a run."""
-        run = self._runs.get(prediction.id)
+        self.cancel_run(prediction.id)
+
+    def cancel_run(self, prediction_id: str) -> None:
+        """The same by id; nothing when it does not run here."""
+        run = self._runs.get(prediction_id)
         if run is not None:
             run.cancel()
+
+    def running(self) -> tuple[str, ...]:
+        """Every prediction that runs here."""
+        return tuple(self._runs)
 
     def snapshot(self) -> dict[str, dict[str, int]]:
         """Workers of each engine, for the metrics and the operator's page."""
@@ -125,7 +148,8 @@ class Supervisor:
 
     # -- dispatching -----------------------------------------------------------------------------
 
-    def _feed(self, engine: str) -> None:
+    def feed(self, engine: str) -> None:
+        """There may be work for an engine."""
         if engine in self._pools and engine not in self._hungry:
             self._hungry.append(engine)
         self._wake.set()
@@ -152,7 +176,7 @@ class Supervisor:
             if not self._free_slots(pool) and not pool.open_lanes(taken=True):
                 self._hungry.append(name)  # keeps its turn until some run ends
             elif await self._claim(pool):
-                self._feed(name)  # else what comes, or the end of one of its runs, feeds it again
+                self.feed(name)  # else what comes, or the end of one of its runs, feeds it again
 
     def _free_slots(self, pool: Pool) -> int:
         if pool.engine.remote:
@@ -241,26 +265,15 @@ class Supervisor:
         seat.since = time.monotonic()
         if not seat.usable and seat in pool.seats:
             pool.seats.remove(seat)
-        self._feed(pool.engine.name)
+        self.feed(pool.engine.name)
 
     async def _start(self, pool: Pool) -> Worker:
-        engine, policy = pool.engine, self._policy
-        spec = WorkerSpec(
-            engine=engine.name,
-            factory=engine.factory,
-            memory_bytes=policy.memory_bytes if engine.memory_bytes is None else engine.memory_bytes,
-            scratch=policy.scratch,
-            cpu_seconds=math.ceil(policy.run_limit_seconds) if engine.lanes == 1 else 0,
-            options=engine.options,
-            lanes=engine.lanes,
-            remote=engine.remote,
-            cancel_seconds=engine.cancel_seconds,
-        )
+        engine = pool.engine
         try:
-            return await self._driver.start(spec)
+            return await self._driver.start(worker_spec(engine, self._policy))
         except WorkerStartFailed as failure:
             _LOG.warning("a worker did not start", extra={"engine": engine.name, "reason": str(failure)})
-            asyncio.get_running_loop().call_later(pool.failed(), self._feed, engine.name)
+            asyncio.get_running_loop().call_later(pool.failed(), self.feed, engine.name)
             raise
 
     # -- keeping house ---------------------------------------------------------------------------
@@ -302,7 +315,7 @@ class Supervisor:
 
     async def _look_for_work(self) -> None:
         for name in await self._database.read(_engines_waiting()):
-            self._feed(name)
+            self.feed(name)
 
     async def _stop_idle(self) -> None:
         for pool in self._pools.values():

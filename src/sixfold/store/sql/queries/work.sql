@@ -15,6 +15,9 @@ ORDER BY id LIMIT 1;
 -- name: prediction_by_id | One prediction.
 SELECT * FROM prediction WHERE id = :id;
 
+-- name: predictions_by_id | Several predictions; `ids` is a JSON array.
+SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids));
+
 -- name: prediction_by_job | One prediction by its capability.
 SELECT * FROM prediction WHERE job_id = :job_id;
 
@@ -52,8 +55,8 @@ RETURNING id;
 UPDATE prediction
 SET state = 'succeeded', output = :output, cost = price, quality = :quality,
     engine_version = :engine_version, logs = :logs, cold_start_us = :cold_start_us, run_us = :run_us,
-    stored_us = :stored_us, stored_bytes = :stored_bytes, completed_at = :now,
-    holder = NULL, lease_until = NULL
+    stored_us = :stored_us, stored_bytes = :stored_bytes, upstream_cost = :upstream_cost,
+    completed_at = :now, holder = NULL, lease_until = NULL
 WHERE id = :id AND state IN (:from_state, :or_state) AND attempt = :attempt
 RETURNING *;
 
@@ -94,6 +97,12 @@ SELECT engine, COUNT(*) AS waiting FROM prediction WHERE state = 'queued' GROUP 
 -- name: prediction_states | How many predictions are in each living state.
 SELECT state, COUNT(*) AS total FROM prediction
 WHERE state IN ('queued', 'starting', 'running', 'canceling') GROUP BY state;
+
+-- name: prediction_upstream_costs | What engines took in, and what other services took for them.
+SELECT engine, COUNT(*) AS runs, CAST(SUM(cost) AS BIGINT) AS earned,
+       CAST(COALESCE(SUM(upstream_cost), 0) AS BIGINT) AS spent, COUNT(upstream_cost) AS told
+FROM prediction WHERE state = 'succeeded' AND completed_at >= :since
+GROUP BY engine ORDER BY engine;
 
 -- name: prediction_forget_key | Its Idempotency-Key may be used anew.
 UPDATE prediction SET idempotency_id = NULL WHERE idempotency_id = :idempotency_id RETURNING id;

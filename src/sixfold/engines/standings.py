@@ -1,0 +1,81 @@
+"""Which engines can run on this machine now: packages, weights, a server that answers, a key."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.choosing import Standing
+
+RECORD = "sixfold.json"  # in each installed model's folder, written last by `engines add`
+Probe = Callable[[EngineSpec], Awaitable[Standing]]
+
+
+class Standings:
+    """What `choosing.Terms.standing` asks. `refresh` looks again at what may come and go.
+
+    `key` gives the operator's key of a setting, or an empty string; `weights` is the folder of installed
+    families; `probes` ask, by kind of engine, a server that has to answer.
+    """
+
+    def __init__(
+        self,
+        engines: Mapping[str, EngineSpec],
+        key: Callable[[str], str],
+        weights: Path,
+        probes: Mapping[str, Probe],
+    ) -> None:
+        self._engines = engines
+        self._key = key
+        self._weights = weights
+        self._probes = probes
+        self._known = {
+            name: _UNASKED if spec.kind in probes else self._look(spec) for name, spec in engines.items()
+        }
+
+    def __call__(self, name: str) -> Standing:
+        """How an engine stood when it was last looked at."""
+        return self._known.get(name, _UNKNOWN)
+
+    async def refresh(self) -> None:
+        """Look at every engine again; servers are asked all at once."""
+        looked = {name: self._look(spec) for name, spec in self._engines.items()}
+        asked = [
+            spec for name, spec in self._engines.items() if spec.kind in self._probes and looked[name].ready
+        ]
+        answers = await asyncio.gather(*(self._probes[spec.kind](spec) for spec in asked))
+        self._known = looked | {spec.name: answer for spec, answer in zip(asked, answers, strict=True)}
+
+    def _look(self, spec: EngineSpec) -> Standing:
+        missing = [package for package in spec.packages if not _importable(package)]
+        if missing:
+            return Standing(False, f"the package {missing[0]} is not installed")
+        if spec.setting and not self._key(spec.setting):
+            return Standing(False, f"{spec.setting.upper()} is not set")
+        if spec.family:
+            return self._installed(spec)
+        return Standing(True, f"{spec.setting.upper()} is set" if spec.setting else "comes with the program")
+
+    def _installed(self, spec: EngineSpec) -> Standing:
+        named = spec.options.get("source") or spec.options.get("models")
+        if named:
+            return Standing(True, f"configured: {named}")
+        folder = self._weights / spec.family
+        found = sorted(path.parent.name for path in folder.glob(f"*/{RECORD}"))
+        if not found:
+            return Standing(False, f"no weights are installed in {folder}")
+        return Standing(True, f"installed: {', '.join(found)}")
+
+
+_UNKNOWN = Standing(False, "no such engine")
+_UNASKED = Standing(False, "its server was not asked yet")
+
+
+def _importable(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False

@@ -1,0 +1,74 @@
+"""What is found on a machine decides which engines stand ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.choosing import Standing
+from sixfold.engines.standings import RECORD, Probe, Standings
+
+
+def spec(name: str, kind: str, **facts: Any) -> EngineSpec:
+    return EngineSpec(name, f"m:{name}", "1", "full", kind, 0, 60, "", **facts)
+
+
+def standings(
+    folder: Path,
+    *specs: EngineSpec,
+    keys: Mapping[str, str] | None = None,
+    probes: Mapping[str, Probe] | None = None,
+) -> Standings:
+    known = dict(keys or {})
+    return Standings({one.name: one for one in specs}, lambda name: known.get(name, ""), folder, probes or {})
+
+
+def test_an_embedded_engine_stands_with_its_packages(tmp_path: Path) -> None:
+    known = standings(
+        tmp_path,
+        spec("here", "embedded", packages=("numpy",)),
+        spec("away", "embedded", packages=("no_such_package",)),
+    )
+    assert known("here").ready
+    assert known("away") == Standing(False, "the package no_such_package is not installed")
+    assert not known("unheard of").ready
+
+
+async def test_weights_stand_once_their_record_is_written(tmp_path: Path) -> None:
+    known = standings(tmp_path, spec("own", "weights", family="image"))
+    assert known("own") == Standing(False, f"no weights are installed in {tmp_path / 'image'}")
+    (tmp_path / "image" / "sd-turbo").mkdir(parents=True)
+    await known.refresh()
+    assert not known("own").ready, "a download that has not ended is no model"
+    (tmp_path / "image" / "sd-turbo" / RECORD).write_text("{}")
+    await known.refresh()
+    assert known("own") == Standing(True, "installed: sd-turbo")
+
+
+def test_weights_elsewhere_stand_by_the_operators_word(tmp_path: Path) -> None:
+    known = standings(tmp_path, spec("own", "weights", family="image", options={"source": "/models/sdxl"}))
+    assert known("own") == Standing(True, "configured: /models/sdxl")
+
+
+def test_a_provider_stands_with_its_key(tmp_path: Path) -> None:
+    fal, other = spec("fal", "provider", setting="fal_key"), spec("o", "provider", setting="openai_api_key")
+    known = standings(tmp_path, fal, other, keys={"fal_key": "secret"})
+    assert known("fal") == Standing(True, "FAL_KEY is set")
+    assert known("o") == Standing(False, "OPENAI_API_KEY is not set")
+
+
+async def test_a_server_is_counted_on_only_once_it_has_answered(tmp_path: Path) -> None:
+    answers = {"now": Standing(True, "at http://127.0.0.1:8188")}
+
+    async def ask(_spec: EngineSpec) -> Standing:
+        return answers["now"]
+
+    known = standings(tmp_path, spec("comfy", "comfyui"), probes={"comfyui": ask})
+    assert not known("comfy").ready
+    await known.refresh()
+    assert known("comfy").ready
+    answers["now"] = Standing(False, "nothing answers")
+    await known.refresh()
+    assert known("comfy") == Standing(False, "nothing answers")

@@ -1,0 +1,124 @@
+"""Which engine serves: the order of preference, what can run, and what the operator chose."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.work import catalog, choosing
+from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.choosing import Standing, Terms
+
+KINDS = {"own": "weights", "comfy": "comfyui", "fal": "provider", "painter": "embedded"}
+QUALITY = {"painter": "preview"}
+UNLOCKS = {"own": "run `sixfold engines add image`", "comfy": "start ComfyUI", "fal": "set FAL_KEY"}
+
+
+def document() -> dict[str, Any]:
+    def row(name: str) -> dict[str, Any]:
+        return {
+            "factory": f"no.such.module:{name}",
+            "version": "1",
+            "quality": QUALITY.get(name, "full"),
+            "kind": KINDS[name],
+            "concurrency": 0,
+            "idle_seconds": 60,
+            "unlock": UNLOCKS.get(name, ""),
+            "options": {"size": 1},
+        }
+
+    model = {"title": "t", "description": "d", "output_kind": "image", "price": "unit", "inputs": {}}
+    engines = {name: row(name) for name in KINDS}
+    return {"engines": engines, "models": {"ra1": {**model, "engines": list(KINDS)}}}
+
+
+def built(table: dict[str, Any] | None = None) -> Catalog:
+    prices = PriceTable({"unit": {"per": "request", "usd": "0.01"}})
+    return catalog.build(choosing.apply(document(), table or {}), prices, {})
+
+
+def terms(*ready: str, previews: bool = True, paid: bool = True) -> Terms:
+    return Terms(previews, paid, lambda name: Standing(name in ready))
+
+
+def chosen(known: Catalog, given: Terms) -> str:
+    return known["ra1"].choose({}, given)[0].name
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_the_first_that_can_run_serves(first: int) -> None:
+    names = list(KINDS)[first:]
+    assert chosen(built(), terms(*names)) == names[0]
+
+
+def test_a_preview_serves_only_where_it_may() -> None:
+    known = built()
+    assert chosen(known, terms("painter")) == "painter"
+    with pytest.raises(errors.EngineUnavailable) as refused:
+        known["ra1"].choose({}, terms("painter", previews=False))
+    assert str(refused.value) == (
+        "Only a preview engine can serve ra1 here. Run `sixfold engines add image`, start ComfyUI or "
+        "set FAL_KEY. SIXFOLD_PREVIEWS=allow serves previews."
+    )
+
+
+def test_what_nobody_pays_for_never_goes_to_a_provider() -> None:
+    assert chosen(built(), terms("fal", "painter", paid=False)) == "painter"
+    with pytest.raises(errors.EngineUnavailable):
+        built()["ra1"].choose({}, terms("fal", paid=False))
+
+
+def test_without_any_engine_the_sentence_names_every_way_out() -> None:
+    with pytest.raises(errors.EngineUnavailable) as refused:
+        built()["ra1"].choose({}, terms())
+    assert str(refused.value) == (
+        "No engine can serve ra1 here. Run `sixfold engines add image`, start ComfyUI or set FAL_KEY."
+    )
+
+
+def test_the_operator_orders_the_kinds_and_leaves_some_out() -> None:
+    known = built({"order": ["provider", "embedded", "weights"]})
+    assert [engine.name for engine in known["ra1"].engines] == ["fal", "painter", "own"]
+
+
+@pytest.mark.parametrize(("pin", "expected"), [("fal", ["fal"]), (["painter", "own"], ["painter", "own"])])
+def test_a_pinned_model_has_these_engines_and_no_other(pin: object, expected: list[str]) -> None:
+    known = built({"models": {"ra1": pin}})
+    assert [engine.name for engine in known["ra1"].engines] == expected
+
+
+def test_options_and_engines_of_ones_own_are_laid_over_the_catalogues() -> None:
+    table = {
+        "own": {"source": "/models/a"},
+        "mine": {"like": "own", "source": "/models/b", "size": 2},
+        "models": {"ra1": ["mine", "own"]},
+    }
+    mine, own = built(table)["ra1"].engines
+    assert own.options == {"size": 1, "source": "/models/a"}
+    assert mine.options == {"size": 2, "source": "/models/b"}
+    assert dataclasses.replace(mine, name="own", options=own.options) == own
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"order": ["weights", "magic"]}, "order is a list of weights, comfyui, provider, embedded"),
+        ({"order": "weights, magic"}, "order is a list"),
+        ({"models": {"ra9": "own"}}, "'ra9', which is no model"),
+        ({"models": {"ra1": "owm"}}, "'owm'; the engines are own, comfy, fal, painter"),
+        ({"mine": {"source": "x"}}, r"\[engines.mine\] needs `like`"),
+        ({"mine": 3}, "'mine', which is neither"),
+    ],
+)
+def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(choosing.WrongChoice, match=said):
+        built(table)
+
+
+def test_one_clause_makes_a_sentence_and_none_makes_none() -> None:
+    assert choosing.sentence(["set FAL_KEY", "", "set FAL_KEY"]) == "Set FAL_KEY."
+    assert choosing.sentence([]) == ""
