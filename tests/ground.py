@@ -86,6 +86,16 @@ def open_blobs(folder: Path) -> BlobStore:
     return assembly.open_blobs(Settings(data_dir=folder, blob_url=blob_url(folder)))
 
 
+def break_blobs(folder: Path) -> None:
+    """Let nothing be stored in a test's folder from here on; nothing may have been stored before."""
+    url = blob_url(folder)
+    if url:
+        s3.server().request("DELETE", f"/{url.removeprefix('s3://').partition('/')[0]}")
+    else:
+        (folder / "store").mkdir(exist_ok=True)
+        (folder / "store" / "blobs").write_text("a file where a folder should be")
+
+
 def settings(folder: Path) -> dict[str, Any]:
     """The settings by which a product in this process stands on the ground of `folder`."""
     urls = {"database_url": database_url(folder), "blob_url": blob_url(folder)}

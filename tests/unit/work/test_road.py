@@ -16,6 +16,7 @@ from sixfold.core.work.manifest import embedding
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.drivers.process import ProcessDriver
+from tests import ground
 from tests.road import PRICE, Options, Road, road
 
 
@@ -203,8 +204,7 @@ async def test_what_waits_too_long_expires_and_is_free(tmp_path: Path) -> None:
 
 async def test_a_result_that_cannot_be_stored_fails_and_is_free(tmp_path: Path) -> None:
     async with road(tmp_path) as built:
-        (tmp_path / "store").mkdir(exist_ok=True)
-        (tmp_path / "store" / "blobs").write_text("a file where a folder should be")
+        ground.break_blobs(tmp_path)
         ended = await built.run(extras={"bytes": [10]})
         assert (ended.state, ended.error_kind) == (State.FAILED, "storage")
         assert (await built.account()).posted == 1_000_000
