@@ -10,7 +10,7 @@ import os
 import sqlite3
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -417,8 +417,9 @@ def test_a_backup_that_fails_leaves_the_one_before(tmp_path: Path, whole: Path) 
     before = whole.read_bytes()
 
     class Broken(FileStore):
-        async def local_path(self, key: str) -> Path:
+        async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
             raise OSError(5, "Input/output error")
+            yield b""
 
     source = at(tmp_path / "source")
     broken = Broken(source.data_dir / "store")

@@ -131,7 +131,11 @@ async def _stage(file: Path, staged: Settings, *, verify: bool) -> Restored:
 
 
 def _stores(staged: Settings) -> dict[str, BlobStore]:
-    here = staged.replace(upload_url="")  # what was in the old data folder goes into the new one
+    """Where files go: each into the folder beside, or at once into its bucket where it has one.
+
+    What lies in a bucket before the rest is in place does no harm: nothing names it yet.
+    """
+    here = staged.replace(blob_cache_bytes=0)  # of what is written here, nothing is read here again
     return {"store": assembly.open_blobs(here), "uploads": assembly.open_uploads(here)}
 
 

@@ -24,6 +24,8 @@ from sixfold.core.work.ports import BlobStore
 from sixfold.store import archive
 from sixfold.store.archive import BlobLine, Manifest, Table, TableReader
 
+_IN_MEMORY_BYTES = 8 << 20  # of a file on its way into the backup; what is larger lies beside it
+
 
 class Busy(Exception):
     """Another backup is writing this file."""
@@ -69,9 +71,10 @@ async def write(
             for table, rows in zip(spool.manifest.tables, spool.tables, strict=True):
                 _add(tar, f"tables/{table.name}.jsonl", rows)
             lines = stack.enter_context(_unnamed(path.parent))
-            await _copy_named(tar, store, spool.blobs, lines, done)
+            files = _Files(tar, lines, path.parent, done)
+            await _copy_named(files, store, spool.blobs)
             if uploads is not None:
-                await _copy_all(tar, uploads, lines, done)
+                await _copy_all(files, uploads)
             for name in done.missing:
                 lines.write(archive.blob_line(BlobLine(name, missing=True)))
             lines.seek(0)
@@ -136,42 +139,49 @@ def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
     archive.forget_members(tar)
 
 
-async def _copy_named(
-    tar: tarfile.TarFile, store: BlobStore, keys: IO[bytes], lines: IO[bytes], done: Written
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Where copied files go: the tar, the list of its files, a folder for what is on its way, the sums."""
+
+    tar: tarfile.TarFile
+    lines: IO[bytes]
+    folder: Path
+    done: Written
+
+
+async def _copy_named(files: _Files, store: BlobStore, keys: IO[bytes]) -> None:
     for text in keys:
         key, expires_at = json.loads(text)
-        if not await _copy(tar, store, ("store", key), lines, done):
+        if not await _copy(files, store, "store", key):
             expired = expires_at is not None and expires_at <= time.time_ns() // 1000
             if not expired:  # what has expired may be swept at any moment, and nobody can ask for it
-                done.missing.append(f"store/{key}")
+                files.done.missing.append(f"store/{key}")
 
 
-async def _copy_all(tar: tarfile.TarFile, uploads: BlobStore, lines: IO[bytes], done: Written) -> None:
+async def _copy_all(files: _Files, uploads: BlobStore) -> None:
     async for found in uploads.list():
-        await _copy(tar, uploads, ("uploads", found.key), lines, done)
+        await _copy(files, uploads, "uploads", found.key)
 
 
-async def _copy(
-    tar: tarfile.TarFile, store: BlobStore, place: tuple[str, str], lines: IO[bytes], done: Written
-) -> bool:
+async def _copy(files: _Files, store: BlobStore, folder: str, key: str) -> bool:
     """Copy one file; False when it is not there. It may be replaced meanwhile: one version goes in, whole."""
-    folder, key = place
-    try:
-        path = await store.local_path(key)
-        file = path.open("rb")
-    except (KeyError, FileNotFoundError):
-        return False
-    with file:
-        hashing = archive.Hashing(file)
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(files.folder)) as spooled:
+        file = cast("IO[bytes]", spooled)
+        try:
+            async for piece in store.stream(key):
+                file.write(piece)
+        except KeyError:
+            return False
         info = tarfile.TarInfo(f"{folder}/{key}")
-        info.size = os.fstat(file.fileno()).st_size
-        info.mode, info.mtime = 0o600, int(os.fstat(file.fileno()).st_mtime)
-        tar.addfile(info, cast("IO[bytes]", hashing))
-        archive.forget_members(tar)
-    lines.write(archive.blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))
-    done.files += 1
-    done.file_bytes += info.size
+        info.size = file.tell()
+        info.mode, info.mtime = 0o600, int(time.time())
+        file.seek(0)
+        hashing = archive.Hashing(file)
+        files.tar.addfile(info, cast("IO[bytes]", hashing))
+        archive.forget_members(files.tar)
+    files.lines.write(archive.blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))
+    files.done.files += 1
+    files.done.file_bytes += info.size
     return True
 
 
