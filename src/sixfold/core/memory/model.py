@@ -7,8 +7,8 @@ links and then, in the same transaction, calls the two seams that others stand b
   import; `index.remove(account_id, page_id)` forgets it.
 - `inference.refresh(page)` draws links from plain sentences; `inference.forget(page)` takes them back.
 
-Both may read what was written before them in the same transaction. Memory's writes of one account come
-one after the other on every database: each begins with `usage.begin`, which locks the account's counter.
+Both may read what was written before them in the same transaction; transactions that write come one after
+the other on every database.
 """
 
 from __future__ import annotations

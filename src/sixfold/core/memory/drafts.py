@@ -1,0 +1,235 @@
+"""From what a request or a file says to what the page is to be: pure, and the same for every way in."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from sixfold import errors
+from sixfold.core.memory import frontmatter, limits, markdown, slugs, timeline
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.model import LINK_TYPE, PAGE_TYPE, Entry, Page
+from sixfold.core.memory.pages import Draft
+
+OPERATIONS = ("append", "prepend", "replace_text", "replace_section", "set_fields", "rename")
+FIELDS = ("title", "type", "tags", "collections")
+_MAX_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A page as it was sent; None is what was left out.
+
+    What a request leaves out stays as it was. A file is `whole`: what it leaves out is not there.
+    """
+
+    slug: str
+    body: str | None = None
+    title: str | None = None
+    type: str | None = None
+    tags: tuple[str, ...] | None = None
+    collections: tuple[str, ...] | None = None
+    whole: bool = False
+    path: str = ""
+
+
+def compose(current: Page | None, wanted: Wanted, allowed: Limits) -> Draft:
+    """The page that `wanted` makes of `current`; raises `BadRequest` or `TooLarge`."""
+    before = None if wanted.whole else current
+    body = before.body if wanted.body is None and before is not None else wanted.body or ""
+    sent = markdown.split(limits.body(body, allowed.page_bytes)) if wanted.body is not None else None
+    fields = sent.fields if sent is not None else frontmatter.NOTHING
+    head = sent.head if sent is not None and sent.head else before.head if before is not None else ""
+    body = sent.body if sent is not None else body
+    kept = fields if wanted.whole else frontmatter.NOTHING
+    return Draft(
+        slug=wanted.slug,
+        title=_title(wanted, fields, body, before),
+        head=_without_kept(head, kept),
+        body=body,
+        type=_type(wanted, fields, before),
+        tags=_names(wanted.tags, fields.tags, before.tags if before is not None else ()),
+        collections=_names(
+            wanted.collections, fields.collections, before.collections if before is not None else ()
+        ),
+        path=wanted.path or (current.path if current is not None else ""),
+        links=_links(kept),
+        entries=_entries(kept),
+    )
+
+
+def _without_kept(head: str, kept: frontmatter.Fields) -> str:
+    """A file's front matter without what an export added: that is kept beside the text."""
+    taken = [key for key, value in (("links", kept.links), ("timeline", kept.timeline)) if value is not None]
+    if not taken:
+        return head
+    head = frontmatter.changed(head, dict.fromkeys(taken, ""))
+    return head if frontmatter.inside(head).strip() else ""
+
+
+def _links(kept: frontmatter.Fields) -> tuple[tuple[str, str, str], ...] | None:
+    if kept.links is None:
+        return None
+    found: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for row in kept.links:
+        target = slugs.loosely(row.get("to", ""))
+        kind = limits.loose_link_type(row.get("type", "")) or LINK_TYPE
+        if target is not None:
+            found[target, kind] = (target, kind, row.get("context", "")[: limits.CONTEXT_CHARS])
+    return tuple(found.values())
+
+
+def _entries(kept: frontmatter.Fields) -> tuple[Entry, ...]:
+    found: list[Entry] = []
+    for row in kept.timeline or ():
+        with contextlib.suppress(errors.BadRequest):
+            found.append(
+                timeline.checked(
+                    row.get("date", ""), row.get("summary", ""), row.get("detail", ""), row.get("source", "")
+                )
+            )
+    return tuple(found)
+
+
+def _title(wanted: Wanted, fields: frontmatter.Fields, body: str, before: Page | None) -> str:
+    if wanted.title is not None and wanted.title.strip():
+        return limits.line("title", wanted.title, limits.TITLE_CHARS)
+    said = fields.title or (markdown.heading(body) if wanted.body is not None else "")
+    found = limits.loose_line(said or "", limits.TITLE_CHARS)
+    return found or (before.title if before is not None else wanted.slug)
+
+
+def _type(wanted: Wanted, fields: frontmatter.Fields, before: Page | None) -> str:
+    if wanted.type is not None and wanted.type.strip():
+        return limits.line("type", wanted.type, limits.TYPE_CHARS)
+    found = limits.loose_line(fields.type or "", limits.TYPE_CHARS)
+    return found or (before.type if before is not None else PAGE_TYPE)
+
+
+def _names(
+    sent: tuple[str, ...] | None, said: tuple[str, ...] | None, before: tuple[str, ...]
+) -> tuple[str, ...]:
+    if sent is not None:
+        return sent
+    return limits.loose_names(said) if said is not None else before
+
+
+def of(page: Page) -> Draft:
+    """A page as it is."""
+    return Draft(
+        page.slug, page.title, page.head, page.body, page.type, page.tags, page.collections, page.path
+    )
+
+
+def differs(draft: Draft, page: Page) -> bool:
+    """Whether a draft's text or fields are not the page's."""
+    return replace(draft, links=None, entries=()) != of(page)
+
+
+# -- edits ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of a page by its operation; each takes the fields that are its own."""
+
+    operation: Literal["append", "prepend", "replace_text", "replace_section", "set_fields"]
+    content: str = ""
+    find: str = ""
+    section: str = ""
+    every: bool = False
+    fields: Mapping[str, Any] | None = None
+
+
+def edited(page: Page, edit: Edit, allowed: Limits) -> Draft:
+    """The page that an edit makes; raises `BadRequest` where it does not fit the text."""
+    match edit.operation:
+        case "append":
+            return _with_body(page, _joined(page.body, edit.content), allowed)
+        case "prepend":
+            return _with_body(page, _joined(edit.content, page.body), allowed)
+        case "replace_text":
+            return _with_body(page, _replaced(page.body, edit), allowed)
+        case "replace_section":
+            return _with_body(page, _resectioned(page.body, edit.section, edit.content), allowed)
+        case "set_fields":
+            return _with_fields(page, edit.fields or {})
+
+
+def _with_body(page: Page, body: str, allowed: Limits) -> Draft:
+    return replace(of(page), body=limits.body(body, allowed.page_bytes))
+
+
+def _joined(first: str, second: str) -> str:
+    """Two texts, each on lines of its own."""
+    return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second
+
+
+def _replaced(body: str, edit: Edit) -> str:
+    if not edit.find:
+        raise errors.BadRequest("find is empty: send the text that is to be replaced")
+    count = body.count(edit.find)
+    if count == 0:
+        raise errors.BadRequest(
+            "The text to find is not in the page: read it again, and send it as it stands"
+        )
+    if count > 1 and not edit.every:
+        raise errors.BadRequest(
+            f"The text to find is in the page {count} times: send more of it, or all: true to replace each"
+        )
+    return body.replace(edit.find, edit.content)
+
+
+_HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]+([^\n]*)\n?", re.MULTILINE)
+
+
+def _resectioned(body: str, section: str, content: str) -> str:
+    """The body with the text under one heading replaced, down to the next heading that is not below it."""
+    wanted = section.strip().lstrip("#").strip().casefold()
+    if not wanted:
+        raise errors.BadRequest("section is empty: send the heading of the section")
+    found = list(_HEADING.finditer(markdown.without_code(body)))
+    for number, heading in enumerate(found):
+        if _heading_text(heading) != wanted:
+            continue
+        level = len(heading[1])
+        end = next((later.start() for later in found[number + 1 :] if len(later[1]) <= level), len(body))
+        before, after = body[: heading.end()], body[end:]
+        before = before if before.endswith("\n") else before + "\n"
+        gap = "" if not after or not content or content.endswith("\n") else "\n"
+        return before + content + gap + after
+    named = ", ".join(heading[2].strip() for heading in found[:_MAX_LISTED]) or "none"
+    raise errors.BadRequest(f"There is no section {section.strip()!r}; the page's sections: {named}")
+
+
+def _heading_text(heading: re.Match[str]) -> str:
+    return heading[2].strip().rstrip("#").strip().casefold()
+
+
+def _with_fields(page: Page, fields: Mapping[str, Any]) -> Draft:
+    draft = of(page)
+    if not fields:
+        raise errors.BadRequest(f"fields is empty: send some of {', '.join(FIELDS)}")
+    for name, value in fields.items():
+        if name in {"title", "type"} and isinstance(value, str):
+            most = limits.TITLE_CHARS if name == "title" else limits.TYPE_CHARS
+            draft = replace(draft, **{name: limits.line(name, value, most)})
+        elif name in {"tags", "collections"}:
+            draft = replace(draft, **{name: texts(name, value)})
+        else:
+            raise errors.BadRequest(f"fields has {name!r}; what can be set is {', '.join(FIELDS)}")
+    return draft
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """Tags or collections as they are sent: a list, or one text with commas."""
+    if isinstance(value, str):
+        return limits.names(name, [part for part in value.split(",") if part.strip()])
+    if isinstance(value, list | tuple):
+        parts = cast("list[object]", value)
+        if all(isinstance(part, str) for part in parts):
+            return limits.names(name, cast("list[str]", parts))
+    raise errors.BadRequest(f"{name} must be a list of texts")

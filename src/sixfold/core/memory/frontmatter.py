@@ -1,0 +1,216 @@
+"""The YAML block at the head of a markdown file: read leniently, changed key by key, otherwise kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import yaml
+
+MAX_CHARS = 65_536
+_OPEN = re.compile(r"\ufeff?---[ \t]*\r?\n")
+_CLOSE = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+_SIMPLE = re.compile(r"([A-Za-z_][\w -]*?)[ \t]*:(?:[ \t]+(.*?))?[ \t]*\r?")
+_PROPERTY = re.compile(r"[ \t]*(?:[-*][ \t]+)?([A-Za-z_][\w-]*)::[ \t]*(.*?)[ \t]*\r?")
+_NESTED = re.compile(r"(?:[-?:][ \t]+){12}|^[ \t]{60}", re.MULTILINE)
+_MAX_NESTING = 300
+_MAX_LINE = 1000
+_SPLIT = re.compile(r"[,\n]")
+_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays the text that it is
+
+
+Value = str | tuple[str, ...] | list[Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What a head sets; None where it says nothing."""
+
+    title: str | None = None
+    type: str | None = None
+    tags: tuple[str, ...] | None = None
+    collections: tuple[str, ...] | None = None
+    links: tuple[Mapping[str, str], ...] | None = None
+    timeline: tuple[Mapping[str, str], ...] | None = None
+
+    def named(self) -> Iterator[tuple[str, str | tuple[str, ...] | None]]:
+        """The four that a page has too."""
+        yield "title", self.title
+        yield "type", self.type
+        yield "tags", self.tags
+        yield "collections", self.collections
+
+
+NOTHING = Fields()
+
+
+def block(text: str) -> str:
+    """The block at the head of a text with its fences, word for word; "" where there is none."""
+    opened = _OPEN.match(text)
+    if opened is None:
+        return ""
+    closed = _CLOSE.search(text, opened.end(), opened.end() + MAX_CHARS)
+    return text[: closed.end()] if closed is not None else ""
+
+
+def inside(head: str) -> str:
+    """A block without its fences."""
+    opened = _OPEN.match(head)
+    if opened is None:
+        return ""
+    closed = _CLOSE.search(head, opened.end())
+    return head[opened.end() : closed.start() if closed is not None else len(head)]
+
+
+def read(head: str) -> Fields | None:
+    """What a block sets; None when it is no mapping at all, and so a text between two rules."""
+    text = inside(head)
+    if not text.strip():
+        return NOTHING
+    if not _is_shallow(text):
+        return _leniently(text)
+    try:
+        loaded: Any = yaml.load(text, Loader=_LOADER)  # noqa: S506 - the base loader makes texts and lists only
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return _leniently(text)
+    if not isinstance(loaded, dict):
+        return None
+    return _fields({str(key).lower(): value for key, value in cast("dict[object, object]", loaded).items()})
+
+
+def _is_shallow(text: str) -> bool:
+    """Whether YAML may read it: what nests without end would take the parser's stack with it."""
+    return text.count("[") + text.count("{") <= _MAX_NESTING and _NESTED.search(text) is None
+
+
+def _leniently(text: str) -> Fields | None:
+    """Of what is nearly YAML, the lines `key: value`."""
+    found: dict[str, object] = {}
+    for line in text.splitlines():
+        simple = _SIMPLE.fullmatch(line) if len(line) <= _MAX_LINE else None
+        if simple is not None:
+            found.setdefault(simple[1].lower(), (simple[2] or "").strip("\"'"))
+    return _fields(found) if found else None
+
+
+def properties(body: str) -> Fields:
+    """What the lines `key:: value` at the top of an outliner's page set."""
+    found: dict[str, object] = {}
+    if "::" in body[:2000]:
+        for line in body[:2000].split("\n"):
+            match = _PROPERTY.fullmatch(line)
+            if match is None:
+                break
+            found.setdefault(match[1].lower(), match[2])
+    return _fields(found) if found else NOTHING
+
+
+def _fields(found: Mapping[str, object]) -> Fields:
+    return Fields(
+        title=_text(found.get("title")),
+        type=_text(found.get("type")),
+        tags=_texts(found.get("tags", found.get("tag"))),
+        collections=_texts(found.get("collections", found.get("collection"))),
+        links=_rows(found.get("links"), {"to"}),
+        timeline=_rows(found.get("timeline"), {"date", "summary"}),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    """A list, or a text with commas; None where nothing is said."""
+    if isinstance(value, str):
+        parts: list[object] = list(_SPLIT.split(value.strip().strip("[]")))
+    elif isinstance(value, list):
+        parts = cast("list[object]", value)
+    else:
+        return None
+    texts = [
+        part.strip().strip("\"'").removeprefix("#").removeprefix("[[").removesuffix("]]")
+        for part in parts
+        if isinstance(part, str)
+    ]
+    return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
+
+
+def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | None:
+    """A list of mappings of texts that all have some keys, as an export writes them; else None."""
+    if not isinstance(value, list) or not value:
+        return None
+    rows: list[Mapping[str, str]] = []
+    for item in cast("list[object]", value):
+        named = cast("dict[object, object]", item) if isinstance(item, dict) else {}
+        row = {str(key): text for key, text in named.items() if isinstance(text, str)}
+        if not needed <= row.keys():
+            return None
+        rows.append(row)
+    return tuple(rows)
+
+
+def changed(head: str, values: Mapping[str, Value]) -> str:
+    """A head with some keys set anew, all else in it as it was; one that was not there is made.
+
+    A value that is empty takes its key out.
+    """
+    newline = "\r\n" if "\r\n" in head else "\n"
+    opened = _OPEN.match(head)
+    if opened is None:
+        made = "".join(_line(key, value) + "\n" for key, value in values.items() if value)
+        return f"---\n{made}---\n" if made else head
+    lines = inside(head).splitlines(keepends=True)
+    for key, value in values.items():
+        lines = _replaced(lines, key, _line(key, value) + newline if value else "")
+    rest = head[opened.end() + len(inside(head)) :]
+    return head[: opened.end()] + "".join(lines) + rest
+
+
+def _replaced(lines: list[str], key: str, line: str) -> list[str]:
+    """The lines with the one of `key`, and what is indented under it, replaced; else with it at the end."""
+    start = next((at for at, text in enumerate(lines) if _key(text) == key), None)
+    if start is None:
+        if lines and line and not lines[-1].endswith("\n"):
+            lines = [*lines[:-1], lines[-1] + "\n"]
+        return [*lines, line] if line else lines
+    end = start + 1
+    while end < len(lines) and (lines[end][:1] in " \t" or lines[end].startswith(("- ", "-\n", "-\r"))):
+        end += 1
+    return [*lines[:start], *([line] if line else []), *lines[end:]]
+
+
+def _key(line: str) -> str:
+    name, colon, _ = line.partition(":")
+    return name.strip().strip("\"'").lower() if colon and line[:1] not in " \t#-" else ""
+
+
+def _line(key: str, value: Value) -> str:
+    """`key: value` in YAML's flow style."""
+    if isinstance(value, str):
+        return f"{key}: {_scalar(value)}"
+    if isinstance(value, tuple):
+        return f"{key}: [{', '.join(map(_scalar, value))}]"
+    rows = (", ".join(f"{name}: {_scalar(text)}" for name, text in row.items()) for row in value)
+    return f"{key}: [{', '.join('{' + row + '}' for row in rows)}]"
+
+
+_BARE = re.compile(r"[^\W\d_][\w/ -]*[\w/]|[^\W\d_]")
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML reads it back: bare where that is safe, else in quotes."""
+    if _BARE.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return '"' + "".join(_escaped(char) for char in text) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"

@@ -1,0 +1,406 @@
+"""Typed links: read from bodies, kept by calls, found again when their page comes or moves.
+
+A link that has found its page stays with it, whatever slug that takes, for as long as the text stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.memory import limits, markdown, slugs
+from sixfold.core.memory.model import LINK_TYPE, Caller, Link, Origin, Page
+
+FOREVER = 2**62
+_RANK: Mapping[str, int] = {"explicit": 0, "confirmed": 1, "inferred": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The page that a written slug names."""
+
+    id: str
+    slug: str
+    by_name: bool
+
+
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def _encode(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# -- resolving -----------------------------------------------------------------------------------
+
+
+def targets(account_id: str, wanted: Iterable[tuple[str, str]]) -> Transaction[dict[tuple[str, str], Target]]:
+    """Which page each pair of written target and source's folder names, where there is one.
+
+    First the page at that slug, then the one that had it, then one whose last segment it is: in the same
+    folder, else with the shortest slug.
+    """
+    pairs = list(wanted)
+    texts = sorted({text for text, _ in pairs})
+    if not texts:
+        return {}
+    rows = yield Query("link_targets", {"account_id": account_id, "targets": _encode(texts)})
+    known: dict[str, list[Row]] = {}
+    for row in rows:
+        known.setdefault(row["target"], []).append(row)
+    found: dict[tuple[str, str], Target] = {}
+    for text, folder in pairs:
+        if text in known:
+            best = min(known[text], key=lambda row: _closeness(row, folder))
+            found[text, folder] = Target(best["id"], best["slug"], best["rank"] == 2)
+    return found
+
+
+def _closeness(row: Row, folder: str) -> tuple[int, bool, int, str]:
+    slug = str(row["slug"])
+    return int(row["rank"]), slugs.parent(slug) != folder, len(slug), slug
+
+
+def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:
+    """Pages (id, slug) have come to their slugs: links that waited for these find them."""
+    if not pages:
+        return
+    named = [slug for _, slug in pages]
+    yield Query("links_arrive", {"account_id": account_id, "slugs": _encode(named)})
+    shortest: dict[str, tuple[int, str, str]] = {}
+    for page_id, slug in pages:
+        name = slugs.name(slug)
+        if name != slug:
+            shortest[name] = min(shortest.get(name, (FOREVER, "", "")), (len(slug), slug, page_id))
+    rows = [{"name": name, "id": best[2]} for name, best in shortest.items()]
+    if rows:
+        yield Query("links_arrive_by_name", {"account_id": account_id, "rows": _encode(rows)})
+
+
+# -- links of bodies -----------------------------------------------------------------------------
+
+
+def refresh(account_id: str, pages: Sequence[tuple[Page, bool]], moment: int) -> Transaction[None]:
+    """Bring the links of bodies to what these now say; the flag tells whether a page was there before."""
+    old = yield from _kept(account_id, [page.id for page, known in pages if known], "body")
+    fresh: list[tuple[Page, markdown.Written]] = []
+    gone: list[dict[str, str]] = []
+    moved: list[dict[str, str]] = []
+    for page, _ in pages:
+        written = {(link.target, link.type): link for link in markdown.links(page.body, _base(page))}
+        before = old.get(page.id, {})
+        fresh += [(page, link) for key, link in written.items() if key not in before]
+        gone += [{"id": page.id, "target": key[0], "type": key[1]} for key in before if key not in written]
+        moved += [
+            {"id": page.id, "target": key[0], "type": key[1], "context": link.context}
+            for key, link in written.items()
+            if key in before and before[key]["context"] != link.context
+        ]
+    if gone:
+        yield _ended("body", gone, moment)
+    if moved:
+        yield Query("links_context", {"rows": _encode(moved)})
+    yield from _put(account_id, fresh, old, moment)
+
+
+def _base(page: Page) -> str:
+    """What a relative link starts from: the file that a page came from, else its slug."""
+    return (slugs.loosely(page.path.removesuffix(".md")) or "") if page.path else page.slug
+
+
+def _kept(
+    account_id: str, page_ids: Sequence[str], maker: str
+) -> Transaction[dict[str, dict[tuple[str, str], Row]]]:
+    found: dict[str, dict[tuple[str, str], Row]] = {}
+    if page_ids:
+        rows = yield Query("links_kept", {"account_id": account_id, "ids": _encode(page_ids), "maker": maker})
+        for row in rows:
+            found.setdefault(row["page_id"], {})[row["target"], row["type"]] = row
+    return found
+
+
+def _put(
+    account_id: str,
+    fresh: Sequence[tuple[Page, markdown.Written]],
+    old: Mapping[str, Mapping[tuple[str, str], Row]],
+    moment: int,
+) -> Transaction[None]:
+    """New links of bodies; a target that the page named before stays the page that it was."""
+    settled = {
+        (page_id, target): row
+        for page_id, rows in old.items()
+        for (target, _), row in rows.items()
+        if row["target_id"] is not None
+    }
+    open_pairs = {
+        (link.target, slugs.parent(page.slug))
+        for page, link in fresh
+        if (page.id, link.target) not in settled
+    }
+    known = yield from targets(account_id, open_pairs)
+    rows: list[dict[str, Any]] = []
+    for page, link in fresh:
+        row = _made(page.id, link.type, link.target, "body", link.context)
+        before = settled.get((page.id, link.target))
+        target = known.get((link.target, slugs.parent(page.slug)))
+        if before is not None:
+            row |= {"target_id": before["target_id"], "by_name": before["by_name"]}
+        elif target is not None:
+            row |= {"target_id": target.id, "by_name": int(target.by_name)}
+        rows.append(row)
+    if rows:
+        yield Query("links_put", {"account_id": account_id, "rows": _encode(rows), "at": moment})
+
+
+def _made(page_id: str, kind: str, target: str, maker: str, context: str) -> dict[str, Any]:
+    return {
+        "id": page_id,
+        "type": kind,
+        "target": target,
+        "maker": maker,
+        "origin": "explicit",
+        "context": context,
+        "target_id": None,
+        "by_name": 0,
+    }
+
+
+def _ended(maker: str, rows: object, moment: int) -> Query:
+    return Query("links_end", {"maker": maker, "rows": _encode(rows), "ended_at": moment})
+
+
+# -- links of calls ------------------------------------------------------------------------------
+
+
+def add(page: Page, link: tuple[str, str, str], moment: int) -> Transaction[None]:
+    """Keep one more link (target, type, context) of a page; the same again only changes its context."""
+    yield from _keep(page, (link,), moment, alone=False)
+
+
+def keep(page: Page, wanted: Sequence[tuple[str, str, str]], moment: int) -> Transaction[None]:
+    """Make these the links (target, type, context) that calls keep of a page."""
+    yield from _keep(page, wanted, moment, alone=True)
+
+
+def _keep(
+    page: Page, wanted: Sequence[tuple[str, str, str]], moment: int, *, alone: bool
+) -> Transaction[None]:
+    old = (yield from _kept(page.account_id, [page.id], "api")).get(page.id, {})
+    new = {(target, kind or LINK_TYPE): context for target, kind, context in wanted}
+    gone = [
+        {"id": page.id, "target": key[0], "type": key[1]}
+        for key, row in old.items()
+        if (key in new and row["context"] != new[key]) or (alone and key not in new)
+    ]
+    if gone:
+        yield _ended("api", gone, moment)
+    fresh = {key: text for key, text in new.items() if key not in old or old[key]["context"] != text}
+    folder = slugs.parent(page.slug)
+    known = yield from targets(page.account_id, [(target, folder) for target, _ in fresh])
+    rows: list[dict[str, Any]] = []
+    for (target, kind), context in fresh.items():
+        row = _made(page.id, kind, target, "api", context)
+        found = known.get((target, folder))
+        if found is not None:
+            row |= {"target_id": found.id, "by_name": int(found.by_name)}
+        rows.append(row)
+    if rows:
+        yield Query("links_put", {"account_id": page.account_id, "rows": _encode(rows), "at": moment})
+
+
+def of_calls(page: Page) -> Transaction[tuple[tuple[str, str, str], ...]]:
+    """The links (target, type, context) that calls keep of a page: what an export must write besides."""
+    known = (yield from _kept(page.account_id, [page.id], "api")).get(page.id, {})
+    return tuple(sorted((target, kind, str(row["context"])) for (target, kind), row in known.items()))
+
+
+def remove(page: Page, link: tuple[str, str], moment: int) -> Transaction[tuple[Row, ...]]:
+    """Take back the links to a slug, of one type or ("") of any: a call's end, inferred ones are dismissed.
+
+    Raises `NotFound` where there is none, `Conflict` where the body alone has it.
+    """
+    to, kind = link
+    rows = yield Query(
+        "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
+    )
+    if not rows:
+        raise errors.NotFound(f"{page.slug} has no such link to {to}")
+    mine = [
+        {"id": page.id, "target": row["target"], "type": row["type"]} for row in rows if row["maker"] == "api"
+    ]
+    if mine:
+        yield _ended("api", mine, moment)
+    drawn = [row for row in rows if row["maker"] == "inference"]
+    for row in drawn:
+        yield from judge(page, row["target"], row["type"], "dismissed")
+    if not mine and not drawn:
+        raise errors.Conflict(f"This link stands in the text of {page.slug}: edit the page to take it out")
+    return tuple(rows)
+
+
+def judge(
+    page: Page, target: str, kind: str, verdict: Literal["confirmed", "dismissed", "inferred"]
+) -> Transaction[bool]:
+    """Confirm, dismiss or reopen a link that inference drew; false where there is none."""
+    rows = yield Query(
+        "link_origin",
+        {
+            "account_id": page.account_id,
+            "page_id": page.id,
+            "target": target,
+            "type": kind,
+            "origin": verdict,
+        },
+    )
+    return bool(rows)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def of_page(caller: Caller, page: Page, moment: int = FOREVER) -> Transaction[tuple[Link, ...]]:
+    """Where a page leads, now or at a moment; each target and type once, explicit before inferred."""
+    rows = yield Query("links_out", {"account_id": page.account_id, "page_id": page.id, "at": moment})
+    found: dict[tuple[str, str], Link] = {}
+    for row in sorted(rows, key=lambda row: _RANK[row["origin"]]):
+        link = _link(caller, page.slug, row)
+        found.setdefault((link.target, link.type), link)
+    return tuple(found.values())
+
+
+def _link(caller: Caller, source: str, row: Row) -> Link:
+    slug: str | None = row["to_slug"]
+    there = slug is not None and caller.sees(_names(row["to_collections"]))
+    return Link(
+        source=source,
+        target=slug if slug is not None and there else row["target"],
+        type=row["type"],
+        context=row["context"],
+        origin=cast("Origin", row["origin"]),
+        resolved=there and bool(row["resolved"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Backlink:
+    """A link that leads here, and the page that it stands on."""
+
+    source: str
+    title: str
+    type: str
+    context: str
+    origin: Origin
+
+
+def to_page(
+    page: Page, scope: tuple[str, str], limit: int, after: tuple[str, str] = ("", "")
+) -> Transaction[tuple[Backlink, ...]]:
+    """What leads to a page, by source and type, each pair once, from behind `after` on.
+
+    `scope` is how queries take what the caller sees: its collections, and what stands between them.
+    """
+    rows = yield Query(
+        "links_in",
+        {
+            "account_id": page.account_id,
+            "page_id": page.id,
+            "after": after[0],
+            "after_type": after[1],
+            "scope": scope[0],
+            "sep": scope[1],
+            "limit": limit * 3,  # body, call and inference may say the same
+        },
+    )
+    return _backlinks(rows)[:limit]
+
+
+def to_page_at(caller: Caller, page: Page, moment: int, limit: int) -> Transaction[tuple[Backlink, ...]]:
+    """What led to a page at a moment."""
+    rows = yield Query(
+        "links_in_at",
+        {"account_id": page.account_id, "page_id": page.id, "at": moment, "limit": limit * 3},
+    )
+    seen = [row for row in rows if caller.sees(_names(row["from_collections"]))]
+    return _backlinks(seen)[:limit]
+
+
+def _backlinks(rows: Iterable[Row]) -> tuple[Backlink, ...]:
+    found: dict[tuple[str, str], Backlink] = {}
+    for row in rows:
+        key = (row["from_slug"], row["type"])
+        link = Backlink(*key[:1], row["from_title"], key[1], row["context"], row["origin"])
+        if key not in found or _RANK[link.origin] < _RANK[found[key].origin]:
+            found[key] = link
+    return tuple(found.values())
+
+
+def checked(to: str, kind: str, context: str) -> tuple[str, str, str]:
+    """A link as a call gives it, checked; raises `BadRequest`."""
+    return (
+        slugs.normalize(to),
+        limits.link_type(kind) if kind else LINK_TYPE,
+        limits.long_text("context", context, limits.CONTEXT_CHARS),
+    )
+
+
+# -- walking -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Pages around one, with how far each is, and the links between them; `cut` when there were too many."""
+
+    nodes: tuple[tuple[str, str, int], ...]
+    edges: tuple[tuple[str, str, str], ...]
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How far to walk, which types of link (""), which way."""
+
+    depth: int = 1
+    type: str = ""
+    direction: Literal["out", "in", "both"] = "out"
+
+
+def walk(caller: Caller, start: Page, route: Route) -> Transaction[Walk]:
+    """The pages within some steps of one, nearest first, at most `limits.NODES` of them."""
+    nodes: dict[str, tuple[str, str, int]] = {start.id: (start.slug, start.title, 0)}
+    edges: dict[tuple[str, str, str], None] = {}
+    rim, cut = [start.id], False
+    ways = ("out", "in") if route.direction == "both" else (route.direction,)
+    for depth in range(1, route.depth + 1):
+        following: list[str] = []
+        for way in ways:
+            rows = yield Query(
+                f"edges_{way}",
+                {
+                    "account_id": caller.account_id,
+                    "ids": _encode(rim),
+                    "type": route.type,
+                    "limit": limits.NODES * 10,
+                },
+            )
+            cut = cut or len(rows) == limits.NODES * 10
+            for row in rows:
+                if not caller.sees(_names(row["collections"])):
+                    continue
+                if row["to_id"] not in nodes:
+                    if len(nodes) >= limits.NODES:
+                        cut = True
+                        continue
+                    nodes[row["to_id"]] = (row["slug"], row["title"], depth)
+                    following.append(row["to_id"])
+                ends = (row["from_id"], row["to_id"])
+                source, target = ends if way == "out" else ends[::-1]
+                edges[nodes[source][0], nodes[target][0], row["type"]] = None
+        rim = following
+        if not rim:
+            break
+    return Walk(tuple(nodes.values()), tuple(edges), cut)

@@ -1,0 +1,165 @@
+"""What a page's markdown says of itself: front matter, first heading, links, timeline.
+
+Nothing here fails on a text that a person wrote: what cannot be understood is text. `split` and `join`
+keep every byte.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sixfold.core.memory import frontmatter, slugs
+from sixfold.core.memory.model import LINK_TYPE, Entry
+
+MAX_LINKS = 2_000
+MAX_CONTEXT = 240
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+([^\n]{1,500})", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{0,1000}?[^`\n])\1(?!`)")
+_WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
+_FILE_LINK = re.compile(
+    r"(?<!!)\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?\.md)(?:#[^()<>\s]*)?>?\)", re.IGNORECASE
+)
+_TYPED_LINE = re.compile(r"[ \t]*[-*+][ \t]+([^\W\d][\w-]{0,63})[ \t]+$")
+_TYPED_TEXT = re.compile(r"\s*([^\W\d][\w-]{0,63})\s*::\s*(.+)$")
+_DATED = re.compile(
+    r"^[ \t]*[-*+][ \t]+\*\*(\d{4}(?:-\d{2}(?:-\d{2})?)?)\*\*[ \t]*[|:—–-]*[ \t]*([^\n]{1,2000})",
+    re.MULTILINE,
+)
+_DASH = re.compile(r" [—–] ")
+_ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A link as a body has it: the slug that it names, its type, the line it stands in."""
+
+    target: str
+    type: str
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A markdown text in its two parts; `head + body` is the text."""
+
+    head: str
+    body: str
+    fields: frontmatter.Fields
+
+
+def split(text: str) -> Text:
+    """Take the front matter off; what is none stays in the body."""
+    head = frontmatter.block(text)
+    if head:
+        fields = frontmatter.read(head)
+        if fields is not None:
+            return Text(head, text[len(head) :], fields)
+    return Text("", text, frontmatter.properties(text))
+
+
+def heading(body: str) -> str:
+    """The first heading's text, with links as they read; "" without one."""
+    if "#" not in body:
+        return ""
+    found = _HEADING.search(without_code(body))
+    return _WIKI.sub(_reads, found[1].rstrip().rstrip("#").strip()) if found is not None else ""
+
+
+def _reads(found: re.Match[str]) -> str:
+    target, bar, text = found[1].partition("|")
+    return text if bar else target
+
+
+def links(body: str, slug: str = "") -> tuple[Written, ...]:
+    """Every link of a body, each target and type once, in their order; links in code are none."""
+    if "](" not in body and "[[" not in body:
+        return ()
+    found: dict[tuple[str, str], Written] = {}
+    for link in _links(body, without_code(body), slugs.parent(slug)):
+        found.setdefault((link.target, link.type), link)
+        if len(found) >= MAX_LINKS:
+            break
+    return tuple(found.values())
+
+
+def _links(body: str, text: str, folder: str) -> Iterator[Written]:
+    """The links of `text`, which is `body` with its code blanked out; their lines are the body's."""
+    for match in _WIKI.finditer(text):
+        named = _wiki(text, match)
+        if named is not None:
+            yield Written(*named, _line(body, match.start(), match.end()))
+    for match in _FILE_LINK.finditer(text) if "](" in text else ():
+        target = _file(match[1], folder)
+        if target is not None:
+            yield Written(target, LINK_TYPE, _line(body, match.start(), match.end()))
+
+
+def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
+    """Target and type."""
+    inside = match[1]
+    typed = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
+    kind = typed[1].lower() if typed is not None else LINK_TYPE
+    name = (typed[2] if typed is not None else inside).partition("|")[0].partition("#")[0].partition("^")[0]
+    name = name.strip()
+    if not name or (text[match.start() - 1 : match.start()] == "!" and _ATTACHMENT.search(name)):
+        return None
+    target = slugs.loosely(name[:-3] if name.lower().endswith(".md") else name)
+    if target is None:
+        return None
+    start = text.rfind("\n", 0, match.start()) + 1
+    if typed is None:
+        before = _TYPED_LINE.fullmatch(text, start, match.start())
+        kind = before[1].lower() if before is not None else LINK_TYPE
+    return target, kind
+
+
+def _file(path: str, folder: str) -> str | None:
+    """The slug of a relative link to a markdown file; None for one that leads elsewhere."""
+    if ":" in path or path.startswith("//"):
+        return None
+    path = path.replace("%20", " ")
+    joined = path if path.startswith("/") else posixpath.join(folder, path)
+    plain = posixpath.normpath(joined.lstrip("/"))
+    return None if plain.startswith("..") else slugs.loosely(plain[:-3])
+
+
+def _line(text: str, start: int, end: int) -> str:
+    """The line around a link; of a long one, what is nearest to it."""
+    first = text.rfind("\n", 0, start) + 1
+    last = text.find("\n", end)
+    last = len(text) if last < 0 else last
+    if last - first > MAX_CONTEXT:
+        room = max(0, MAX_CONTEXT - (end - start)) // 2
+        first, last = max(first, start - room), min(last, end + room)
+    return text[first:last].strip()[:MAX_CONTEXT]
+
+
+def without_code(body: str) -> str:
+    """The body with code blanked out; every other character keeps its place."""
+    if "```" in body or "~~~" in body:
+        body = _FENCE.sub(_blank, body)
+    if "`" in body:
+        body = _CODE.sub(_blank, body)
+    return body
+
+
+def _blank(found: re.Match[str]) -> str:
+    return "".join("\n" if char == "\n" else " " for char in found[0])
+
+
+def timeline(body: str) -> tuple[Entry, ...]:
+    """The lines `- **2026-11-20** | source — summary` of a body, each once."""
+    if "**" not in body:
+        return ()
+    entries: dict[Entry, None] = {}
+    for found in _DATED.finditer(without_code(body)):
+        parts = _DASH.split(found[2].strip(), maxsplit=1)
+        source = parts[0].strip() if len(parts) == 2 else ""
+        entries[Entry(found[1], parts[-1].strip(), "", source)] = None
+        if len(entries) >= MAX_LINKS:
+            break
+    return tuple(entries)

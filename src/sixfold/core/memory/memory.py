@@ -1,0 +1,210 @@
+"""The memory of one server: what its faces call. Each method is one transaction, or one search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import unified_diff
+
+from sixfold import errors
+from sixfold.core.database import Database, Row
+from sixfold.core.memory import links, pages, reading, slugs, timeline, usage, writing
+from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.links import Backlink, Route, Walk
+from sixfold.core.memory.model import Caller, Entry, Link, Page
+from sixfold.core.memory.pages import Filter
+from sixfold.core.memory.ports import Answer, Search, Searcher
+from sixfold.core.memory.reading import View
+from sixfold.core.memory.usage import Usage
+from sixfold.core.memory.writing import Saved, Terms, Writer
+
+MAX_DIFF_CHARS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of a list, and where the next part starts."""
+
+    rows: tuple[Row, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What lies between two versions of a page: a unified diff of its text, its fields before and after."""
+
+    slug: str
+    older: int
+    newer: int
+    diff: str
+    fields: dict[str, tuple[object, object]]
+
+
+class Memory:
+    """Pages of all accounts, each reached through a `Caller` of its own; `base_url` starts pages' URLs."""
+
+    def __init__(self, database: Database, limits: Limits, base_url: str, searcher: Searcher) -> None:
+        self.database = database
+        self.limits = limits
+        self.base_url = base_url
+        self._searcher = searcher
+
+    # -- finding and reading ---------------------------------------------------------------------
+
+    async def search(self, caller: Caller, wanted: Search) -> Answer:
+        """The best pages for a question."""
+        return await self._searcher.search(caller, wanted)
+
+    async def read(self, caller: Caller, slug: str, as_of: int | None = None) -> View:
+        """A page with what surrounds it, now or at a moment."""
+        return await self.database.read(reading.whole(caller, slugs.normalize(slug), as_of))
+
+    async def fetch(self, caller: Caller, page_id: str) -> Page:
+        """A page by its id or its slug."""
+        return await self.database.read(reading.by_id_or_slug(caller, page_id))
+
+    async def list(self, caller: Caller, wanted: Filter, limit: int, cursor: str = "") -> Part:
+        """Pages in the order of their slugs."""
+        rows = await self.database.read(pages.listed(caller, wanted, limit, cursor))
+        return part(rows, limit, "slug")
+
+    async def links(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[Link, ...]:
+        """Where a page leads."""
+        return (await self.read(caller, slug, as_of)).links
+
+    async def backlinks(
+        self, caller: Caller, slug: str, limit: int, cursor: str = "", as_of: int | None = None
+    ) -> tuple[tuple[Backlink, ...], str | None]:
+        """What leads to a page, and the cursor of the rest."""
+        source, _, kind = cursor.partition("~")
+        found = await self.database.read(
+            reading.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, (source, kind))
+        )
+        more = len(found) > limit
+        return found[:limit], f"{found[limit - 1].source}~{found[limit - 1].type}" if more else None
+
+    async def traverse(self, caller: Caller, slug: str, route: Route) -> Walk:
+        """The pages around one."""
+        return await self.database.read(reading.around(caller, slugs.normalize(slug), route))
+
+    async def timeline(
+        self, caller: Caller, slug: str, limit: int, cursor: str | None = None, as_of: int | None = None
+    ) -> timeline.Told:
+        """A page's timeline, newest date first."""
+        return await self.database.read(reading.told_of(caller, slugs.normalize(slug), as_of, limit, cursor))
+
+    async def history(self, caller: Caller, slug: str, limit: int, before: int) -> tuple[Page, Part]:
+        """A page's versions, newest first."""
+        found, rows = await self.database.read(reading.history(caller, slugs.normalize(slug), limit, before))
+        return found, part(rows, limit, "version")
+
+    async def version(self, caller: Caller, slug: str, number: int) -> Page:
+        """A page as one of its versions had it."""
+        return await self.database.read(reading.version(caller, slugs.normalize(slug), number))
+
+    async def diff(self, caller: Caller, slug: str, older: int, newer: int) -> Change:
+        """What lies between two versions of a page."""
+        before = await self.version(caller, slug, older)
+        after = await self.version(caller, slug, newer)
+        names = ("slug", "title", "type", "tags", "collections")
+        return Change(
+            slug=after.slug,
+            older=older,
+            newer=newer,
+            diff=_diff(before, after),
+            fields={
+                name: (getattr(before, name), getattr(after, name))
+                for name in names
+                if getattr(before, name) != getattr(after, name)
+            },
+        )
+
+    async def counted(self, caller: Caller, noun: str, limit: int, cursor: str = "") -> Part:
+        """Names and counts of `tags`, `collections` or `types`."""
+        rows = await self.database.read(reading.counted(caller, noun, limit, cursor))
+        return part(rows, limit, "name")
+
+    async def overview(self, caller: Caller, limit: int) -> reading.Overview:
+        """What the memory holds, at a glance."""
+        return await self.database.read(reading.overview(caller, limit))
+
+    async def usage(self, caller: Caller) -> Usage:
+        """What the account has used of its memory plan."""
+        return await self.database.read(usage.of(caller.account_id))
+
+    # -- changing --------------------------------------------------------------------------------
+
+    async def write(self, caller: Caller, wanted: Wanted, terms: Terms) -> Saved:
+        """Create a page, or replace what it says."""
+        return await self.database.write(writing.write(self._writer(caller), wanted, terms))
+
+    async def edit(self, caller: Caller, slug: str, change: Edit, terms: Terms) -> Saved:
+        """Change a part of a page."""
+        return await self.database.write(
+            writing.edit(self._writer(caller), slugs.normalize(slug), change, terms)
+        )
+
+    async def rename(self, caller: Caller, slug: str, to: str, terms: Terms) -> Saved:
+        """Give a page another slug."""
+        old, new = slugs.normalize(slug), slugs.normalize(to)
+        return await self.database.write(writing.rename(self._writer(caller), old, new, terms))
+
+    async def tag(self, caller: Caller, slug: str, change: writing.Tagging, terms: Terms) -> Saved:
+        """Add tags to a page, or take some off."""
+        return await self.database.write(
+            writing.tag(self._writer(caller), slugs.normalize(slug), change, terms)
+        )
+
+    async def delete(self, caller: Caller, slug: str, terms: Terms) -> Page:
+        """Take a page out of sight."""
+        return await self.database.write(writing.delete(self._writer(caller), slugs.normalize(slug), terms))
+
+    async def restore(self, caller: Caller, slug: str, version: int, terms: Terms) -> Saved:
+        """Make what a version said the newest version."""
+        return await self.database.write(
+            writing.restore(self._writer(caller), slugs.normalize(slug), version, terms)
+        )
+
+    async def link(self, caller: Caller, slug: str, link: Link, terms: Terms) -> Page:
+        """Keep a typed link of a page beside its text."""
+        wanted = links.checked(link.target, link.type, link.context)
+        return await self.database.write(
+            writing.link(self._writer(caller), slugs.normalize(slug), wanted, terms)
+        )
+
+    async def unlink(self, caller: Caller, slug: str, link: Link, terms: Terms) -> Page:
+        """Take a link back, or dismiss it."""
+        to = slugs.normalize(link.target)
+        return await self.database.write(
+            writing.unlink(self._writer(caller), slugs.normalize(slug), (to, link.type), terms)
+        )
+
+    async def note(self, caller: Caller, slug: str, entry: Entry, terms: Terms) -> Page:
+        """Add an entry to a page's timeline."""
+        checked = timeline.checked(entry.date, entry.summary, entry.detail, entry.source)
+        return await self.database.write(
+            writing.note(self._writer(caller), slugs.normalize(slug), checked, terms)
+        )
+
+    def _writer(self, caller: Caller) -> Writer:
+        return Writer(caller, self.limits)
+
+
+def part(rows: tuple[Row, ...] | list[Row], limit: int, key: str) -> Part:
+    """The first `limit` of `rows`; where there was one more, the cursor is the last one's `key`."""
+    shown = tuple(rows[:limit])
+    return Part(shown, str(shown[-1][key]) if len(rows) > limit else None)
+
+
+def _diff(before: Page, after: Page) -> str:
+    """A unified diff of two texts; raises `TooLarge` where it would take minutes to make."""
+    if len(before.body) + len(after.body) > MAX_DIFF_CHARS * 2:
+        raise errors.TooLarge(f"These versions are too long to compare: {MAX_DIFF_CHARS} characters each")
+    lines = unified_diff(
+        before.body.splitlines(),
+        after.body.splitlines(),
+        f"{before.slug} version {before.version}",
+        f"{after.slug} version {after.version}",
+        lineterm="",
+    )
+    return "\n".join(lines)

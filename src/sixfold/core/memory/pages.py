@@ -1,0 +1,313 @@
+"""Pages in the database: found by slug, listed, saved, deleted. Every change goes through `save`.
+
+`save` takes a batch, so that a page written by a call and a thousand of an import take the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.database import Query, Row, Transaction, now, one
+from sixfold.core.memory import index, inference, links, slugs, timeline
+from sixfold.core.memory.model import Caller, Entry, Link, Page
+
+SEPARATOR = "\n"  # stands in no name of a collection
+_LAST = "\U0010ffff"  # sorts after everything
+_texts = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a page is to say from now on, checked.
+
+    `links` (target, type, context) are all that calls keep of it, `entries` what its timeline is to have
+    besides; a file may bring them in its front matter. None: as they are.
+    """
+
+    slug: str
+    title: str
+    head: str
+    body: str
+    type: str
+    tags: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+    path: str = ""
+    links: tuple[tuple[str, str, str], ...] | None = None
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One page of a batch: what is at its slug now (deleted or not), and what is to be there.
+
+    `reads_links` is false where the body's links are to stay as they were found, as in a rename.
+    """
+
+    current: Page | None
+    draft: Draft
+    deleted: bool = False
+    reads_links: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page, whether it is deleted, and whether an old slug led to it."""
+
+    page: Page
+    deleted: bool = False
+    moved: bool = False
+
+
+def of(row: Row) -> Page:
+    """The page that a row describes."""
+    return Page(
+        id=row["id"],
+        account_id=row["account_id"],
+        slug=row["slug"],
+        title=row["title"],
+        body=row["body"],
+        type=row["type"],
+        tags=_texts(row["tags"]),
+        collections=_texts(row["collections"]),
+        version=row["version"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        created_by=row["created_by"],
+        head=row["head"],
+        path=row["path"],
+    )
+
+
+def names_of(text: str) -> list[str]:
+    """The tags or collections of a row."""
+    return list(_texts(text))
+
+
+def scope_of(caller: Caller) -> str:
+    """The collections that a caller sees as queries take them; "" for all."""
+    return SEPARATOR + SEPARATOR.join(caller.collections) + SEPARATOR if caller.collections else ""
+
+
+# -- finding -------------------------------------------------------------------------------------
+
+
+def at(account_id: str, slug: str) -> Transaction[Found | None]:
+    """What is at exactly this slug, deleted or not."""
+    row = yield from one("page_by_slug", account_id=account_id, slug=slug)
+    return Found(of(row), row["deleted_at"] is not None) if row is not None else None
+
+
+def locate(account_id: str, slug: str) -> Transaction[Found | None]:
+    """What is at this slug or, where nothing is, what had it before; deleted or not."""
+    found = yield from at(account_id, slug)
+    if found is not None:
+        return found
+    row = yield from one("page_redirected", account_id=account_id, slug=slug)
+    return Found(of(row), row["deleted_at"] is not None, moved=True) if row is not None else None
+
+
+def find(caller: Caller, slug: str) -> Transaction[Found]:
+    """A page that is there for this caller, by its slug or an old one; raises `NotFound`."""
+    found = yield from locate(caller.account_id, slug)
+    if found is None or found.deleted or not caller.sees(found.page.collections):
+        raise missing(slug)
+    return found
+
+
+def missing(slug: str) -> errors.NotFound:
+    """The one answer for what is not there, is deleted, or is not for this key."""
+    return errors.NotFound(f"There is no page {slug}")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which pages a list is to have; an empty text is no filter."""
+
+    tag: str = ""
+    type: str = ""
+    collection: str = ""
+    prefix: str = ""
+    updated_after: int = -(2**62)
+
+
+def listed(caller: Caller, wanted: Filter, limit: int, after: str = "") -> Transaction[list[Row]]:
+    """Pages without their bodies, by slug, from behind `after` on; up to one more than `limit`."""
+    rows = yield Query(
+        "pages_list",
+        {
+            "account_id": caller.account_id,
+            "after": after,
+            "prefix": wanted.prefix,
+            "prefix_end": wanted.prefix + _LAST,
+            "updated_after": wanted.updated_after,
+            "type": wanted.type,
+            "tag": wanted.tag,
+            "collection": wanted.collection,
+            "scope": scope_of(caller),
+            "sep": SEPARATOR,
+            "limit": limit + 1,
+        },
+    )
+    return list(rows)
+
+
+# -- changing ------------------------------------------------------------------------------------
+
+
+def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[tuple[Page, ...]]:
+    """Write a batch of pages of one account, each slug once: pages, versions, links, timelines, search.
+
+    What the caller may do was checked before, and `usage.spend` counts it.
+    """
+    moment = yield from now()
+    batch = [(plan, _next(plan, caller, moment)) for plan in plans]
+    moment = max([moment, *(page.updated_at for _, page in batch)])
+    batch = [(plan, _dated(plan, page, moment)) for plan, page in batch]
+    yield from _write(caller, operation, batch, moment)
+    yield from _write_names(caller.account_id, batch)
+    arrived = [page for plan, page in batch if _arrives(plan, page)]
+    yield from links.arrive(caller.account_id, [(page.id, page.slug) for page in arrived])
+    reading = [(page, plan.current is not None) for plan, page in batch if plan.reads_links]
+    yield from links.refresh(caller.account_id, reading, moment)
+    yield from timeline.refresh(caller, reading, moment)
+    for plan, page in batch:
+        if plan.draft.links is not None:
+            yield from links.keep(page, plan.draft.links, moment)
+        if plan.draft.entries:
+            yield from timeline.add_new(caller, page, plan.draft.entries, moment)
+    saved = tuple(page for _, page in batch)
+    for page in saved:
+        yield from inference.refresh(page)
+    yield from _reindex(saved)
+    return saved
+
+
+def reindex(page: Page) -> Transaction[None]:
+    """Tell search of links that came or went beside the text."""
+    yield from _reindex((page,))
+
+
+def _reindex(saved: Sequence[Page]) -> Transaction[None]:
+    known: list[tuple[Page, Sequence[Link]]] = []
+    for page in saved:
+        known.append((page, (yield from links.of_page(Caller(page.account_id, ""), page))))
+    yield from index.put_many(known)
+
+
+def _next(plan: Plan, caller: Caller, moment: int) -> Page:
+    """The page as it will be; its time is never before that of the version it follows."""
+    draft, current = plan.draft, plan.current
+    return Page(
+        id=current.id if current is not None else ids.new("page"),
+        account_id=caller.account_id,
+        slug=draft.slug,
+        title=draft.title,
+        body=draft.body,
+        type=draft.type,
+        tags=draft.tags,
+        collections=draft.collections,
+        version=current.version + 1 if current is not None else 1,
+        created_at=current.created_at if current is not None else moment,
+        updated_at=max(moment, current.updated_at) if current is not None else moment,
+        created_by=current.created_by if current is not None else caller.name,
+        head=draft.head,
+        path=draft.path,
+    )
+
+
+def _dated(plan: Plan, page: Page, moment: int) -> Page:
+    return replace(page, updated_at=moment, created_at=moment if plan.current is None else page.created_at)
+
+
+def _arrives(plan: Plan, page: Page) -> bool:
+    """Whether a slug has a page now that had none."""
+    return plan.current is None or plan.deleted or plan.current.slug != page.slug
+
+
+def _write(
+    caller: Caller, operation: str, batch: Sequence[tuple[Plan, Page]], moment: int
+) -> Transaction[None]:
+    account_id = caller.account_id
+    old = [page.id for plan, page in batch if plan.current is not None]
+    if old:
+        yield Query("versions_end", {"ids": encode(old), "ended_at": moment})
+    taken = [page.slug for plan, page in batch if _arrives(plan, page)]
+    if taken:
+        yield Query("redirects_clear", {"account_id": account_id, "slugs": encode(taken)})
+    rows = [_row(page, operation, caller.name) for _, page in batch]
+    yield Query("pages_put", {"account_id": account_id, "rows": encode([_who(row) for row in rows])})
+    yield Query("versions_put", {"account_id": account_id, "rows": encode(rows)})
+    for plan, page in batch:
+        if plan.current is not None and plan.current.slug != page.slug:
+            yield Query(
+                "redirect_put", {"account_id": account_id, "slug": plan.current.slug, "page_id": page.id}
+            )
+
+
+def _row(page: Page, operation: str, by: str) -> dict[str, str | int]:
+    return {
+        "id": page.id,
+        "slug": page.slug,
+        "name": slugs.name(page.slug),
+        "title": page.title,
+        "type": page.type,
+        "tags": encode(page.tags),
+        "collections": encode(page.collections),
+        "version": page.version,
+        "created_at": page.created_at,
+        "updated_at": page.updated_at,
+        "created_by": page.created_by,
+        "head": page.head,
+        "body": page.body,
+        "path": page.path,
+        "operation": operation,
+        "by": by,
+    }
+
+
+_OF_VERSIONS = frozenset({"head", "body", "path", "operation", "by"})
+
+
+def _who(row: dict[str, str | int]) -> dict[str, str | int]:
+    return {name: value for name, value in row.items() if name not in _OF_VERSIONS}
+
+
+def _write_names(account_id: str, batch: Iterable[tuple[Plan, Page]]) -> Transaction[None]:
+    """Tags and collections as rows, where they differ from what is there."""
+    for name, clear, put in (
+        ("tags", "page_tags_clear", "page_tags_put"),
+        ("collections", "page_collections_clear", "page_collections_put"),
+    ):
+        stale: list[str] = []
+        rows: list[dict[str, str]] = []
+        for plan, page in batch:
+            values: tuple[str, ...] = getattr(page, name)
+            before = getattr(plan.current, name) if plan.current is not None and not plan.deleted else ()
+            if values != before:
+                rows += [{"id": page.id, "name": value} for value in values]
+                stale += [page.id] if before else []
+        if stale:
+            yield Query(clear, {"ids": encode(stale)})
+        if rows:
+            yield Query(put, {"account_id": account_id, "rows": encode(rows)})
+
+
+def delete(page: Page) -> Transaction[None]:
+    """Take a page out of sight; its versions stay, and its slug too."""
+    moment = max((yield from now()), page.updated_at)
+    yield Query("page_delete", {"account_id": page.account_id, "id": page.id, "deleted_at": moment})
+    yield Query("versions_end", {"ids": encode([page.id]), "ended_at": moment})
+    yield Query("page_tags_clear", {"ids": encode([page.id])})
+    yield Query("page_collections_clear", {"ids": encode([page.id])})
+    yield from index.remove(page.account_id, page.id)
+    yield from inference.forget(page)
+
+
+def encode(value: object) -> str:
+    """JSON for a query's parameter."""
+    return msgspec.json.encode(value).decode()

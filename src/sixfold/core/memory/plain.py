@@ -1,0 +1,166 @@
+"""Pages and what belongs to them as plain values, in the words that REST, tools and commands share."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import Row
+from sixfold.core.memory import pages
+from sixfold.core.memory.links import Backlink, Walk
+from sixfold.core.memory.model import Entry, Link, Page
+from sixfold.core.memory.ports import Answer, Hit
+from sixfold.core.memory.reading import View
+
+Plain = dict[str, Any]
+
+
+def url(base_url: str, slug: str) -> str:
+    """Where people read a page."""
+    return f"{base_url}/memory/{quote(slug)}"
+
+
+def page(view: View, base_url: str) -> Plain:
+    """A page, whole."""
+    return {
+        **brief(view.page, base_url),
+        "body": view.page.body,
+        "links": [link(found) for found in view.links],
+        "backlinks": [backlink(found) for found in view.backlinks],
+        "timeline": [entry(found) for found in view.timeline],
+    }
+
+
+def brief(found: Page, base_url: str) -> Plain:
+    """A page without its text."""
+    return {
+        "id": found.id,
+        "slug": found.slug,
+        "title": found.title,
+        "url": url(base_url, found.slug),
+        "type": found.type,
+        "tags": list(found.tags),
+        "collections": list(found.collections),
+        "version": found.version,
+        "created_at": rfc3339(found.created_at),
+        "updated_at": rfc3339(found.updated_at),
+        "created_by": found.created_by,
+    }
+
+
+def row(found: Row, base_url: str) -> Plain:
+    """A page of a list."""
+    return {
+        "id": found["id"],
+        "slug": found["slug"],
+        "title": found["title"],
+        "url": url(base_url, found["slug"]),
+        "type": found["type"],
+        "tags": pages.names_of(found["tags"]),
+        "collections": pages.names_of(found["collections"]),
+        "version": found["version"],
+        "created_at": rfc3339(found["created_at"]),
+        "updated_at": rfc3339(found["updated_at"]),
+        "created_by": found["created_by"],
+    }
+
+
+def glance(found: Row) -> Plain:
+    """A page in an overview."""
+    return {
+        "slug": found["slug"],
+        "title": found["title"],
+        "type": found["type"],
+        "version": found["version"],
+        "updated_at": rfc3339(found["updated_at"]),
+    }
+
+
+def link(found: Link) -> Plain:
+    """A link to another page; `resolved` is false while there is none."""
+    return {
+        "to": found.target,
+        "type": found.type,
+        "context": found.context,
+        "origin": found.origin,
+        "resolved": found.resolved,
+    }
+
+
+def backlink(found: Backlink) -> Plain:
+    """A link from another page."""
+    return {
+        "from": found.source,
+        "title": found.title,
+        "type": found.type,
+        "context": found.context,
+        "origin": found.origin,
+    }
+
+
+def entry(found: Entry) -> Plain:
+    """A line of a timeline."""
+    return {
+        "date": found.date,
+        "summary": found.summary,
+        "detail": found.detail,
+        "source": found.source,
+        "created_at": rfc3339(found.created_at),
+    }
+
+
+def version(found: Row) -> Plain:
+    """A version of a page, without its text; `ended_at` is null while it is the newest."""
+    return {
+        "version": found["version"],
+        "slug": found["slug"],
+        "title": found["title"],
+        "type": found["type"],
+        "tags": pages.names_of(found["tags"]),
+        "collections": pages.names_of(found["collections"]),
+        "operation": found["operation"],
+        "chars": found["chars"],
+        "created_by": found["created_by"],
+        "created_at": rfc3339(found["created_at"]),
+        "ended_at": rfc3339(found["ended_at"]),
+    }
+
+
+def walk(found: Walk) -> Plain:
+    """The pages around one, and the links between them."""
+    return {
+        "nodes": [{"slug": slug, "title": title, "depth": depth} for slug, title, depth in found.nodes],
+        "edges": [{"from": source, "to": target, "type": kind} for source, target, kind in found.edges],
+        "truncated": found.cut,
+    }
+
+
+def answer(found: Answer, base_url: str) -> Plain:
+    """What a search found."""
+    return {
+        "results": [_hit(hit, base_url) for hit in found.hits],
+        "mode": found.mode,
+        "took_ms": round(found.took_ms, 3),
+    }
+
+
+def _hit(found: Hit, base_url: str) -> Plain:
+    shown: Plain = {
+        "id": found.id,
+        "slug": found.slug,
+        "title": found.title,
+        "url": url(base_url, found.slug),
+        "type": found.type,
+        "tags": list(found.tags),
+        "collections": list(found.collections),
+        "score": found.score,
+        "snippet": found.snippet,
+        "updated_at": rfc3339(found.updated_at),
+    }
+    return shown if found.explain is None else {**shown, "explain": dict(found.explain)}
+
+
+def count(found: Row) -> Plain:
+    """A name, and how many pages have it."""
+    return {"name": found["name"], "count": found["count"]}

@@ -1,0 +1,192 @@
+"""Reading pages: as they are, or as they were at a moment, with what leads out, what leads in, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.memory import limits, links, pages, slugs, timeline
+from sixfold.core.memory.links import Backlink, Route, Walk
+from sixfold.core.memory.model import Caller, Entry, Link, Page
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A page and what surrounds it; `moved` when an old slug led to it, `at` when it is of the past."""
+
+    page: Page
+    links: tuple[Link, ...] = ()
+    backlinks: tuple[Backlink, ...] = ()
+    timeline: tuple[Entry, ...] = ()
+    moved: bool = False
+    at: int | None = None
+
+
+def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[View]:
+    """A page alone, now or at a moment (epoch µs); raises `NotFound`."""
+    if as_of is None:
+        found = yield from pages.find(caller, slug)
+        return View(found.page, moved=found.moved)
+    return View((yield from _past(caller, slug, as_of)), at=as_of)
+
+
+def _past(caller: Caller, slug: str, as_of: int) -> Transaction[Page]:
+    """What a slug, or the page that has or had it now, said at a moment."""
+    params = {"account_id": caller.account_id, "at": as_of}
+    row = yield from one("version_of_slug_at", slug=slug, **params)
+    current = yield from pages.locate(caller.account_id, slug)
+    if row is None and current is not None:
+        row = yield from one("version_of_page_at", page_id=current.page.id, **params)
+    if row is None:
+        raise pages.missing(slug)
+    old = _of_version(row)
+    owner = yield from one("page_by_id", account_id=caller.account_id, id=old.id)
+    if not caller.sees(old.collections) or owner is None or not caller.sees(pages.of(owner).collections):
+        raise pages.missing(slug)
+    return old
+
+
+def _of_version(row: Row) -> Page:
+    """The page that a version's row describes, as it was then."""
+    return pages.of(
+        {
+            **row,
+            "id": row["page_id"],
+            "updated_at": row["created_at"],
+            "created_at": row["page_created_at"],
+            "created_by": row["page_created_by"],
+        }
+    )
+
+
+def whole(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[View]:
+    """A page with its links, its first backlinks and the newest of its timeline."""
+    view = yield from page(caller, slug, as_of)
+    return (yield from surrounded(caller, view))
+
+
+def by_id_or_slug(caller: Caller, name: str) -> Transaction[Page]:
+    """A page by its id or its slug; raises `NotFound`."""
+    row = yield from one("page_by_id", account_id=caller.account_id, id=name)
+    if row is not None and row["deleted_at"] is None:
+        found = pages.of(row)
+        if caller.sees(found.collections):
+            return found
+    return (yield from page(caller, slugs.normalize(name))).page
+
+
+def surrounded(caller: Caller, view: View) -> Transaction[View]:
+    """A view with what surrounds its page."""
+    moment = links.FOREVER if view.at is None else view.at
+    out = yield from links.of_page(caller, view.page, moment)
+    back = yield from backlinks(caller, view, limits.SHOWN)
+    told = yield from timeline.of_page(view.page, limits.SHOWN, None, moment)
+    return View(view.page, out, back, told.entries, view.moved, view.at)
+
+
+def backlinks(
+    caller: Caller, view: View, limit: int, after: tuple[str, str] = ("", "")
+) -> Transaction[tuple[Backlink, ...]]:
+    """What leads to a page, now or at the view's moment."""
+    if view.at is not None:
+        return (yield from links.to_page_at(caller, view.page, view.at, limit))
+    scope = (pages.scope_of(caller), pages.SEPARATOR)
+    return (yield from links.to_page(view.page, scope, limit, after))
+
+
+def leading_to(
+    caller: Caller, slug: str, as_of: int | None, limit: int, after: tuple[str, str]
+) -> Transaction[tuple[Backlink, ...]]:
+    """What leads to the page of a slug."""
+    view = yield from page(caller, slug, as_of)
+    return (yield from backlinks(caller, view, limit, after))
+
+
+def around(caller: Caller, slug: str, route: Route) -> Transaction[Walk]:
+    """The pages around the page of a slug."""
+    found = yield from pages.find(caller, slug)
+    return (yield from links.walk(caller, found.page, route))
+
+
+def told_of(
+    caller: Caller, slug: str, as_of: int | None, limit: int, cursor: str | None
+) -> Transaction[timeline.Told]:
+    """The timeline of the page of a slug."""
+    view = yield from page(caller, slug, as_of)
+    moment = links.FOREVER if as_of is None else as_of
+    return (yield from timeline.of_page(view.page, limit, cursor, moment))
+
+
+# -- versions ------------------------------------------------------------------------------------
+
+
+def history(caller: Caller, slug: str, limit: int, before: int) -> Transaction[tuple[Page, tuple[Row, ...]]]:
+    """The versions of a page before one, newest first, up to one more than `limit`; of a deleted page too."""
+    found = yield from _with_past(caller, slug)
+    rows = yield Query(
+        "versions_list",
+        {"account_id": caller.account_id, "page_id": found.id, "before": before, "limit": limit + 1},
+    )
+    return found, tuple(rows)
+
+
+def version(caller: Caller, slug: str, number: int) -> Transaction[Page]:
+    """A page as one of its versions had it; raises `NotFound`."""
+    found = yield from _with_past(caller, slug)
+    row = yield from one("version_by_number", account_id=caller.account_id, page_id=found.id, version=number)
+    if row is None:
+        raise errors.NotFound(f"{found.slug} has no version {number}")
+    old = _of_version({**row, "page_created_at": found.created_at, "page_created_by": found.created_by})
+    if not caller.sees(old.collections):
+        raise errors.NotFound(f"{found.slug} has no version {number}")
+    return old
+
+
+def _with_past(caller: Caller, slug: str) -> Transaction[Page]:
+    found = yield from pages.locate(caller.account_id, slug)
+    if found is None or not caller.sees(found.page.collections):
+        raise pages.missing(slug)
+    return found.page
+
+
+# -- counts --------------------------------------------------------------------------------------
+
+COUNTED = ("tags", "collections", "types")
+
+
+def counted(caller: Caller, noun: str, limit: int, after: str = "") -> Transaction[tuple[Row, ...]]:
+    """Names and counts of `tags`, `collections` or `types` by name, up to one more than `limit`."""
+    rows = yield Query(
+        f"{noun}_counted",
+        {
+            "account_id": caller.account_id,
+            "after": after,
+            "scope": pages.scope_of(caller),
+            "sep": pages.SEPARATOR,
+            "limit": limit + 1,
+        },
+    )
+    return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a memory holds, at a glance."""
+
+    pages: int
+    recent: tuple[Row, ...]
+    orphans: tuple[Row, ...]
+
+
+def overview(caller: Caller, limit: int) -> Transaction[Overview]:
+    """How many pages there are, which were changed last, and which are linked with none."""
+    params = {
+        "account_id": caller.account_id,
+        "scope": pages.scope_of(caller),
+        "sep": pages.SEPARATOR,
+    }
+    total = yield Query("pages_total", params)
+    recent = yield Query("pages_recent", {**params, "limit": limit})
+    orphans = yield Query("pages_orphans", {**params, "limit": limit})
+    return Overview(total[0]["pages"], tuple(recent), tuple(orphans))

@@ -1,0 +1,99 @@
+"""Slugs: the names of pages. Segments of letters and digits of any script, `-`, `_` and `.`, joined by `/`.
+
+A slug is in NFC and lower case, so what a person types and what is stored are compared as they look.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from sixfold import errors
+
+MAX_CHARS = 200
+_PLAIN = re.compile(r"[a-z0-9_-](?:[a-z0-9_./-]*[a-z0-9_-])?")
+_DASHES = re.compile(r"-{2,}")
+_MARKS = frozenset("-_./")
+_KINDS = frozenset("LNM")  # letters, numbers, and the marks that many scripts write their vowels with
+
+
+def normalize(text: str) -> str:
+    """The slug that `text` spells; raises `BadRequest`, which names the character that no slug has."""
+    slug = _folded(text)
+    for char in slug:
+        if char not in _MARKS and unicodedata.category(char)[0] not in _KINDS:
+            raise errors.BadRequest(f"slug has the character {_shown(char)}, which no slug may have")
+    return _checked(slug)
+
+
+def _checked(slug: str) -> str:
+    if not slug:
+        raise errors.BadRequest("slug is empty")
+    if len(slug) > MAX_CHARS:
+        raise errors.BadRequest(f"slug has {len(slug)} characters; {MAX_CHARS} are the most")
+    if _PLAIN.fullmatch(slug) and "//" not in slug and "/." not in slug and "./" not in slug:
+        return slug
+    for segment in slug.split("/"):
+        if not segment:
+            raise errors.BadRequest("slug has an empty segment: '/' stands between two others only")
+        if not segment.strip("."):
+            raise errors.BadRequest(f"slug has the segment '{segment}': dots alone are no name")
+        if _is_mark(segment[0]):
+            raise errors.BadRequest(
+                f"slug has the character {_shown(segment[0])}, which no slug may begin with"
+            )
+    return slug
+
+
+def _folded(text: str) -> str:
+    """NFC, lower case, and a `-` for each space; the same again when it is given back."""
+    if text.isascii():
+        return text.lower().replace(" ", "-")
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
+    return "".join("-" if unicodedata.category(char) == "Zs" else char for char in folded)
+
+
+def _shown(char: str) -> str:
+    name = unicodedata.name(char, "")
+    code = f"U+{ord(char):04X}"
+    return f"'{char}' ({code} {name})" if name and char.isprintable() else f"{code} {name}".strip()
+
+
+def loosely(text: str) -> str | None:
+    """The slug nearest to a file's path or a link's text, segment by segment; None if nothing is left.
+
+    A segment that is one already stays as it is, in others what no slug has becomes one `-`: so a link finds
+    the page of the file that it names.
+    """
+    segments = (_segment(part) for part in _folded(text.strip()).split("/"))
+    return "/".join(part for part in segments if part)[:MAX_CHARS].rstrip("/") or None
+
+
+def _segment(part: str) -> str:
+    if not part.strip("."):
+        return ""
+    if _PLAIN.fullmatch(part) or (all(_may_stand(char) for char in part) and not _is_mark(part[0])):
+        return part
+    kept = "".join(char if _may_stand(char) else "-" for char in part)
+    while kept and _is_mark(kept[0]):
+        kept = kept[1:]
+    kept = _DASHES.sub("-", kept).strip("-")
+    return kept if kept.strip(".") else ""
+
+
+def _is_mark(char: str) -> bool:
+    return unicodedata.category(char)[0] == "M"
+
+
+def _may_stand(char: str) -> bool:
+    return char in _MARKS or unicodedata.category(char)[0] in _KINDS
+
+
+def name(slug: str) -> str:
+    """The last segment."""
+    return slug.rpartition("/")[2]
+
+
+def parent(slug: str) -> str:
+    """What stands before the last segment; "" at the top."""
+    return slug.rpartition("/")[0]

@@ -1,0 +1,125 @@
+"""Timelines: dated entries of a page, from its body or from calls. An entry of a call stays for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.memory import limits, markdown
+from sixfold.core.memory.model import Caller, Entry, Page
+
+FOREVER = 2**62
+_LAST = "~"  # sorts after every date and id
+
+
+def _encode(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def refresh(caller: Caller, pages: Sequence[tuple[Page, bool]], moment: int) -> Transaction[None]:
+    """Bring the entries of bodies to what these now say; the flag tells whether a page was there before."""
+    known = [page.id for page, there in pages if there]
+    old: dict[str, dict[Entry, str]] = {}
+    if known:
+        rows = yield Query("timeline_kept", {"account_id": caller.account_id, "ids": _encode(known)})
+        for row in rows:
+            old.setdefault(row["page_id"], {})[_entry(row)] = row["id"]
+    gone: list[str] = []
+    fresh: list[dict[str, Any]] = []
+    for page, _ in pages:
+        before = old.get(page.id, {})
+        said = dict.fromkeys(markdown.timeline(page.body))
+        gone += [entry_id for entry, entry_id in before.items() if entry not in said]
+        fresh += [_row(page, entry, "body") for entry in said if entry not in before]
+    if gone:
+        yield Query("timeline_end", {"ids": _encode(gone), "ended_at": moment})
+    yield from _put(caller, fresh, moment)
+
+
+def add(caller: Caller, page: Page, entries: Sequence[Entry], moment: int) -> Transaction[None]:
+    """Add entries to a page's timeline."""
+    yield from _put(caller, [_row(page, entry, "api") for entry in entries], moment)
+
+
+def of_calls(page: Page) -> Transaction[tuple[Entry, ...]]:
+    """The entries of a page that no body has, by date: what an export must write besides."""
+    rows = yield Query("timeline_of_page", {"account_id": page.account_id, "page_id": page.id})
+    return tuple(_entry(row) for row in rows)
+
+
+def add_new(caller: Caller, page: Page, entries: Sequence[Entry], moment: int) -> Transaction[None]:
+    """Add those entries that the timeline does not have from calls before."""
+    known = set((yield from of_calls(page)))
+    yield from add(caller, page, [entry for entry in entries if entry not in known], moment)
+
+
+def _put(caller: Caller, rows: Sequence[dict[str, Any]], moment: int) -> Transaction[None]:
+    if rows:
+        yield Query(
+            "timeline_put",
+            {"account_id": caller.account_id, "rows": _encode(rows), "created_by": caller.name, "at": moment},
+        )
+
+
+def _row(page: Page, entry: Entry, maker: str) -> dict[str, Any]:
+    return {
+        "id": ids.new("time"),
+        "page_id": page.id,
+        "maker": maker,
+        "date": entry.date,
+        "summary": entry.summary,
+        "detail": entry.detail,
+        "source": entry.source,
+    }
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(row["date"], row["summary"], row["detail"], row["source"])
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Some entries, newest date first, and where the next ones start."""
+
+    entries: tuple[Entry, ...]
+    next_cursor: str | None = None
+
+
+def of_page(page: Page, limit: int, cursor: str | None = None, moment: int = FOREVER) -> Transaction[Told]:
+    """A page's timeline, now or as it was known at a moment; raises `BadRequest` for a wrong cursor."""
+    date, tilde, entry_id = (cursor or f"{_LAST}~{_LAST}").partition("~")
+    if cursor and not tilde:
+        raise errors.BadRequest("Invalid cursor")
+    rows = yield Query(
+        "timeline_list",
+        {
+            "account_id": page.account_id,
+            "page_id": page.id,
+            "at": moment,
+            "before_date": date if cursor else _LAST,
+            "before_id": entry_id,
+            "limit": limit + 1,
+        },
+    )
+    shown = rows[:limit]
+    entries = tuple(
+        Entry(row["date"], row["summary"], row["detail"], row["source"], row["created_at"]) for row in shown
+    )
+    more = len(rows) > limit
+    return Told(entries, f"{shown[-1]['date']}~{shown[-1]['id']}" if more else None)
+
+
+def checked(date: str, summary: str, detail: str = "", source: str = "") -> Entry:
+    """An entry as a call gives it, checked; raises `BadRequest`."""
+    return Entry(
+        limits.date(date),
+        limits.line("summary", summary, limits.SUMMARY_CHARS),
+        limits.long_text("detail", detail, limits.DETAIL_CHARS),
+        limits.long_text("source", source, limits.SUMMARY_CHARS),
+    )

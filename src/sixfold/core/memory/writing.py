@@ -1,0 +1,214 @@
+"""The ways to change a page, each one transaction: write, edit, rename, delete, restore, link, date.
+
+Every one of them checks the key, the version that the caller had seen, and what it costs; and a change that
+changes nothing makes no version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sixfold import errors
+from sixfold.core.database import Transaction, now, one
+from sixfold.core.memory import drafts, links, pages, timeline, usage
+from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.model import Caller, Entry, Page
+from sixfold.core.memory.pages import Draft, Found, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a change is wanted: the version that was seen, what may be there already."""
+
+    if_version: int | None = None
+    overwrite: bool = False
+    only_new: bool = False
+    must_exist: bool = False
+
+
+FREELY = Terms(overwrite=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A page after a change, and whether it is new (or back from deletion)."""
+
+    page: Page
+    created: bool = False
+    changed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Whoever writes, and the limits that hold."""
+
+    caller: Caller
+    limits: Limits
+
+    def check(self) -> None:
+        """Raise `Forbidden` for a key that reads only."""
+        if not self.caller.may_write:
+            raise errors.Forbidden("This key may read the memory, and not write to it")
+
+
+def check_version(found: Found | None, slug: str, terms: Terms) -> None:
+    """Raise `PreconditionFailed` unless the page is at the version that the caller has seen."""
+    there = found is not None and not found.deleted
+    if found is None or not there:
+        if terms.if_version is not None or terms.must_exist:
+            raise errors.PreconditionFailed(f"There is no page {slug} that could be at this version")
+    elif terms.only_new:
+        raise errors.PreconditionFailed(f"There is a page {slug} already")
+    elif terms.if_version is not None and terms.if_version != found.page.version:
+        raise errors.PreconditionFailed(
+            f"{found.page.slug} is at version {found.page.version}, not {terms.if_version}: "
+            "read it again, and merge your change into it"
+        )
+
+
+def write(writer: Writer, wanted: Wanted, terms: Terms) -> Transaction[Saved]:
+    """Create a page, or replace what it says. A slug that only redirects, or whose page is deleted, is free.
+
+    Raises `Conflict` for one that is taken, unless `terms` allow it.
+    """
+    writer.check()
+    found = yield from pages.at(writer.caller.account_id, wanted.slug)
+    check_version(found, wanted.slug, terms)
+    there = found is not None and not found.deleted
+    if there and not terms.overwrite and terms.if_version is None:
+        raise errors.Conflict(
+            f"There is a page {wanted.slug} already: send overwrite: true to replace it, or edit it"
+        )
+    current = found.page if found is not None else None
+    draft = drafts.compose(current if there else None, wanted, writer.limits)
+    if current is not None and there and not (yield from _differs(draft, current)):
+        return Saved(current, changed=False)
+    page = yield from _save(
+        writer, "write", Plan(current, draft, deleted=found is not None and found.deleted)
+    )
+    return Saved(page, created=not there)
+
+
+def edit(writer: Writer, slug: str, change: Edit, terms: Terms) -> Transaction[Saved]:
+    """Change a part of a page; raises `NotFound`, `BadRequest` where the edit does not fit the text."""
+    found = yield from _open(writer, slug, terms)
+    draft = drafts.edited(found.page, change, writer.limits)
+    return (yield from _changed(writer, change.operation, found.page, draft))
+
+
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    """Tags to add to a page, or to take off."""
+
+    names: Sequence[str]
+    remove: bool = False
+
+
+def tag(writer: Writer, slug: str, change: Tagging, terms: Terms) -> Transaction[Saved]:
+    """Add tags to a page, or take some off."""
+    found = yield from _open(writer, slug, terms)
+    given = drafts.texts("tags", list(change.names))
+    before = found.page.tags
+    kept = [name for name in before if name not in given] if change.remove else [*before, *given]
+    draft = replace(drafts.of(found.page), tags=drafts.texts("tags", kept))
+    return (yield from _changed(writer, "untag" if change.remove else "tag", found.page, draft))
+
+
+def rename(writer: Writer, slug: str, to: str, terms: Terms) -> Transaction[Saved]:
+    """Give a page another slug: links to it follow, the old one leads there. Raises `Conflict`."""
+    found = yield from _open(writer, slug, terms)
+    if to == found.page.slug:
+        return Saved(found.page, changed=False)
+    other = yield from pages.at(writer.caller.account_id, to)
+    if other is not None:
+        state = "deleted page, which its versions can bring back" if other.deleted else "page"
+        raise errors.Conflict(f"{to} is the slug of another {state}")
+    title = to if found.page.title == found.page.slug else found.page.title
+    draft = replace(drafts.of(found.page), slug=to, title=title)
+    return Saved((yield from _save(writer, "rename", Plan(found.page, draft, reads_links=False))))
+
+
+def delete(writer: Writer, slug: str, terms: Terms) -> Transaction[Page]:
+    """Take a page out of sight; any of its versions brings it back."""
+    found = yield from _open(writer, slug, terms)
+    yield from pages.delete(found.page)
+    return found.page
+
+
+def restore(writer: Writer, slug: str, version: int, terms: Terms) -> Transaction[Saved]:
+    """Make what a version said the newest version, of a deleted page too; raises `NotFound`."""
+    writer.check()
+    account_id = writer.caller.account_id
+    found = yield from pages.locate(account_id, slug)
+    if found is None:
+        raise pages.missing(slug)
+    if not found.deleted:
+        check_version(found, slug, terms)
+    row = yield from one("version_by_number", account_id=account_id, page_id=found.page.id, version=version)
+    if row is None:
+        raise errors.NotFound(f"{found.page.slug} has no version {version}")
+    old = pages.of({**row, "id": row["page_id"], "updated_at": row["created_at"]})
+    draft = replace(drafts.of(old), slug=found.page.slug)
+    page = yield from _save(writer, "restore", Plan(found.page, draft, deleted=found.deleted))
+    return Saved(page, created=found.deleted)
+
+
+def link(writer: Writer, slug: str, wanted: tuple[str, str, str], terms: Terms) -> Transaction[Page]:
+    """Keep a typed link (target, type, context) of a page; one that inference drew is confirmed by it."""
+    found = yield from _open(writer, slug, terms)
+    yield from usage.spend(writer.caller.account_id, writer.limits)
+    moment = max((yield from now()), found.page.updated_at)
+    yield from links.add(found.page, wanted, moment)
+    yield from pages.reindex(found.page)
+    return found.page
+
+
+def unlink(writer: Writer, slug: str, link: tuple[str, str], terms: Terms) -> Transaction[Page]:
+    """Take a link (to, type or "") back; one that inference drew is dismissed. Raises as `links.remove`."""
+    found = yield from _open(writer, slug, terms)
+    moment = max((yield from now()), found.page.updated_at)
+    yield from links.remove(found.page, link, moment)
+    yield from pages.reindex(found.page)
+    return found.page
+
+
+def note(writer: Writer, slug: str, entry: Entry, terms: Terms) -> Transaction[Page]:
+    """Add an entry to a page's timeline."""
+    found = yield from _open(writer, slug, terms)
+    yield from usage.spend(writer.caller.account_id, writer.limits)
+    moment = max((yield from now()), found.page.updated_at)
+    yield from timeline.add(writer.caller, found.page, [entry], moment)
+    return found.page
+
+
+# -- what all of them need -----------------------------------------------------------------------
+
+
+def _open(writer: Writer, slug: str, terms: Terms) -> Transaction[Found]:
+    """The page to change, by its slug or an old one."""
+    writer.check()
+    found = yield from pages.find(writer.caller, slug)
+    check_version(found, slug, terms)
+    return found
+
+
+def _differs(draft: Draft, page: Page) -> Transaction[bool]:
+    """Whether saving a draft would change the page, its kept links or its timeline."""
+    if drafts.differs(draft, page):
+        return True
+    if draft.links is not None and set(draft.links) != set((yield from links.of_calls(page))):
+        return True
+    return bool(draft.entries) and not set(draft.entries) <= set((yield from timeline.of_calls(page)))
+
+
+def _changed(writer: Writer, operation: str, page: Page, draft: Draft) -> Transaction[Saved]:
+    if not drafts.differs(draft, page):
+        return Saved(page, changed=False)
+    return Saved((yield from _save(writer, operation, Plan(page, draft))))
+
+
+def _save(writer: Writer, operation: str, plan: Plan) -> Transaction[Page]:
+    yield from usage.spend(writer.caller.account_id, writer.limits)
+    return (yield from pages.save(writer.caller, operation, [plan]))[0]

@@ -1,0 +1,298 @@
+-- name: memory_spend | Count pages that an account creates or edits.
+INSERT INTO memory_usage (account_id, used) VALUES (:account_id, :cost)
+ON CONFLICT (account_id) DO UPDATE SET used = memory_usage.used + :cost
+RETURNING used, (SELECT plan FROM account WHERE id = :account_id) AS plan;
+
+-- name: memory_used | What an account has written, and its plan.
+SELECT a.plan, COALESCE((SELECT used FROM memory_usage WHERE account_id = a.id), 0) AS used
+FROM account a WHERE a.id = :account_id;
+
+-- name: page_by_slug | One page, deleted or not, as its newest version has it.
+SELECT p.*, v.head, v.body, v.path FROM page p
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.slug = :slug;
+
+-- name: page_by_id | One page, deleted or not, by its id.
+SELECT p.*, v.head, v.body, v.path FROM page p
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.id = :id;
+
+-- name: page_redirected | The page that an old slug leads to.
+SELECT p.*, v.head, v.body, v.path FROM page_redirect r
+JOIN page p ON p.id = r.page_id
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE r.account_id = :account_id AND r.slug = :slug;
+
+-- name: pages_by_slugs | Some pages, deleted or not.
+SELECT p.*, v.head, v.body, v.path FROM page p
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.slug IN (SELECT value FROM json_each(:slugs));
+
+-- name: pages_list | An account's pages in the order of their slugs, filtered.
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by,
+       v.path
+FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
+  AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
+  AND p.updated_at > :updated_after
+  AND (:type = '' OR p.type = :type)
+  AND (:tag = '' OR EXISTS (SELECT 1 FROM page_tag t
+       WHERE t.account_id = p.account_id AND t.tag = :tag AND t.page_id = p.id))
+  AND (:collection = '' OR EXISTS (SELECT 1 FROM page_collection c
+       WHERE c.account_id = p.account_id AND c.collection = :collection AND c.page_id = p.id))
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.slug LIMIT :limit;
+
+-- name: pages_recent | An account's pages, the last changed first.
+SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.updated_at DESC, p.slug LIMIT :limit;
+
+-- name: pages_orphans | Pages to which no other page leads, and that lead to none.
+SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = p.id AND l.ended_at IS NULL
+                  AND l.origin <> 'dismissed' AND l.target_id IS NOT NULL AND l.target_id <> p.id)
+  AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.target_id = p.id AND l.ended_at IS NULL
+                  AND l.origin <> 'dismissed' AND l.page_id <> p.id)
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.slug LIMIT :limit;
+
+-- name: pages_total | How many pages and links an account has.
+SELECT COUNT(*) AS pages FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope));
+
+-- name: types_counted | The types of an account's pages, with how many have each.
+SELECT p.type AS name, COUNT(*) AS count FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.type > :after
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+GROUP BY p.type ORDER BY p.type LIMIT :limit;
+
+-- name: tags_counted | The tags of an account's pages, with how many have each.
+SELECT t.tag AS name, COUNT(*) AS count FROM page_tag t
+WHERE t.account_id = :account_id AND t.tag > :after
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = t.page_id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+GROUP BY t.tag ORDER BY t.tag LIMIT :limit;
+
+-- name: collections_counted | The collections of an account's pages, with how many are in each.
+SELECT c.collection AS name, COUNT(*) AS count FROM page_collection c
+WHERE c.account_id = :account_id AND c.collection > :after
+  AND (:scope = '' OR REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope)
+GROUP BY c.collection ORDER BY c.collection LIMIT :limit;
+
+-- name: pages_put | Pages as they now are, new or changed.
+INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
+                  created_by, deleted_at)
+SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.slug'), json_extract(value, '$.name'), json_extract(value, '$.title'), json_extract(value, '$.type'),
+       json_extract(value, '$.tags'), json_extract(value, '$.collections'), json_extract(value, '$.version'), json_extract(value, '$.created_at'),
+       json_extract(value, '$.updated_at'), json_extract(value, '$.created_by'), NULL
+FROM json_each(:rows) WHERE 1
+ON CONFLICT (id) DO UPDATE SET
+    slug = excluded.slug, name = excluded.name, title = excluded.title, type = excluded.type,
+    tags = excluded.tags, collections = excluded.collections, version = excluded.version,
+    updated_at = excluded.updated_at, deleted_at = NULL;
+
+-- name: versions_end | The versions that are no longer the newest.
+UPDATE page_version SET ended_at = :ended_at
+WHERE page_id IN (SELECT value FROM json_each(:ids)) AND ended_at IS NULL;
+
+-- name: versions_put | New versions.
+INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
+                          operation, created_by, created_at)
+SELECT json_extract(value, '$.id'), json_extract(value, '$.version'), :account_id, json_extract(value, '$.slug'), json_extract(value, '$.title'), json_extract(value, '$.type'),
+       json_extract(value, '$.tags'), json_extract(value, '$.collections'), json_extract(value, '$.head'), json_extract(value, '$.body'), json_extract(value, '$.path'),
+       json_extract(value, '$.operation'), json_extract(value, '$.by'), json_extract(value, '$.updated_at')
+FROM json_each(:rows);
+
+-- name: page_delete | A page is no longer there.
+UPDATE page SET deleted_at = :deleted_at, updated_at = :deleted_at
+WHERE account_id = :account_id AND id = :id RETURNING id;
+
+-- name: page_tags_clear | Forget the tags of some pages.
+DELETE FROM page_tag WHERE page_id IN (SELECT value FROM json_each(:ids));
+
+-- name: page_collections_clear | Forget the collections of some pages.
+DELETE FROM page_collection WHERE page_id IN (SELECT value FROM json_each(:ids));
+
+-- name: page_tags_put | Tags of pages.
+INSERT INTO page_tag (account_id, tag, page_id)
+SELECT :account_id, json_extract(value, '$.name'), json_extract(value, '$.id') FROM json_each(:rows);
+
+-- name: page_collections_put | Collections of pages.
+INSERT INTO page_collection (account_id, collection, page_id)
+SELECT :account_id, json_extract(value, '$.name'), json_extract(value, '$.id') FROM json_each(:rows);
+
+-- name: redirect_put | An old slug leads to a page.
+INSERT INTO page_redirect (account_id, slug, page_id, created_at)
+VALUES (:account_id, :slug, :page_id, :now)
+ON CONFLICT (account_id, slug) DO UPDATE SET page_id = excluded.page_id, created_at = excluded.created_at;
+
+-- name: redirects_clear | Slugs that pages have taken lead nowhere else.
+DELETE FROM page_redirect
+WHERE account_id = :account_id AND slug IN (SELECT value FROM json_each(:slugs));
+
+-- name: versions_list | The versions of a page, newest first.
+SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at,
+       LENGTH(body) AS chars
+FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
+ORDER BY version DESC LIMIT :limit;
+
+-- name: version_by_number | One version of a page.
+SELECT * FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version = :version;
+
+-- name: version_of_slug_at | What stood under a slug at a moment.
+SELECT v.*, p.created_at AS page_created_at, p.created_by AS page_created_by FROM page_version v
+JOIN page p ON p.id = v.page_id
+WHERE v.account_id = :account_id AND v.slug = :slug AND v.created_at <= :at
+  AND (v.ended_at IS NULL OR v.ended_at > :at)
+ORDER BY v.created_at DESC, v.version DESC LIMIT 1;
+
+-- name: version_of_page_at | What a page said at a moment.
+SELECT v.*, p.created_at AS page_created_at, p.created_by AS page_created_by FROM page_version v
+JOIN page p ON p.id = v.page_id
+WHERE v.account_id = :account_id AND v.page_id = :page_id AND v.created_at <= :at
+  AND (v.ended_at IS NULL OR v.ended_at > :at)
+ORDER BY v.created_at DESC, v.version DESC LIMIT 1;
+
+-- name: link_targets | The pages that some slugs name: their own, one that they had, or by the last segment.
+SELECT j.value AS target, p.id, p.slug, 0 AS rank FROM json_each(:targets) j
+JOIN page p ON p.account_id = :account_id AND p.slug = j.value
+UNION ALL
+SELECT j.value, p.id, p.slug, 1 FROM json_each(:targets) j
+JOIN page_redirect r ON r.account_id = :account_id AND r.slug = j.value
+JOIN page p ON p.id = r.page_id
+UNION ALL
+SELECT j.value, p.id, p.slug, 2 FROM json_each(:targets) j
+JOIN page p ON p.account_id = :account_id AND p.name = j.value AND p.deleted_at IS NULL;
+
+-- name: links_kept | The links of some pages that one maker keeps.
+SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
+WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = :maker AND ended_at IS NULL;
+
+-- name: links_put | New links of pages.
+INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
+SELECT json_extract(value, '$.id'), json_extract(value, '$.type'), json_extract(value, '$.target'), json_extract(value, '$.maker'), :at, :account_id,
+       json_extract(value, '$.target_id'), json_extract(value, '$.by_name'), json_extract(value, '$.origin'), json_extract(value, '$.context')
+FROM json_each(:rows) WHERE 1
+ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
+    ended_at = NULL, target_id = excluded.target_id, by_name = excluded.by_name, context = excluded.context,
+    origin = excluded.origin;
+
+-- name: links_end | Links that are no longer there.
+UPDATE page_link SET ended_at = :ended_at
+WHERE ended_at IS NULL AND maker = :maker AND page_id IN (SELECT json_extract(value, '$.id') FROM json_each(:rows))
+  AND EXISTS (SELECT 1 FROM json_each(:rows) AS j WHERE json_extract(j.value, '$.id') = page_link.page_id
+              AND json_extract(j.value, '$.type') = page_link.type AND json_extract(j.value, '$.target') = page_link.target);
+
+-- name: links_context | The lines that links stand in, where only those have changed.
+UPDATE page_link SET context = (
+    SELECT json_extract(j.value, '$.context') FROM json_each(:rows) AS j WHERE json_extract(j.value, '$.id') = page_link.page_id
+    AND json_extract(j.value, '$.type') = page_link.type AND json_extract(j.value, '$.target') = page_link.target)
+WHERE ended_at IS NULL AND maker = 'body' AND page_id IN (SELECT json_extract(value, '$.id') FROM json_each(:rows))
+  AND EXISTS (SELECT 1 FROM json_each(:rows) AS j WHERE json_extract(j.value, '$.id') = page_link.page_id
+              AND json_extract(j.value, '$.type') = page_link.type AND json_extract(j.value, '$.target') = page_link.target);
+
+-- name: links_arrive | Links that waited for some slugs find their pages.
+UPDATE page_link SET by_name = 0, target_id = (
+    SELECT p.id FROM page p WHERE p.account_id = :account_id AND p.slug = page_link.target)
+WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1)
+  AND target IN (SELECT value FROM json_each(:slugs));
+
+-- name: links_arrive_by_name | Links that waited for the last segments of some slugs find their pages.
+UPDATE page_link SET by_name = 1, target_id = (
+    SELECT json_extract(j.value, '$.id') FROM json_each(:rows) AS j WHERE json_extract(j.value, '$.name') = page_link.target LIMIT 1)
+WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
+  AND target IN (SELECT json_extract(value, '$.name') FROM json_each(:rows));
+
+-- name: links_out | The links of a page, at a moment, each where it leads.
+SELECT l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
+       t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
+FROM page_link l LEFT JOIN page t ON t.id = l.target_id
+WHERE l.page_id = :page_id AND l.account_id = :account_id AND l.origin <> 'dismissed'
+  AND l.created_at <= :at AND (l.ended_at IS NULL OR l.ended_at > :at)
+ORDER BY l.created_at, l.target, l.type;
+
+-- name: links_in | The links that lead to a page, each with the page that it stands on.
+SELECT l.type, l.origin, l.context, l.created_at, s.slug AS from_slug, s.title AS from_title
+FROM page_link l JOIN page s ON s.id = l.page_id
+WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NULL
+  AND l.origin <> 'dismissed' AND s.deleted_at IS NULL
+  AND (s.slug > :after OR (s.slug = :after AND l.type > :after_type))
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = s.id
+       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
+ORDER BY s.slug, l.type, l.maker, l.target LIMIT :limit;
+
+-- name: links_in_at | The links that led to a page at a moment, with what stood there then.
+SELECT l.type, l.origin, l.context, l.created_at, v.slug AS from_slug, v.title AS from_title,
+       v.collections AS from_collections
+FROM page_link l JOIN page_version v ON v.page_id = l.page_id
+WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.origin <> 'dismissed'
+  AND l.created_at <= :at AND (l.ended_at IS NULL OR l.ended_at > :at)
+  AND v.created_at <= :at AND (v.ended_at IS NULL OR v.ended_at > :at)
+ORDER BY v.slug, l.type, l.maker, l.target LIMIT :limit;
+
+-- name: link_between | The links of a page to one target, whoever keeps them.
+SELECT l.type, l.target, l.maker, l.origin, l.created_at FROM page_link l LEFT JOIN page t ON t.id = l.target_id
+WHERE l.page_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NULL AND l.origin <> 'dismissed'
+  AND (l.target = :target OR t.slug = :target) AND (:type = '' OR l.type = :type);
+
+-- name: link_origin | What is thought of a link that inference drew.
+UPDATE page_link SET origin = :origin
+WHERE page_id = :page_id AND account_id = :account_id AND maker = 'inference' AND ended_at IS NULL
+  AND type = :type AND target = :target RETURNING page_id;
+
+-- name: edges_out | What some pages lead to.
+SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
+FROM page_link l JOIN page t ON t.id = l.target_id
+WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :account_id AND l.ended_at IS NULL
+  AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
+ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
+
+-- name: edges_in | What leads to some pages.
+SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
+FROM page_link l JOIN page s ON s.id = l.page_id
+WHERE l.target_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :account_id AND l.ended_at IS NULL
+  AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
+ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
+
+-- name: timeline_kept | The timeline lines of some pages that their bodies have.
+SELECT id, page_id, date, summary, detail, source FROM timeline_entry
+WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = 'body' AND ended_at IS NULL;
+
+-- name: timeline_put | New entries of timelines.
+INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
+SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.page_id'), json_extract(value, '$.maker'), json_extract(value, '$.date'),
+       json_extract(value, '$.summary'), json_extract(value, '$.detail'), json_extract(value, '$.source'), :created_by, :at
+FROM json_each(:rows);
+
+-- name: timeline_end | Entries that are no longer in a body.
+UPDATE timeline_entry SET ended_at = :ended_at WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: timeline_list | A page's timeline at a moment, newest date first.
+SELECT id, maker, date, summary, detail, source, created_by, created_at FROM timeline_entry
+WHERE page_id = :page_id AND account_id = :account_id
+  AND created_at <= :at AND (ended_at IS NULL OR ended_at > :at)
+  AND (date < :before_date OR (date = :before_date AND id < :before_id))
+ORDER BY date DESC, id DESC LIMIT :limit;
+
+-- name: timeline_of_page | Every entry of a page that no body has, oldest first: for the export.
+SELECT date, summary, detail, source FROM timeline_entry
+WHERE page_id = :page_id AND account_id = :account_id AND maker = 'api' AND ended_at IS NULL
+ORDER BY date, id;
+
+-- name: pages_exported | Pages in the order of their slugs, whole.
+SELECT p.*, v.head, v.body, v.path,
+       EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = p.id AND l.maker = 'api' AND l.ended_at IS NULL) AS linked
+FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.slug LIMIT :limit;

@@ -1,0 +1,123 @@
+-- name: pages_by_slugs | Some pages, deleted or not.
+SELECT p.*, v.head, v.body, v.path FROM page p
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.slug IN (SELECT json_array_elements_text(:slugs::json));
+
+-- name: pages_put | Pages as they now are, new or changed.
+INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
+                  created_by, deleted_at)
+SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'slug'), (j.value ->> 'name'), (j.value ->> 'title'), (j.value ->> 'type'),
+       (j.value ->> 'tags'), (j.value ->> 'collections'), (j.value ->> 'version')::bigint, (j.value ->> 'created_at')::bigint,
+       (j.value ->> 'updated_at')::bigint, (j.value ->> 'created_by'), NULL
+FROM json_array_elements(:rows::json) AS j (value)
+ON CONFLICT (id) DO UPDATE SET
+    slug = excluded.slug, name = excluded.name, title = excluded.title, type = excluded.type,
+    tags = excluded.tags, collections = excluded.collections, version = excluded.version,
+    updated_at = excluded.updated_at, deleted_at = NULL;
+
+-- name: versions_end | The versions that are no longer the newest.
+UPDATE page_version SET ended_at = :ended_at
+WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND ended_at IS NULL;
+
+-- name: versions_put | New versions.
+INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
+                          operation, created_by, created_at)
+SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.value ->> 'slug'), (j.value ->> 'title'), (j.value ->> 'type'),
+       (j.value ->> 'tags'), (j.value ->> 'collections'), (j.value ->> 'head'), (j.value ->> 'body'), (j.value ->> 'path'),
+       (j.value ->> 'operation'), (j.value ->> 'by'), (j.value ->> 'updated_at')::bigint
+FROM json_array_elements(:rows::json) AS j (value);
+
+-- name: page_tags_clear | Forget the tags of some pages.
+DELETE FROM page_tag WHERE page_id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: page_collections_clear | Forget the collections of some pages.
+DELETE FROM page_collection WHERE page_id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: page_tags_put | Tags of pages.
+INSERT INTO page_tag (account_id, tag, page_id)
+SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value);
+
+-- name: page_collections_put | Collections of pages.
+INSERT INTO page_collection (account_id, collection, page_id)
+SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value);
+
+-- name: redirects_clear | Slugs that pages have taken lead nowhere else.
+DELETE FROM page_redirect
+WHERE account_id = :account_id AND slug IN (SELECT json_array_elements_text(:slugs::json));
+
+-- name: link_targets | The pages that some slugs name: their own, one that they had, or by the last segment.
+SELECT j.value AS target, p.id, p.slug, 0 AS rank FROM json_array_elements_text(:targets::json) AS j (value)
+JOIN page p ON p.account_id = :account_id AND p.slug = j.value
+UNION ALL
+SELECT j.value, p.id, p.slug, 1 FROM json_array_elements_text(:targets::json) AS j (value)
+JOIN page_redirect r ON r.account_id = :account_id AND r.slug = j.value
+JOIN page p ON p.id = r.page_id
+UNION ALL
+SELECT j.value, p.id, p.slug, 2 FROM json_array_elements_text(:targets::json) AS j (value)
+JOIN page p ON p.account_id = :account_id AND p.name = j.value AND p.deleted_at IS NULL;
+
+-- name: links_kept | The links of some pages that one maker keeps.
+SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
+WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND maker = :maker AND ended_at IS NULL;
+
+-- name: links_put | New links of pages.
+INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
+SELECT (j.value ->> 'id'), (j.value ->> 'type'), (j.value ->> 'target'), (j.value ->> 'maker'), :at, :account_id,
+       (j.value ->> 'target_id'), (j.value ->> 'by_name')::bigint, (j.value ->> 'origin'), (j.value ->> 'context')
+FROM json_array_elements(:rows::json) AS j (value)
+ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
+    ended_at = NULL, target_id = excluded.target_id, by_name = excluded.by_name, context = excluded.context,
+    origin = excluded.origin;
+
+-- name: links_end | Links that are no longer there.
+UPDATE page_link SET ended_at = :ended_at
+WHERE ended_at IS NULL AND maker = :maker AND page_id IN (SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value))
+  AND EXISTS (SELECT 1 FROM json_array_elements(:rows::json) AS j (value) WHERE (j.value ->> 'id') = page_link.page_id
+              AND (j.value ->> 'type') = page_link.type AND (j.value ->> 'target') = page_link.target);
+
+-- name: links_context | The lines that links stand in, where only those have changed.
+UPDATE page_link SET context = (
+    SELECT (j.value ->> 'context') FROM json_array_elements(:rows::json) AS j (value) WHERE (j.value ->> 'id') = page_link.page_id
+    AND (j.value ->> 'type') = page_link.type AND (j.value ->> 'target') = page_link.target)
+WHERE ended_at IS NULL AND maker = 'body' AND page_id IN (SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value))
+  AND EXISTS (SELECT 1 FROM json_array_elements(:rows::json) AS j (value) WHERE (j.value ->> 'id') = page_link.page_id
+              AND (j.value ->> 'type') = page_link.type AND (j.value ->> 'target') = page_link.target);
+
+-- name: links_arrive | Links that waited for some slugs find their pages.
+UPDATE page_link SET by_name = 0, target_id = (
+    SELECT p.id FROM page p WHERE p.account_id = :account_id AND p.slug = page_link.target)
+WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1)
+  AND target IN (SELECT json_array_elements_text(:slugs::json));
+
+-- name: links_arrive_by_name | Links that waited for the last segments of some slugs find their pages.
+UPDATE page_link SET by_name = 1, target_id = (
+    SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value) WHERE (j.value ->> 'name') = page_link.target LIMIT 1)
+WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
+  AND target IN (SELECT (j.value ->> 'name') FROM json_array_elements(:rows::json) AS j (value));
+
+-- name: edges_out | What some pages lead to.
+SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
+FROM page_link l JOIN page t ON t.id = l.target_id
+WHERE l.page_id IN (SELECT json_array_elements_text(:ids::json)) AND l.account_id = :account_id AND l.ended_at IS NULL
+  AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
+ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
+
+-- name: edges_in | What leads to some pages.
+SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
+FROM page_link l JOIN page s ON s.id = l.page_id
+WHERE l.target_id IN (SELECT json_array_elements_text(:ids::json)) AND l.account_id = :account_id AND l.ended_at IS NULL
+  AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
+ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
+
+-- name: timeline_kept | The timeline lines of some pages that their bodies have.
+SELECT id, page_id, date, summary, detail, source FROM timeline_entry
+WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND maker = 'body' AND ended_at IS NULL;
+
+-- name: timeline_put | New entries of timelines.
+INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
+SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'page_id'), (j.value ->> 'maker'), (j.value ->> 'date'),
+       (j.value ->> 'summary'), (j.value ->> 'detail'), (j.value ->> 'source'), :created_by, :at
+FROM json_array_elements(:rows::json) AS j (value);
+
+-- name: timeline_end | Entries that are no longer in a body.
+UPDATE timeline_entry SET ended_at = :ended_at WHERE id IN (SELECT json_array_elements_text(:ids::json));
