@@ -1,0 +1,84 @@
+"""What goes wrong with ComfyUI, as one sentence that a user may read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold.core.work.engines import EngineError
+
+_MAX_TEXT = 240
+# A folder in somebody's message: no caller needs to learn where the operator keeps his files.
+_FOLDERS = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\\/\s'\"]+[\\/])+")
+
+
+class ComfyError(EngineError):
+    """ComfyUI, or the way to it, did not do its part; the text is one sentence for the user."""
+
+
+class Unreachable(ComfyError):
+    """No answer came, or the connection broke."""
+
+
+class Refused(ComfyError):
+    """ComfyUI did not accept the prompt. `unknown_value`: it lacks a file or choice that was named."""
+
+    def __init__(self, message: str, *, unknown_value: bool = False) -> None:
+        super().__init__(message)
+        self.unknown_value = unknown_value
+
+
+class NodeFailed(ComfyError):
+    """A node raised: `class_type` says which kind."""
+
+    def __init__(self, message: str, class_type: str) -> None:
+        super().__init__(message)
+        self.class_type = class_type
+
+
+class Interrupted(ComfyError):
+    """Somebody else stopped the run on the ComfyUI server."""
+
+
+def plain(text: str) -> str:
+    """The first line of somebody's message, short, and without the folders of his machine."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    line = _FOLDERS.sub("", line)
+    return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
+
+
+def node_failed(data: Mapping[str, Any]) -> NodeFailed:
+    class_type = str(data.get("node_type") or "a node")
+    text = plain(str(data.get("exception_message") or ""))
+    if "OutOfMemory" in str(data.get("exception_type")) or "out of memory" in text.lower():
+        short = "a smaller picture, or fewer at once, may fit."
+        return NodeFailed(f"ComfyUI ran out of memory in {class_type}: {short}", class_type)
+    return NodeFailed(f"ComfyUI failed in {class_type}: {text.rstrip('.')}.", class_type)
+
+
+def refusal(said: Any) -> Refused:
+    """One sentence of what ComfyUI found wrong: the first problem, and how many there are besides."""
+    said = said if isinstance(said, dict) else {}
+    nodes = said.get("node_errors")
+    problems = [
+        (str(node.get("class_type", "a node")), problem)
+        for node in (nodes.values() if isinstance(nodes, dict) else ())
+        for problem in node.get("errors") or ()
+    ]
+    if not problems:
+        error = said.get("error")
+        reason = str(error.get("message") or "") if isinstance(error, dict) else str(error or "")
+        return Refused(f"ComfyUI refused the graph: {plain(reason).rstrip('.')}.")
+    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
+    unknown = any(problem.get("type") == "value_not_in_list" for _, problem in problems)
+    return Refused(f"ComfyUI refused the graph: {_problem(*problems[0])}{more}.", unknown_value=unknown)
+
+
+def _problem(class_type: str, problem: Mapping[str, Any]) -> str:
+    extra = problem.get("extra_info") or {}
+    name, value = extra.get("input_name"), extra.get("received_value")
+    if problem.get("type") == "value_not_in_list" and name:
+        return plain(f"{class_type} has no {name} {str(value)!r} there")
+    text = plain(str(problem.get("message") or "")).rstrip(".")
+    return f"{class_type}: {text} ({name})" if name else f"{class_type}: {text}"

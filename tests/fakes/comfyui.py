@@ -1,0 +1,480 @@
+"""A ComfyUI on loopback that speaks the protocol for real, and can be made to fail.
+
+    async with comfyui() as comfy:
+        httpx.get(comfy.url + "/system_stats")
+
+It checks a prompt as ComfyUI does, queues it, runs it honestly for the classes of `comfyui_nodes` (what is
+unchanged is reused from an earlier run), tells its client over the socket and keeps the history. Every
+route is also under `/api`. What a test may turn:
+
+- `hold("KSampler")` stops a run at that class's next step, until it is let go;
+- `raises["KSampler"] = ("OutOfMemoryError", "…")` makes a class fail;
+- `answers["/view"] = …` puts bytes, or a whole application, in a route's place; `silent` routes never answer;
+- `sockets = False` refuses websockets, `drop_sockets()` cuts those that are open;
+- `old = True` leaves out what later versions brought: own prompt ids, `execution_success`, aimed interrupts;
+- `forget()` is a restart, `stop()` the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tests.fakes import comfyui_nodes, comfyui_rules
+from tests.fakes.comfyui_nodes import Shelf
+
+VERSION = "0.8.0"
+
+
+class _Stopped(Exception):
+    """The run was interrupted."""
+
+
+@dataclass
+class Hold:
+    """A place where a run stands still."""
+
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class Item:
+    """One prompt, queued or running."""
+
+    number: int
+    prompt_id: str
+    prompt: Mapping[str, Any]
+    extra: Mapping[str, Any]
+    outputs: tuple[str, ...]
+    interrupted: bool = False
+
+    def listed(self) -> list[Any]:
+        """As `/queue` shows it."""
+        return [self.number, self.prompt_id, self.prompt, self.extra, list(self.outputs)]
+
+
+class Comfy:
+    """The server's state and routes; made and run by `comfyui`."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.url = ""
+        self.calls: list[tuple[str, str, Mapping[str, str]]] = []
+        self.pending: list[Item] = []
+        self.running: Item | None = None
+        self.history: dict[str, Any] = {}
+        self.files: dict[tuple[str, str], bytes] = {("input", "example.png"): b""}
+        self.old = False
+        self.sockets = True
+        self.raises: dict[str, tuple[str, str]] = {}
+        self.answers: dict[str, bytes | ASGIApp] = {}
+        self.silent: set[str] = set()
+        self.changed = asyncio.Event()  # the queue or the history; cleared by whoever waits for it
+        self.ran: list[str] = []  # the class of each node that was run
+        self._holds: dict[str, Hold] = {}
+        self._clients: dict[str, WebSocket] = {}
+        self._kept: dict[str, Any] = {}
+        self._numbers = itertools.count(1)
+        self._work = asyncio.Event()
+        self._server: uvicorn.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- what a test does ------------------------------------------------------------------------
+
+    def hold(self, class_type: str) -> Hold:
+        """Stop at the next step of a class; `reached` tells when, `go` lets it on."""
+        self._holds[class_type] = Hold()
+        return self._holds[class_type]
+
+    def interrupt(self) -> None:
+        """What the button in ComfyUI's own page does."""
+        if self.running is not None:
+            self.running.interrupted = True
+
+    def drop_sockets(self) -> None:
+        """Cut every open socket, as a broken network would."""
+        self._clients.clear()
+        if self._server is not None:
+            for connection in list(self._server.server_state.connections):
+                if "WebSocket" in type(connection).__name__:
+                    connection.transport.abort()
+
+    async def forget(self) -> None:
+        """Restart: queue, history, what runs and what was kept are gone."""
+        self.pending.clear()
+        self.history.clear()
+        self._kept.clear()
+        self.drop_sockets()
+        await self._restart_worker()
+
+    async def stop(self) -> None:
+        """Die: no socket is closed properly, nothing answers any more."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.should_exit = server.force_exit = True
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await server.shutdown()
+
+    def called(self, path: str) -> int:
+        """How often a route was called."""
+        return sum(1 for _, called, _ in self.calls if called == path)
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        config = uvicorn.Config(
+            self.app(),
+            port=0,
+            log_config=None,
+            lifespan="off",
+            ws="websockets-sansio",
+            access_log=False,
+        )
+        self._server = server = uvicorn.Server(config)
+        self._tasks = [asyncio.create_task(server._serve()), asyncio.create_task(self._worker())]
+        async with asyncio.timeout(10):
+            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.005)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+
+    # -- routes ----------------------------------------------------------------------------------
+
+    def app(self) -> ASGIApp:
+        """The application, behind what notes each call and puts faults in its place."""
+        routes = [
+            Route("/system_stats", self._stats),
+            Route("/object_info", self._object_info),
+            Route("/object_info/{name}", self._object_info),
+            Route("/models/{folder}", self._models),
+            Route("/view_metadata/{folder}", self._metadata),
+            Route("/upload/image", self._upload, methods=["POST"]),
+            Route("/view", self._view),
+            Route("/prompt", self._prompt, methods=["POST"]),
+            Route("/queue", self._queue, methods=["GET", "POST"]),
+            Route("/interrupt", self._interrupt, methods=["POST"]),
+            Route("/history", self._history),
+            Route("/history/{prompt_id}", self._history),
+            WebSocketRoute("/ws", self._socket),
+        ]
+        inner = Starlette(routes=[*routes, Mount("/api", routes=routes)])
+
+        async def outer(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+            self.calls.append((scope.get("method", "WS"), scope["path"], headers))
+            fault = self.answers.get(scope["path"])
+            if scope["path"] in self.silent:
+                await asyncio.Event().wait()
+            elif isinstance(fault, bytes):
+                await Response(fault, media_type="text/html")(scope, receive, send)
+            else:
+                await (fault or inner)(scope, receive, send)
+
+        return outer
+
+    async def _stats(self, _request: Request) -> Response:
+        device = {"name": "cuda:0 Fake GPU : native", "type": "cuda", "index": 0}
+        memory = {"vram_total": 24 * 2**30, "vram_free": 20 * 2**30}
+        system = {"os": "linux", "comfyui_version": VERSION, "argv": ["main.py"]}
+        return JSONResponse({"system": system, "devices": [{**device, **memory}]})
+
+    async def _object_info(self, request: Request) -> Response:
+        known = comfyui_nodes.schemas(self.shelf)
+        name = request.path_params.get("name")
+        return JSONResponse(known if name is None else {name: known[name]} if name in known else {})
+
+    async def _models(self, request: Request) -> Response:
+        folder = request.path_params["folder"]
+        if folder == "metadata" or not hasattr(self.shelf, folder):
+            return Response(status_code=404)
+        return JSONResponse(list(getattr(self.shelf, folder)))
+
+    async def _metadata(self, request: Request) -> Response:
+        found = self.shelf.metadata.get(request.query_params["filename"])
+        return Response(status_code=404) if found is None else JSONResponse(dict(found))
+
+    async def _upload(self, request: Request) -> Response:
+        async with request.form() as form:
+            image, folder = form["image"], str(form.get("type") or "input")
+            assert not isinstance(image, str), "a file"
+            name = str(image.filename)
+            self.files[folder, name] = await image.read()
+        return JSONResponse({"name": name, "subfolder": "", "type": folder})
+
+    async def _view(self, request: Request) -> Response:
+        query = request.query_params
+        data = self.files.get((query.get("type", "output"), query["filename"]))
+        return Response(status_code=404) if data is None else Response(data, media_type="image/png")
+
+    async def _prompt(self, request: Request) -> Response:
+        said = await request.json()
+        if "prompt" not in said:
+            return JSONResponse({"error": "no prompt", "node_errors": []}, 400)
+        known = comfyui_nodes.schemas(self.shelf)
+        verdict = comfyui_rules.validate(said["prompt"], known, lambda name: self._path(name) in self.files)
+        if verdict.error is not None:
+            return JSONResponse({"error": verdict.error, "node_errors": verdict.nodes}, 400)
+        prompt_id = str(uuid.uuid4() if self.old else said.get("prompt_id") or uuid.uuid4())
+        extra = {**said.get("extra_data", {}), "client_id": said.get("client_id")}
+        item = Item(next(self._numbers), prompt_id, said["prompt"], extra, verdict.outputs)
+        self.pending.append(item)
+        self._work.set()
+        self.changed.set()
+        return JSONResponse({"prompt_id": prompt_id, "number": item.number, "node_errors": verdict.nodes})
+
+    async def _queue(self, request: Request) -> Response:
+        if request.method == "POST":
+            said = await request.json()
+            gone = {item.prompt_id for item in self.pending} if said.get("clear") else set(said["delete"])
+            self.pending = [item for item in self.pending if item.prompt_id not in gone]
+            self.changed.set()
+            return Response()
+        running = [self.running.listed()] if self.running else []
+        return JSONResponse(
+            {"queue_running": running, "queue_pending": [item.listed() for item in self.pending]}
+        )
+
+    async def _interrupt(self, request: Request) -> Response:
+        body = await request.body()
+        aimed = None if self.old or not body else json.loads(body).get("prompt_id")
+        if self.running is not None and aimed in {None, self.running.prompt_id}:
+            self.running.interrupted = True
+        return Response()
+
+    async def _history(self, request: Request) -> Response:
+        wanted = request.path_params.get("prompt_id")
+        if wanted is None:
+            return JSONResponse(self.history)
+        return JSONResponse({wanted: self.history[wanted]} if wanted in self.history else {})
+
+    async def _socket(self, socket: WebSocket) -> None:
+        if not self.sockets:
+            await socket.close()
+            return
+        await socket.accept()
+        client = socket.query_params.get("clientId") or uuid.uuid4().hex
+        self._clients[client] = socket
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await self._tell(client, "status", {"status": self._remaining(), "sid": client})
+            while True:
+                await socket.receive()
+        if self._clients.get(client) is socket:
+            del self._clients[client]
+
+    # -- running ---------------------------------------------------------------------------------
+
+    async def _restart_worker(self) -> None:
+        worker = self._tasks[1]
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        self.running = None
+        self._tasks[1] = asyncio.create_task(self._worker())
+
+    async def _worker(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self.pending:
+                self.running = item = self.pending.pop(0)
+                self.changed.set()
+                run = _Run(self, item)
+                entry = await run.whole()
+                self.running = None
+                self.history[item.prompt_id] = entry
+                self.changed.set()
+                await run.tell("executing", {"node": None})
+
+    def _remaining(self) -> dict[str, Any]:
+        return {"exec_info": {"queue_remaining": len(self.pending) + (self.running is not None)}}
+
+    async def _tell(self, client: Any, kind: str, data: Mapping[str, Any]) -> None:
+        await self._send(client, json.dumps({"type": kind, "data": data}))
+
+    async def _send(self, client: Any, message: str | bytes) -> None:
+        socket = self._clients.get(client)
+        if socket is None:
+            return
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await (socket.send_text(message) if isinstance(message, str) else socket.send_bytes(message))
+
+    def _path(self, annotated: str) -> tuple[str, str]:
+        name, _, rest = annotated.partition(" [")
+        return rest.rstrip("]") or "input", name
+
+
+class _Run:
+    """One prompt being run, as the nodes see it."""
+
+    def __init__(self, comfy: Comfy, item: Item) -> None:
+        self._comfy = comfy
+        self._item = item
+        self._node = ""
+        self._made: dict[str, Any] = {}
+        self._outputs: dict[str, Any] = {}
+        self._messages: list[Any] = []
+
+    @property
+    def prompt(self) -> Mapping[str, Any]:
+        return self._item.prompt
+
+    async def whole(self) -> dict[str, Any]:
+        """Run every output node; gives the history's entry."""
+        await self.tell("execution_start", {"timestamp": int(time.time() * 1000)})
+        error = True
+        try:
+            reused = [node for node in self.prompt if self._signature(node) in self._comfy._kept]
+            await self.tell("execution_cached", {"nodes": reused})
+            for node in self._item.outputs:
+                await self._result(node)
+            error = False
+            if not self._comfy.old:
+                await self.tell("execution_success", {})
+        except _Stopped:
+            await self.tell("execution_interrupted", {"node_id": self._node, "executed": []})
+        except _Raised as raised:
+            kind, text = raised.args
+            told = {"exception_type": f"torch.{kind}", "exception_message": text, "traceback": ["…"]}
+            class_type = self.prompt[self._node]["class_type"]
+            await self.tell("execution_error", {"node_id": self._node, "node_type": class_type, **told})
+        state = {"status_str": "error" if error else "success", "completed": not error}
+        return {
+            "prompt": self._item.listed(),
+            "outputs": self._outputs,
+            "status": {**state, "messages": self._messages},
+        }
+
+    async def tell(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Tell the client, and remember for the history."""
+        told = {**data, "prompt_id": self._item.prompt_id}
+        if kind.startswith("execution"):
+            self._messages.append([kind, told])
+        if self._comfy.old and kind == "progress":
+            told.pop("prompt_id")
+        await self._comfy._tell(self._item.extra["client_id"], kind, told)
+
+    async def step(self, done: int, of: int) -> None:
+        class_type = self.prompt[self._node]["class_type"]
+        hold = self._comfy._holds.pop(class_type, None)
+        if hold is not None:
+            hold.reached.set()
+            await hold.go.wait()
+        await asyncio.sleep(0)  # others have their turn, as they do while a GPU computes
+        if self._item.interrupted:
+            raise _Stopped
+        await self.tell("progress", {"value": done, "max": of, "node": self._node})
+        if not self._comfy.old:
+            state = {self._node: {"value": done, "max": of, "state": "running", "node_id": self._node}}
+            await self.tell("progress_state", {"nodes": state})
+
+    def file(self, annotated: str) -> bytes:
+        return self._comfy.files[self._comfy._path(annotated)]
+
+    def keep(self, folder: str, prefix: str, data: bytes) -> dict[str, str]:
+        count = sum(1 for kind, name in self._comfy.files if kind == folder and name.startswith(prefix))
+        name = f"{prefix}_{count + 1:05}_.png"
+        self._comfy.files[folder, name] = data
+        return {"filename": name, "subfolder": "", "type": folder}
+
+    async def send(self, data: bytes) -> None:
+        await self._comfy._send(self._item.extra["client_id"], data)
+
+    async def _result(self, node: str) -> Any:
+        if node in self._made:
+            return self._made[node]
+        spec = self.prompt[node]
+        kept = self._comfy._kept
+        signature = self._signature(node)
+        reused = signature in kept
+        if not reused:
+            given = {name: await self._input(value) for name, value in spec["inputs"].items()}
+            kept[signature] = await self._run(node, spec["class_type"], given)
+            self._comfy.ran.append(spec["class_type"])
+        self._made[node] = made = kept[signature]
+        if isinstance(made, dict):
+            self._outputs[node] = made
+            if not (reused and self._comfy.old):
+                await self.tell("executed", {"node": node, "display_node": node, "output": made})
+        return made
+
+    async def _run(self, node: str, class_type: str, given: Mapping[str, Any]) -> Any:
+        self._node = node
+        await self.tell("executing", {"node": node, "display_node": node})
+        await asyncio.sleep(0)
+        if self._item.interrupted:
+            raise _Stopped
+        if class_type in self._comfy.raises:
+            raise _Raised(*self._comfy.raises[class_type])
+        try:
+            return await comfyui_nodes.NODES[class_type](self, **given)
+        except (OSError, ValueError) as error:  # what Pillow and numpy raise on bad pictures
+            raise _Raised(type(error).__name__, str(error)) from error
+
+    async def _input(self, value: Any) -> Any:
+        return (await self._result(value[0]))[value[1]] if isinstance(value, list) else value
+
+    def _signature(self, node: str) -> str:
+        spec = self.prompt[node]
+        inputs = {
+            name: [self._signature(value[0]), value[1]] if isinstance(value, list) else value
+            for name, value in spec["inputs"].items()
+        }
+        return json.dumps([spec["class_type"], inputs], sort_keys=True)
+
+
+class _Raised(Exception):
+    """A node raised: its exception's type and message."""
+
+
+def cut_off(length: int, sent: bytes) -> ASGIApp:
+    """An answer that promises `length` bytes and breaks off after `sent`."""
+
+    async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
+        head = [(b"content-type", b"image/png"), (b"content-length", str(length).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": sent, "more_body": False})
+
+    return answer
+
+
+def endless(piece: bytes) -> ASGIApp:
+    """An answer that goes on for as long as somebody reads."""
+
+    async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(1_000_000):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)
+
+    return answer
+
+
+@asynccontextmanager
+async def comfyui(shelf: Shelf | None = None) -> AsyncIterator[Comfy]:
+    """A running server with these model files."""
+    comfy = Comfy(shelf or Shelf())
+    await comfy.start()
+    try:
+        yield comfy
+    finally:
+        await comfy.stop()

@@ -1,0 +1,349 @@
+"""The node classes of the fake ComfyUI: their schemas, as `/object_info` gives them, and what they do.
+
+Nothing is denoised. A latent is a picture an eighth as large; the sampler mixes into it soft colours that
+hang on model, seed, words and place in the batch, as far as `denoise` says. Pictures are real ones: what
+was uploaded is decoded, scaled and mixed, and what comes out is a PNG with the prompt in it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, PngImagePlugin
+
+Floats = NDArray[np.floating[Any]]
+SAMPLERS = ["euler", "euler_ancestral", "dpmpp_2m", "dpmpp_sde", "lcm", "res_multistep", "ddim"]
+SCHEDULERS = ["simple", "sgm_uniform", "karras", "normal"]
+METHODS = ["nearest-exact", "bilinear", "area", "bicubic", "lanczos"]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The model files that a server has, by folder."""
+
+    checkpoints: tuple[str, ...] = ("sd_xl_base_1.0.safetensors",)
+    diffusion_models: tuple[str, ...] = ()
+    text_encoders: tuple[str, ...] = ()
+    vae: tuple[str, ...] = ()
+    upscale_models: tuple[str, ...] = ("RealESRGAN_x4plus.safetensors",)
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+
+
+class Running(Protocol):
+    """What a node may ask of the server while it runs."""
+
+    async def step(self, done: int, of: int) -> None:
+        """Say how far it is; raises when the run was interrupted."""
+        ...
+
+    def file(self, annotated: str) -> bytes:
+        """A picture of one of the folders."""
+        ...
+
+    def keep(self, folder: str, prefix: str, data: bytes) -> dict[str, str]:
+        """Write a result, and give its reference."""
+        ...
+
+    async def send(self, data: bytes) -> None:
+        """A binary message to the client."""
+        ...
+
+    @property
+    def prompt(self) -> Mapping[str, Any]:
+        """The whole prompt, to be written into pictures."""
+        ...
+
+
+Row = tuple[dict[str, Any], list[str]]  # an input's name -> its type and facts; the outputs' types
+
+
+def _integer(default: int, low: int, high: int) -> list[Any]:
+    return ["INT", {"default": default, "min": low, "max": high}]
+
+
+def _number(default: float, high: float) -> list[Any]:
+    return ["FLOAT", {"default": default, "min": 0.0, "max": high}]
+
+
+_SIDE, _BATCH = _integer(512, 16, 16384), _integer(1, 1, 4096)
+_IMAGE, _COND = ["IMAGE"], ["CONDITIONING"]
+_LATENT_SIZE = {"width": _SIDE, "height": _SIDE, "batch_size": _BATCH}
+
+_CLASSES: dict[str, Row] = {
+    "CLIPTextEncode": ({"text": ["STRING", {"multiline": True}], "clip": ["CLIP"]}, _COND),
+    "ConditioningZeroOut": ({"conditioning": _COND}, _COND),
+    "FluxGuidance": ({"conditioning": ["CONDITIONING", {}], "guidance": _number(3.5, 100)}, _COND),
+    "ModelSamplingAuraFlow": ({"model": ["MODEL"], "shift": _number(1.73, 100)}, ["MODEL"]),
+    "EmptyLatentImage": (_LATENT_SIZE, ["LATENT"]),
+    "EmptySD3LatentImage": (_LATENT_SIZE, ["LATENT"]),
+    "RepeatLatentBatch": ({"samples": ["LATENT"], "amount": _integer(1, 1, 64)}, ["LATENT"]),
+    "KSampler": (
+        {
+            "model": ["MODEL"],
+            "seed": _integer(0, 0, 2**64 - 1),
+            "steps": _integer(20, 1, 10000),
+            "cfg": _number(8, 100),
+            "sampler_name": [SAMPLERS],
+            "scheduler": [SCHEDULERS],
+            "positive": _COND,
+            "negative": _COND,
+            "latent_image": ["LATENT"],
+            "denoise": _number(1, 1),
+        },
+        ["LATENT"],
+    ),
+    "VAEEncode": ({"pixels": _IMAGE, "vae": ["VAE"]}, ["LATENT"]),
+    "VAEDecode": ({"samples": ["LATENT"], "vae": ["VAE"]}, _IMAGE),
+    "LoadImage": ({"image": [["example.png"], {"image_upload": True}]}, ["IMAGE", "MASK"]),
+    "ImageFromBatch": (
+        {"image": _IMAGE, "batch_index": _integer(0, 0, 4095), "length": _integer(1, 1, 4096)},
+        _IMAGE,
+    ),
+    "ImageScale": (
+        {
+            "image": _IMAGE,
+            "upscale_method": [METHODS],
+            "width": _integer(512, 0, 16384),
+            "height": _integer(512, 0, 16384),
+            "crop": [["disabled", "center"]],
+        },
+        _IMAGE,
+    ),
+    "JoinImageWithAlpha": ({"image": ["IMAGE", {}], "alpha": ["MASK", {}]}, _IMAGE),
+    "ImageUpscaleWithModel": ({"upscale_model": ["UPSCALE_MODEL", {}], "image": ["IMAGE", {}]}, _IMAGE),
+    "PreviewImage": ({"images": _IMAGE}, []),
+    "SaveImage": ({"images": _IMAGE, "filename_prefix": ["STRING", {"default": "ComfyUI"}]}, []),
+    "SaveImageWebsocket": ({"images": _IMAGE}, []),
+    "PrimitiveString": ({"value": ["STRING", {}]}, ["STRING"]),
+    "PreviewAny": ({"source": ["*", {}]}, []),
+}
+
+
+def _loaders(shelf: Shelf) -> dict[str, Row]:
+    clips = list(shelf.text_encoders)
+    two = {"clip_name1": [clips], "clip_name2": [clips], "type": [["sdxl", "sd3", "flux"]]}
+    unet = {"unet_name": [list(shelf.diffusion_models)], "weight_dtype": [["default", "fp8_e4m3fn"]]}
+    # Written as ComfyUI's later classes are.
+    upscaler = ["COMBO", {"multiselect": False, "options": list(shelf.upscale_models)}]
+    return {
+        "CheckpointLoaderSimple": ({"ckpt_name": [list(shelf.checkpoints)]}, ["MODEL", "CLIP", "VAE"]),
+        "UNETLoader": (unet, ["MODEL"]),
+        "CLIPLoader": ({"clip_name": [clips], "type": [["lumina2", "qwen_image", "sd3"]]}, ["CLIP"]),
+        "DualCLIPLoader": (two, ["CLIP"]),
+        "VAELoader": ({"vae_name": [list(shelf.vae)]}, ["VAE"]),
+        "UpscaleModelLoader": ({"model_name": upscaler}, ["UPSCALE_MODEL"]),
+    }
+
+
+def schemas(shelf: Shelf) -> dict[str, dict[str, Any]]:
+    """`/object_info` of a server with these files."""
+    return {
+        name: {
+            "input": {"required": required},
+            "input_order": {"required": list(required)},
+            "output": outputs,
+            "output_name": outputs,
+            "output_is_list": [False] * len(outputs),
+            "name": name,
+            "display_name": name,
+            "category": "fake",
+            "output_node": name in OUTPUTS,
+        }
+        for name, (required, outputs) in {**_CLASSES, **_loaders(shelf)}.items()
+    }
+
+
+OUTPUTS = frozenset({"PreviewImage", "SaveImage", "SaveImageWebsocket", "PreviewAny"})
+
+
+# -- what they do --------------------------------------------------------------------------------
+
+
+async def _checkpoint(_run: Running, ckpt_name: str) -> tuple[Any, ...]:
+    return ckpt_name, f"clip of {ckpt_name}", f"vae of {ckpt_name}"
+
+
+async def _unet(_run: Running, unet_name: str, weight_dtype: str) -> tuple[Any, ...]:
+    return (f"{unet_name} {weight_dtype}",)
+
+
+async def _clip(_run: Running, **given: str) -> tuple[Any, ...]:
+    return (" ".join(given.values()),)
+
+
+async def _vae(_run: Running, vae_name: str) -> tuple[Any, ...]:
+    return (vae_name,)
+
+
+async def _words(_run: Running, text: str, clip: str) -> tuple[Any, ...]:
+    return (f"{text} [{clip}]",)
+
+
+async def _nothing(_run: Running, conditioning: str) -> tuple[Any, ...]:
+    return (conditioning[:0],)
+
+
+async def _guided(_run: Running, conditioning: str, guidance: float) -> tuple[Any, ...]:
+    return (f"{conditioning} {guidance}",)
+
+
+async def _shifted(_run: Running, model: str, shift: float) -> tuple[Any, ...]:
+    return (f"{model} {shift}",)
+
+
+async def _empty(_run: Running, width: int, height: int, batch_size: int) -> tuple[Any, ...]:
+    return (np.full((batch_size, height // 8, width // 8, 3), 0.5, np.float32),)
+
+
+async def _repeat(_run: Running, samples: Floats, amount: int) -> tuple[Any, ...]:
+    return (np.repeat(samples, amount, axis=0),)
+
+
+async def _sample(run: Running, **given: Any) -> tuple[Any, ...]:
+    latent: Floats = given["latent_image"]
+    told = [given["model"], given["positive"], given["sampler_name"], given["scheduler"]]
+    told += [given["negative"]] if given["cfg"] > 1 else []
+    key = [int(given["seed"]), zlib.crc32(" ".join(told).encode()), int(given["steps"])]
+    for done in range(given["steps"]):
+        await run.step(done + 1, given["steps"])
+    fields = [_soft(np.random.default_rng([*key, n]), latent.shape[1:3]) for n in range(len(latent))]
+    share = np.float32(given["denoise"])
+    return ((share * np.stack(fields) + (1 - share) * latent).astype(np.float32),)
+
+
+def _soft(rng: np.random.Generator, size: tuple[int, ...]) -> Floats:
+    coarse = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8))
+    smooth = coarse.resize((size[1], size[0]), Image.Resampling.BICUBIC)
+    return np.asarray(smooth, np.float32) / 255
+
+
+async def _encode(_run: Running, pixels: Floats, vae: str) -> tuple[Any, ...]:
+    assert vae, "a VAE"
+    height, width = (side // 8 * 8 for side in pixels.shape[1:3])
+    tiles = pixels[:, :height, :width, :3].reshape(len(pixels), height // 8, 8, width // 8, 8, 3)
+    return (tiles.mean(axis=(2, 4)).astype(np.float32),)
+
+
+async def _decode(_run: Running, samples: Floats, vae: str) -> tuple[Any, ...]:
+    assert vae, "a VAE"
+    return (samples.repeat(8, axis=1).repeat(8, axis=2),)
+
+
+async def _load(run: Running, image: str) -> tuple[Any, ...]:
+    frames: list[Floats] = []
+    masks: list[Floats] = []
+    with Image.open(io.BytesIO(run.file(image))) as opened:
+        for number in range(getattr(opened, "n_frames", 1)):
+            opened.seek(number)
+            upright = ImageOps.exif_transpose(opened)
+            frames.append(np.asarray(upright.convert("RGB"), np.float32) / 255)
+            clear = upright.mode in {"RGBA", "LA"} or "transparency" in upright.info
+            alpha = np.asarray(upright.convert("RGBA"), np.float32)[..., 3] / 255
+            masks.append(1 - alpha if clear else np.zeros((64, 64), np.float32))
+    return np.stack(frames), np.stack(masks)
+
+
+async def _from_batch(_run: Running, image: Floats, batch_index: int, length: int) -> tuple[Any, ...]:
+    return (image[batch_index : batch_index + length],)
+
+
+async def _scale(_run: Running, image: Floats, **given: Any) -> tuple[Any, ...]:
+    size = (int(given["width"]), int(given["height"]))
+    if given["crop"] == "center":
+        return (_each(image, lambda picture: ImageOps.fit(picture, size, Image.Resampling.LANCZOS)),)
+    return (_each(image, lambda picture: picture.resize(size, Image.Resampling.LANCZOS)),)
+
+
+async def _join(_run: Running, image: Floats, alpha: Floats) -> tuple[Any, ...]:
+    size = (image.shape[2], image.shape[1])
+    masks = _each(alpha[..., None].repeat(3, axis=3), lambda mask: mask.resize(size))[..., :1]
+    count = min(len(image), len(masks))
+    return (np.concatenate([image[:count, ..., :3], 1 - masks[:count]], axis=3),)
+
+
+async def _upscaler(_run: Running, model_name: str) -> tuple[Any, ...]:
+    return (2 if "2x" in model_name or "x2" in model_name else 4,)
+
+
+async def _upscaled(run: Running, upscale_model: int, image: Floats) -> tuple[Any, ...]:
+    size = (image.shape[2] * upscale_model, image.shape[1] * upscale_model)
+    for tile in range(2):
+        await run.step(tile + 1, 2)
+    return (_each(image, lambda picture: picture.resize(size, Image.Resampling.BICUBIC)),)
+
+
+def _each(images: Floats, change: Callable[[Image.Image], Image.Image]) -> Floats:
+    made = [np.asarray(change(Image.fromarray(_bytes(image))), np.float32) / 255 for image in images]
+    return np.stack(made)
+
+
+def _bytes(image: Floats) -> NDArray[np.uint8]:
+    return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+
+
+def _png(run: Running, image: Floats) -> bytes:
+    facts = PngImagePlugin.PngInfo()
+    facts.add_text("prompt", json.dumps(run.prompt))
+    out = io.BytesIO()
+    Image.fromarray(_bytes(image)).save(out, "PNG", pnginfo=facts, compress_level=1)
+    return out.getvalue()
+
+
+async def _preview(run: Running, images: Floats) -> dict[str, Any]:
+    return {"images": [run.keep("temp", "ComfyUI_temp", _png(run, image)) for image in images]}
+
+
+async def _save(run: Running, images: Floats, filename_prefix: str) -> dict[str, Any]:
+    return {"images": [run.keep("output", filename_prefix, _png(run, image)) for image in images]}
+
+
+async def _send(run: Running, images: Floats) -> dict[str, Any]:
+    for number, image in enumerate(images):
+        await run.send(b"\0\0\0\1\0\0\0\2" + _png(run, image))
+        await run.step(number + 1, len(images))
+    return {}
+
+
+async def _string(_run: Running, value: str) -> tuple[Any, ...]:
+    return (value,)
+
+
+async def _show(_run: Running, source: Any) -> dict[str, Any]:
+    return {"text": [str(source)]}
+
+
+NODES: dict[str, Callable[..., Awaitable[Any]]] = {
+    "CheckpointLoaderSimple": _checkpoint,
+    "UNETLoader": _unet,
+    "CLIPLoader": _clip,
+    "DualCLIPLoader": _clip,
+    "VAELoader": _vae,
+    "CLIPTextEncode": _words,
+    "ConditioningZeroOut": _nothing,
+    "FluxGuidance": _guided,
+    "ModelSamplingAuraFlow": _shifted,
+    "EmptyLatentImage": _empty,
+    "EmptySD3LatentImage": _empty,
+    "RepeatLatentBatch": _repeat,
+    "KSampler": _sample,
+    "VAEEncode": _encode,
+    "VAEDecode": _decode,
+    "LoadImage": _load,
+    "ImageFromBatch": _from_batch,
+    "ImageScale": _scale,
+    "JoinImageWithAlpha": _join,
+    "UpscaleModelLoader": _upscaler,
+    "ImageUpscaleWithModel": _upscaled,
+    "PreviewImage": _preview,
+    "SaveImage": _save,
+    "SaveImageWebsocket": _send,
+    "PrimitiveString": _string,
+    "PreviewAny": _show,
+}

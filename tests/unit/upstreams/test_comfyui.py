@@ -1,0 +1,377 @@
+"""ComfyUI's protocol against a loopback server: runs to their end, and every way in which they end badly."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from sixfold.upstreams.comfyui import faults
+from sixfold.upstreams.comfyui.hearing import Event, Finished, Previewed, Reused, Started, Stepped
+from sixfold.upstreams.comfyui.server import File, Limits, Server
+from tests.fakes.comfyui import Comfy, comfyui, cut_off, endless
+
+LIMITS = Limits(connect_seconds=1, answer_seconds=1, quiet_seconds=0.3, gone_seconds=0.3, withdraw_seconds=2)
+
+
+@dataclass
+class Place:
+    """The fake, and a server object for it."""
+
+    comfy: Comfy
+    client: httpx.AsyncClient
+    events: list[Event] = field(default_factory=list[Event])
+
+    @property
+    def server(self) -> Server:
+        return Server(self.client, self.comfy.url, LIMITS)
+
+    async def run(self, graph: dict[str, Any]) -> dict[str, Any]:
+        """Run a graph whose output is node 7."""
+        return dict(await self.server.run(graph, {"7"}, self.events.append))
+
+    def begun(self, graph: dict[str, Any]) -> asyncio.Task[dict[str, Any]]:
+        return asyncio.create_task(self.run(graph))
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
+        yield Place(comfy, client)
+
+
+def graph(seed: int = 1, prompt: str = "a lake", **changes: Any) -> dict[str, Any]:
+    """Text to image in seven nodes; changes go to the sampler."""
+    sampler = {
+        "model": ["1", 0],
+        "positive": ["2", 0],
+        "negative": ["3", 0],
+        "latent_image": ["4", 0],
+        "seed": seed,
+        "steps": 3,
+        "cfg": 5.0,
+        "sampler_name": "euler",
+        "scheduler": "simple",
+        "denoise": 1.0,
+    }
+    nodes = (
+        ("CheckpointLoaderSimple", {"ckpt_name": "sd_xl_base_1.0.safetensors"}),
+        ("CLIPTextEncode", {"text": prompt, "clip": ["1", 1]}),
+        ("CLIPTextEncode", {"text": "", "clip": ["1", 1]}),
+        ("EmptyLatentImage", {"width": 64, "height": 64, "batch_size": 1}),
+        ("KSampler", {**sampler, **changes}),
+        ("VAEDecode", {"samples": ["5", 0], "vae": ["1", 2]}),
+        ("PreviewImage", {"images": ["6", 0]}),
+    )
+    return {str(n): {"class_type": kind, "inputs": inputs} for n, (kind, inputs) in enumerate(nodes, 1)}
+
+
+async def reached(event: asyncio.Event) -> None:
+    """Wait for an event of the fake."""
+    async with asyncio.timeout(10):
+        await event.wait()
+
+
+async def picture(place: Place, outputs: dict[str, Any]) -> Image.Image:
+    """The first picture of node 7, fetched."""
+    target = io.BytesIO()
+    await place.server.view(File(**outputs["7"]["images"][0]), target, 2**20)
+    return Image.open(target)
+
+
+# -- what goes well ------------------------------------------------------------------------------
+
+
+async def test_a_prompt_is_run_watched_and_fetched(place: Place) -> None:
+    outputs = await place.run(graph())
+    made = await picture(place, outputs)
+    assert (made.format, made.size) == ("PNG", (64, 64))
+    assert [event for event in place.events if isinstance(event, Stepped)][-1] == Stepped("5", 3, 3)
+    assert Started("5") in place.events
+    assert any(isinstance(event, Finished) and event.node == "7" for event in place.events)
+
+
+async def test_what_was_made_before_is_reused_and_said_so(place: Place) -> None:
+    first = await place.run(graph())
+    place.events.clear()
+    assert await place.run(graph()) == first
+    assert any(isinstance(event, Reused) and "7" in event.nodes for event in place.events)
+
+
+async def test_an_older_server_is_understood(place: Place) -> None:
+    place.comfy.old = True
+    first = await place.run(graph())
+    again = await place.run(graph())  # which it does not announce: its history tells
+    assert again == first
+
+
+async def test_two_runs_at_once_keep_their_results_apart(place: Place) -> None:
+    one, two = await asyncio.gather(place.run(graph(1)), place.run(graph(2)))
+    pixels = [(await picture(place, outputs)).tobytes() for outputs in (one, two)]
+    assert pixels[0] != pixels[1]
+    alone = await picture(place, await place.run(graph(2)))
+    assert alone.tobytes() == pixels[1]
+
+
+async def test_pictures_over_the_socket_arrive_as_previews(place: Place) -> None:
+    nodes = graph()
+    nodes["7"]["class_type"] = "SaveImageWebsocket"
+    await place.run(nodes)
+    sent = [event for event in place.events if isinstance(event, Previewed)]
+    assert Image.open(io.BytesIO(sent[0].data)).size == (64, 64)
+
+
+async def test_a_server_without_websockets_is_asked_for_its_history(place: Place) -> None:
+    place.comfy.sockets = False
+    assert (await place.run(graph()))["7"]["images"]
+
+
+async def test_a_socket_that_drops_in_the_middle_loses_nothing(place: Place) -> None:
+    hold = place.comfy.hold("KSampler")
+    run = place.begun(graph())
+    await reached(hold.reached)
+    place.comfy.drop_sockets()
+    hold.go.set()
+    assert (await run)["7"]["images"]
+    assert place.comfy.called("/prompt") == 1
+
+
+async def test_an_upload_is_named_as_nodes_name_it(place: Place) -> None:
+    file = await place.server.upload("a.png", b"data", "image/png")
+    assert file.annotated == "a.png [temp]"
+    assert place.comfy.files["temp", "a.png"] == b"data"
+
+
+async def test_what_a_server_has_is_read(place: Place) -> None:
+    server = place.server
+    stats = await server.stats()
+    assert (stats.version, stats.device, stats.memory_bytes) == ("0.8.0", "cuda:0 Fake GPU", 24 * 2**30)
+    assert await server.models("checkpoints") == ("sd_xl_base_1.0.safetensors",)
+    assert await server.models("nowhere") == ()
+    assert set(await server.object_info("KSampler")) == {"KSampler"}
+    assert await server.object_info("NoSuchNode") == {}
+    assert "VAEDecode" in await server.object_info()
+
+
+async def test_every_call_says_that_it_comes_from_a_sixfold(place: Place) -> None:
+    await place.run(graph())
+    assert {path for _, path, _ in place.comfy.calls} >= {"/ws", "/prompt"}
+    assert all(headers.get("x-sixfold-hop") == "1" for _, _, headers in place.comfy.calls)
+
+
+# -- what is taken back --------------------------------------------------------------------------
+
+
+async def gone(comfy: Comfy) -> None:
+    """Wait until nothing runs and nothing waits."""
+    async with asyncio.timeout(5):
+        while comfy.running or comfy.pending:
+            comfy.changed.clear()
+            await comfy.changed.wait()
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_a_canceled_run_is_interrupted_there(place: Place, old: bool) -> None:
+    place.comfy.old = old
+    hold = place.comfy.hold("KSampler")
+    run = place.begun(graph())
+    await reached(hold.reached)
+    run.cancel()
+    await asyncio.wait([run])
+    hold.go.set()
+    await gone(place.comfy)
+    assert run.cancelled()
+    assert place.comfy.called("/interrupt") == 1
+    assert "VAEDecode" not in place.comfy.ran
+
+
+async def test_a_canceled_run_that_waits_leaves_the_queue_and_the_other_goes_on(place: Place) -> None:
+    hold = place.comfy.hold("KSampler")
+    first = place.begun(graph(1))
+    await reached(hold.reached)
+    place.comfy.changed.clear()
+    second = place.begun(graph(2))
+    await reached(place.comfy.changed)
+    second.cancel()
+    await asyncio.wait([second])
+    assert place.comfy.pending == []
+    assert place.comfy.called("/interrupt") == 0
+    hold.go.set()
+    assert (await first)["7"]["images"]
+
+
+async def test_what_the_watcher_raises_ends_the_run_there_as_well(place: Place) -> None:
+    class Enough(BaseException):
+        pass
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Stepped):
+            raise Enough
+
+    with pytest.raises(Enough):
+        await place.server.run(graph(steps=10_000), {"7"}, watch)
+    await gone(place.comfy)
+    assert "VAEDecode" not in place.comfy.ran
+
+
+# -- what goes wrong, in one sentence ------------------------------------------------------------
+
+
+async def test_a_file_that_is_not_there_is_named(place: Place) -> None:
+    nodes = graph()
+    nodes["1"]["inputs"]["ckpt_name"] = "other.safetensors"
+    with pytest.raises(faults.Refused) as caught:
+        await place.run(nodes)
+    assert str(caught.value) == (
+        "ComfyUI refused the graph: CheckpointLoaderSimple has no ckpt_name 'other.safetensors' there."
+    )
+    assert caught.value.unknown_value
+
+
+async def test_an_input_out_of_bounds_is_named_with_its_node(place: Place) -> None:
+    nodes = graph(steps=0, cfg=101)
+    with pytest.raises(faults.Refused) as caught:
+        await place.run(nodes)
+    text = "ComfyUI refused the graph: KSampler: Value 0 smaller than min of 1 (steps); and 1 more."
+    assert str(caught.value) == text
+    assert not caught.value.unknown_value
+
+
+async def test_a_class_that_is_not_there_is_named(place: Place) -> None:
+    nodes = {**graph(), "8": {"class_type": "Odd", "inputs": {}}}
+    with pytest.raises(faults.Refused, match="node Odd does not exist"):
+        await place.run(nodes)
+
+
+async def test_a_node_that_fails_says_why_without_the_servers_folders(place: Place) -> None:
+    place.comfy.raises["KSampler"] = ("ValueError", "bad file /srv/comfy/models/x.safetensors\nmore")
+    with pytest.raises(faults.NodeFailed) as caught:
+        await place.run(graph())
+    assert str(caught.value) == "ComfyUI failed in KSampler: bad file x.safetensors."
+    assert place.comfy.called("/interrupt") == 0
+
+
+async def test_a_failure_is_read_from_the_history_when_the_socket_is_gone(place: Place) -> None:
+    place.comfy.sockets = False
+    place.comfy.raises["VAEDecode"] = ("RuntimeError", "shapes differ")
+    with pytest.raises(faults.NodeFailed, match=r"^ComfyUI failed in VAEDecode: shapes differ\.$"):
+        await place.run(graph())
+
+
+async def test_too_little_memory_is_said_with_what_helps(place: Place) -> None:
+    place.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device 0 would exceed")
+    with pytest.raises(faults.NodeFailed, match=r"out of memory in KSampler: a smaller picture"):
+        await place.run(graph())
+
+
+@pytest.mark.parametrize("sockets", [True, False])
+async def test_an_interrupt_by_somebody_else_is_told(place: Place, sockets: bool) -> None:
+    place.comfy.sockets = sockets
+    hold = place.comfy.hold("KSampler")
+    run = place.begun(graph())
+    await reached(hold.reached)
+    place.comfy.interrupt()
+    hold.go.set()
+    with pytest.raises(faults.Interrupted, match="interrupted on the ComfyUI server"):
+        await run
+
+
+async def test_a_restart_in_the_middle_is_noticed(place: Place) -> None:
+    hold = place.comfy.hold("KSampler")
+    run = place.begun(graph())
+    await reached(hold.reached)
+    await place.comfy.forget()
+    with pytest.raises(faults.ComfyError, match="no longer knows this run"):
+        await run
+
+
+async def test_a_prompt_that_somebody_takes_out_of_the_queue_is_noticed(place: Place) -> None:
+    hold = place.comfy.hold("KSampler")
+    first = place.begun(graph(1))
+    await reached(hold.reached)
+    place.comfy.changed.clear()
+    second = place.begun(graph(2))
+    await reached(place.comfy.changed)
+    place.comfy.pending.clear()
+    with pytest.raises(faults.ComfyError, match="its queue was cleared"):
+        await second
+    hold.go.set()
+    assert (await first)["7"]["images"]
+
+
+async def test_a_server_that_dies_in_the_middle_is_given_up(place: Place) -> None:
+    hold = place.comfy.hold("KSampler")
+    run = place.begun(graph())
+    await reached(hold.reached)
+    await place.comfy.stop()
+    with pytest.raises(faults.Unreachable, match="stopped answering in the middle"):
+        await run
+
+
+async def test_no_server_is_said_so(place: Place) -> None:
+    await place.comfy.stop()
+    with pytest.raises(faults.Unreachable, match="cannot be reached"):
+        await place.run(graph())
+
+
+@pytest.mark.parametrize("path", ["/system_stats", "/prompt"])
+async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path: str) -> None:
+    place.comfy.silent.add(path)
+    with pytest.raises(faults.Unreachable, match="did not answer within 1 seconds"):
+        await (place.server.stats() if path == "/system_stats" else place.run(graph()))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(b"<html>", "not JSON"), (b'["a"]', "not understood"), (b'{"system": {}}', "is not ComfyUI")],
+)
+async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: bytes, said: str) -> None:
+    place.comfy.answers["/system_stats"] = answer
+    with pytest.raises(faults.ComfyError, match=said):
+        await place.server.stats()
+
+
+async def test_an_answer_that_has_no_end_is_cut_off(place: Place) -> None:
+    place.comfy.answers["/view"] = place.comfy.answers["/object_info"] = endless(b"x" * 65536)
+    with pytest.raises(faults.ComfyError, match="larger than 1 MiB"):
+        await place.server.view(File("a.png"), io.BytesIO(), 2**20)
+    small = Server(place.client, place.comfy.url, Limits(answer_bytes=2**20))
+    with pytest.raises(faults.ComfyError, match="larger than 1 MiB"):
+        await small.object_info()
+
+
+async def test_a_file_that_breaks_off_is_no_file(place: Place) -> None:
+    place.comfy.answers["/view"] = cut_off(1000, b"\x89PNG")
+    with pytest.raises(faults.Unreachable, match="connection to ComfyUI broke"):
+        await place.server.view(File("a.png"), io.BytesIO(), 2**20)
+
+
+async def test_a_file_that_is_gone_is_said_so(place: Place) -> None:
+    with pytest.raises(faults.ComfyError, match=r"does not hand out its result \(404\)"):
+        await place.server.view(File("gone.png"), io.BytesIO(), 2**20)
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(faults.ComfyError, match="must begin with http"):
+        Server(httpx.AsyncClient(), "127.0.0.1:8188")
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("no /srv/models/a b.safetensors here", "no a b.safetensors here"),
+        (r"at C:\comfy\models\x.pt", "at x.pt"),
+        ("shape 4/64/64 is wrong", "shape 4/64/64 is wrong"),
+        ("\n\nfirst\nsecond", "first"),
+        ("", "no reason given"),
+        ("x" * 500, "x" * 239 + "…"),
+    ],
+)
+def test_somebodys_message_is_made_fit_to_be_read(text: str, plain: str) -> None:
+    assert faults.plain(text) == plain
