@@ -1,0 +1,109 @@
+"""fal's models as engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sixfold.core.work.engines import Context, Outside, Result, Task
+from sixfold.engines.remote import images, routes
+from sixfold.engines.remote.images import Desk, Drawn
+from sixfold.engines.remote.routes import Call, Used
+from sixfold.upstreams import calls
+from sixfold.upstreams.calls import Calls, Limits, Refusal
+from sixfold.upstreams.fal import FAL, Fal, Made, Ticket
+
+
+class FalEngine:
+    """One capability through fal's queue.
+
+    Options: `route` (a row of `providers.toml`), `model` and `inputs` over that row, `base_url` of a
+    server that speaks the same protocol, `limits` (the fields of `Limits`).
+    """
+
+    version = "1"
+
+    def __init__(
+        self,
+        outside: Outside,
+        *,
+        route: str,
+        model: str = "",
+        inputs: Mapping[str, Any] | None = None,
+        base_url: str = "",
+        limits: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._outside = outside
+        self._route = routes.route("fal", route, model=model, inputs=inputs)
+        self._base_url = base_url
+        self._limits = Limits(**(limits or {}))
+        self.name = self._route.name
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Have fal draw it; what was queued there is canceled when the run ends early."""
+        to = Calls(
+            self._outside.client,
+            FAL,
+            self._outside.key("fal_key"),
+            base_url=self._base_url,
+            limits=self._limits,
+            names=self._route.names(),
+        )
+        fal = Fal(to)
+
+        async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
+            inputs = dict(call.inputs)
+            if word := self._route.fields.get("source"):
+                inputs[word] = desk.source().data_uri()
+            ticket = await calls.handed_over(
+                fal.submit(self._route.model, inputs, start_seconds=self._limits.whole_seconds),
+                fal.cancel,
+                self._limits.grace_seconds,
+            )
+            return self._drawn(to, await self._awaited(fal, ticket, desk, report), call)
+
+        desk = Desk(FAL.title, self._outside, context, self._limits)
+        return await images.run(task, context, self._route, draw, desk)
+
+    async def close(self) -> None:
+        """Nothing is held between runs: connections are the server's."""
+
+    async def _awaited(self, fal: Fal, ticket: Ticket, desk: Desk, report: Callable[[float], None]) -> Made:
+        seen, ended = 0, False
+        try:
+            async for _ in calls.paces(self._limits):
+                look = await fal.look(ticket)
+                desk.log(look.lines[seen:])
+                seen = max(seen, len(look.lines))
+                ended = look.state == "done"
+                if ended:
+                    report(0.9)
+                    made = await fal.result(ticket, look)
+                    report(1.0)
+                    return made
+                report(0.05 if look.state == "queued" else 0.3)
+            raise AssertionError("paces never ends")
+        finally:
+            if not ended:
+                await calls.undone(fal.cancel(ticket), self._limits.grace_seconds)
+
+    def _drawn(self, to: Calls, made: Made, call: Call) -> Drawn:
+        found = calls.texts(made.document.get("images")) or [calls.mapping(made.document.get("image"))]
+        files = [file for file in found if isinstance(file.get("url"), str)]
+        if not files:
+            raise to.failed(Refusal("broken", said="gave an answer without a picture"))
+        flags = made.document.get("has_nsfw_concepts")
+        if isinstance(flags, list) and any(flags):  # such a picture comes blackened
+            raise to.failed(Refusal("policy"))
+        pixels = sum(_pixels(file) for file in files)
+        seed = made.document.get("seed")
+        return Drawn(
+            [str(file["url"]) for file in files],
+            Used(images=len(files), pixels=pixels, units=made.billed_units),
+            seed if isinstance(seed, int) else call.seed,
+        )
+
+
+def _pixels(file: Mapping[str, Any]) -> int:
+    width, height = file.get("width"), file.get("height")
+    return width * height if isinstance(width, int) and isinstance(height, int) else 2**20

@@ -1,0 +1,122 @@
+"""Replicate's models as engines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sixfold.core.work.engines import Context, Outside, Result, Task
+from sixfold.engines.remote import images, routes
+from sixfold.engines.remote.frames import Sent
+from sixfold.engines.remote.images import Desk, Drawn
+from sixfold.engines.remote.routes import Call, Used
+from sixfold.upstreams import calls
+from sixfold.upstreams.calls import Calls, Limits, Refusal
+from sixfold.upstreams.replicate import REPLICATE, Prediction, Replicate
+
+_INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
+# Long enough for a model that is quick, short enough to be told of a cancelation soon.
+_WAIT_SECONDS = 5
+
+
+class ReplicateEngine:
+    """One capability through Replicate's predictions; options as those of `FalEngine`."""
+
+    version = "1"
+
+    def __init__(
+        self,
+        outside: Outside,
+        *,
+        route: str,
+        model: str = "",
+        inputs: Mapping[str, Any] | None = None,
+        base_url: str = "",
+        limits: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._outside = outside
+        self._route = routes.route("replicate", route, model=model, inputs=inputs)
+        self._base_url = base_url
+        self._limits = Limits(**(limits or {}))
+        self.name = self._route.name
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Have Replicate draw it; what runs there is canceled when the run ends early."""
+        to = Calls(
+            self._outside.client,
+            REPLICATE,
+            self._outside.key("replicate_api_token"),
+            base_url=self._base_url,
+            limits=self._limits,
+            names=self._route.names(),
+        )
+        replicate = Replicate(to)
+
+        async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
+            inputs = dict(call.inputs)
+            word = self._route.fields.get("source")
+            async with self._placed(replicate, desk.source() if word else None) as source:
+                if word:
+                    inputs[word] = source
+                started = await calls.handed_over(
+                    replicate.create(
+                        self._route.model,
+                        inputs,
+                        wait_seconds=_WAIT_SECONDS,
+                        cancel_after_seconds=self._limits.whole_seconds,
+                    ),
+                    replicate.cancel,
+                    self._limits.grace_seconds,
+                )
+                ended = await self._awaited(replicate, started, desk, report)
+            return _drawn(to, ended, call)
+
+        desk = Desk(REPLICATE.title, self._outside, context, self._limits)
+        return await images.run(task, context, self._route, draw, desk)
+
+    async def close(self) -> None:
+        """Nothing is held between runs: connections are the server's."""
+
+    @asynccontextmanager
+    async def _placed(self, replicate: Replicate, sent: Sent | None) -> AsyncGenerator[str, None]:
+        """A source where the model can read it, removed again afterwards."""
+        if sent is None:
+            yield ""
+        elif len(sent.data) <= _INLINE_BYTES:
+            yield sent.data_uri()
+        else:
+            file_id, address = await replicate.put_file(sent.name, sent.data, sent.content_type)
+            try:
+                yield address
+            finally:
+                await calls.undone(replicate.delete_file(file_id), self._limits.grace_seconds)
+
+    async def _awaited(
+        self, replicate: Replicate, prediction: Prediction, desk: Desk, report: Callable[[float], None]
+    ) -> Prediction:
+        seen = 0
+        try:
+            async for _ in calls.paces(self._limits):
+                lines = prediction.log.splitlines()
+                desk.log(lines[seen:])
+                seen = max(seen, len(lines))
+                if prediction.state in {"failed", "canceled"}:
+                    raise replicate.error(prediction)
+                if prediction.ended:
+                    report(1.0)
+                    return prediction
+                report(0.05 if prediction.state == "queued" else 0.3)
+                prediction = await replicate.look(prediction)
+            raise AssertionError("paces never ends")
+        finally:
+            if not prediction.ended:
+                await calls.undone(replicate.cancel(prediction), self._limits.grace_seconds)
+
+
+def _drawn(to: Calls, prediction: Prediction, call: Call) -> Drawn:
+    output = prediction.output
+    found = [one for one in (output if isinstance(output, list) else [output]) if isinstance(one, str)]
+    if not found:
+        raise to.failed(Refusal("broken", said="gave an answer without a picture"))
+    return Drawn(found, Used(images=len(found), seconds=prediction.seconds), call.seed)

@@ -1,0 +1,183 @@
+"""Providers' keys at rest: sealed one by one under a key that is derived from the server's own.
+
+Each lies in a file of its own in `DATA/providers`, which only the server's owner can read, so setting one
+never rewrites another. The seal is ChaCha20-Poly1305 under HKDF-SHA256 of `DATA/server.key`, bound to the
+key's name: a copied file opens under no other name and in no other data folder. A backup holds neither.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from sixfold.settings import PROVIDER_KEYS, Settings
+
+FOLDER = "providers"
+MASTER = "server.key"
+_INFO = b"sixfold providers' keys, version 1"
+_NONCE_BYTES = 12
+_LOG = logging.getLogger("sixfold.secrets")
+
+
+class Unreadable(Exception):
+    """A stored key cannot be opened; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is known of a stored key beside itself. Times are ISO 8601 in UTC."""
+
+    set_at: str
+
+
+class Secrets:
+    """Keys by name, in one data folder."""
+
+    def __init__(self, data_dir: Path, master: bytes) -> None:
+        self._folder = data_dir / FOLDER
+        derived = HKDF(SHA256(), length=64, salt=None, info=_INFO).derive(master)
+        self._seal, self._marks = ChaCha20Poly1305(derived[:32]), derived[32:]
+
+    def put(self, name: str, key: str) -> None:
+        """Keep a key; it is on the disk when this returns."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = nonce + self._seal.encrypt(nonce, key.encode(), name.encode())
+        self._write(self._path(name), {"sealed": _text(sealed), "set_at": _now()})
+
+    def get(self, name: str) -> str | None:
+        """A key, or None; raises `Unreadable` for one that this server's key does not open."""
+        document = self._read(self._path(name))
+        if document is None:
+            return None
+        try:
+            sealed = base64.b64decode(document["sealed"], validate=True)
+            return self._seal.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()).decode()
+        except (InvalidTag, ValueError, KeyError, TypeError) as error:
+            raise Unreadable(
+                f"The stored {name} does not open: it was sealed under another {MASTER}, or is damaged"
+            ) from error
+
+    def stored(self, name: str) -> Stored | None:
+        """What is known of a stored key, whether or not it opens."""
+        document = self._read(self._path(name))
+        return None if document is None else Stored(str(document.get("set_at", "")))
+
+    def remove(self, name: str) -> bool:
+        """Forget a key; False where there was none."""
+        try:
+            self._path(name).unlink()
+        except FileNotFoundError:
+            return False
+        _sync(self._folder)
+        return True
+
+    def mark_checked(self, name: str, key: str) -> None:
+        """Remember that the provider has just accepted this very key."""
+        mark = hmac.digest(self._marks, f"{name}\0{key}".encode(), hashlib.sha256)
+        self._write(self._checks(name), {"mark": _text(mark), "checked_at": _now()})
+
+    def checked_at(self, name: str, key: str) -> str | None:
+        """When the provider last accepted this very key, or None."""
+        document = self._read(self._checks(name)) or {}
+        mark = hmac.digest(self._marks, f"{name}\0{key}".encode(), hashlib.sha256)
+        same = hmac.compare_digest(_text(mark), str(document.get("mark", "")))
+        return str(document.get("checked_at")) if same else None
+
+    def _path(self, name: str) -> Path:
+        if name not in PROVIDER_KEYS:
+            raise ValueError(f"{name!r} names no provider's key")
+        return self._folder / f"{name}.json"
+
+    def _checks(self, name: str) -> Path:
+        return self._path(name).with_suffix(".checked.json")
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            document: Any = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return {}
+        return document if isinstance(document, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+    def _write(self, path: Path, document: dict[str, str]) -> None:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        beside = path.with_suffix(f".{secrets.token_hex(8)}.new")
+        try:
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(json.dumps(document).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        _sync(self._folder)
+
+
+def provider_key(settings: Settings, name: str) -> str:
+    """The operator's key by its setting's name (`fal_key`, …), or an empty string.
+
+    The environment and the configuration file come first, then what `sixfold provider set` stored, read
+    anew each time: a running server knows a new key with its next request.
+    """
+    if name not in PROVIDER_KEYS:
+        return ""
+    given = str(getattr(settings, name))
+    return given or _stored_key(settings.data_dir, name)
+
+
+def _stored_key(data_dir: Path, name: str) -> str:
+    try:
+        sealed, master = (data_dir / FOLDER / f"{name}.json").stat(), (data_dir / MASTER).stat()
+    except OSError:
+        return ""
+    stamp = (sealed.st_ino, sealed.st_mtime_ns, master.st_ino, master.st_mtime_ns)
+    return _opened(data_dir, name, stamp)
+
+
+@functools.lru_cache(maxsize=16)
+def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
+    """A stored key, opened once for each state of the files that it lies in."""
+    try:
+        return Secrets(data_dir, (data_dir / MASTER).read_bytes()).get(name) or ""
+    except (OSError, Unreadable) as error:
+        _LOG.warning("a provider's key is not used: %s", error)
+        return ""
+
+
+def hint(key: str) -> str:
+    """What may be shown of a key: its last four characters, or less of a short one."""
+    return f"…{key[-4:]}" if len(key) >= 16 else "…"
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

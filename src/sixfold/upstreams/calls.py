@@ -1,0 +1,399 @@
+"""One call to a provider: sent with care, repeated where that is safe, explained in one sentence.
+
+What may be repeated, and when:
+
+- a GET, a PUT that cancels and a DELETE after any break of the connection and after 408, 429 and 5xx;
+- a POST only when nothing can have come of it: the connection never stood, or the answer says so (429,
+  503, and whatever else the provider's own documentation names). None of the three providers takes a key
+  that would make a repeated POST harmless, so one that broke off is not sent again: it may be running, and
+  it would be paid for twice.
+
+A provider's `Retry-After` is honoured; without one the pauses double, with jitter. All pauses together
+stay within a budget, and every attempt has its own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from sixfold import __version__
+from sixfold.core.work.engines import EngineError, UnusableInput
+
+T = TypeVar("T")
+Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
+
+_ALWAYS_REPEATED = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
+_NEVER_ACCEPTED = frozenset({429, 503})
+_MOST_SAID = 200
+_SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\S+|\b[\w.-]*[0-9a-f]{24,}\S*")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one provider may cost in time and bytes. `whole_seconds` is for a task with all its calls."""
+
+    connect_seconds: float = 10.0
+    call_seconds: float = 60.0
+    whole_seconds: float = 600.0
+    attempts: int = 5
+    pause_seconds: float = 0.5
+    longest_pause_seconds: float = 8.0
+    waiting_seconds: float = 60.0
+    poll_seconds: float = 0.1
+    longest_poll_seconds: float = 2.0
+    grace_seconds: float = 10.0  # for what has to be said to a provider when a run ends early
+    answer_bytes: int = 64 * 2**20
+    file_bytes: int = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a provider's answer of failure means; `field` is the provider's word for the input at fault."""
+
+    kind: Kind
+    field: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Who is called: `name` on our command line, `title` for people, the scheme of its key."""
+
+    name: str
+    title: str
+    scheme: str
+    base_url: str
+    read: Callable[[int, Any], Refusal]
+    also_repeated: frozenset[int] = frozenset()  # answers after which its POST may be sent again, too
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a POST carries: a JSON document, or fields and files of a form."""
+
+    document: Any = None
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: tuple[tuple[str, tuple[str, bytes, str]], ...] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """As httpx takes it."""
+        if self.files:
+            return {"data": dict(self.fields), "files": list(self.files)}
+        return {} if self.document is None else {"json": self.document}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of success: its headers in lower case, and the JSON document of its body."""
+
+    status: int
+    headers: Mapping[str, str]
+    document: Any
+
+
+class UpstreamError(EngineError):
+    """A provider refused or failed; the text is for the caller, `refusal` for programs."""
+
+    def __init__(self, text: str, refusal: Refusal) -> None:
+        super().__init__(text)
+        self.refusal = refusal
+
+
+class PolicyRefusal(UnusableInput):
+    """A provider does not want to make this: the caller's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    seconds: float | None = None
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """One attempt that led to nothing."""
+
+    refusal: Refusal
+    repeat: bool
+    after_seconds: float | None = None
+
+
+class Calls:
+    """Calls to one provider with one key. `names` turns its fields into the words of our callers."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        provider: Provider,
+        key: str,
+        *,
+        base_url: str = "",
+        limits: Limits | None = None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.provider = provider
+        self.base_url = (base_url or provider.base_url).rstrip("/")
+        self.limits = limits or Limits()
+        self._client = client
+        self._key = key
+        self._names = names or {}
+        if not key and not base_url:
+            text = (
+                f"There is no key for {provider.title}: an operator can set one, "
+                f"`sixfold provider set {provider.name}`."
+            )
+            raise UpstreamError(text, Refusal("key"))
+
+    # -- what can be asked -------------------------------------------------------------------------
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None, *, once: bool = False) -> Answer:
+        """GET a path, or a URL that the provider gave for this; `once` where failure is the answer."""
+        return await self._sent(_Request("GET", path, {"params": params} if params else {}, once=once))
+
+    async def post(
+        self, path: str, body: Body, headers: Mapping[str, str] | None = None, *, seconds: float | None = None
+    ) -> Answer:
+        """POST a body; never repeated once the provider may have accepted it."""
+        return await self._sent(_Request("POST", path, body.arguments(), headers or {}, seconds))
+
+    async def put(self, path: str) -> Answer:
+        """PUT without a body."""
+        return await self._sent(_Request("PUT", path))
+
+    async def delete(self, path: str) -> Answer:
+        """DELETE."""
+        return await self._sent(_Request("DELETE", path))
+
+    def failed(self, refusal: Refusal) -> EngineError:
+        """The error for a failure that was read out of an answer."""
+        return explained(self.provider, refusal, self._names)
+
+    # -- one call with its attempts ----------------------------------------------------------------
+
+    async def _sent(self, request: _Request) -> Answer:
+        waited = 0.0
+        for attempt in range(1, self.limits.attempts + 1):
+            got = await self._attempt(request)
+            if isinstance(got, Answer):
+                return got
+            pause = self._pause(attempt, got)
+            last = attempt == self.limits.attempts or waited + pause > self.limits.waiting_seconds
+            if request.once or last or not got.repeat:
+                raise self.failed(got.refusal)
+            waited += pause
+            await asyncio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _pause(self, attempt: int, failed: _Failed) -> float:
+        if failed.after_seconds is not None:
+            return failed.after_seconds
+        longest = min(self.limits.longest_pause_seconds, self.limits.pause_seconds * 2 ** (attempt - 1))
+        return longest * random.uniform(0.5, 1)  # noqa: S311 - so that many callers do not return at once
+
+    async def _attempt(self, request: _Request) -> Answer | _Failed:
+        repeatable = request.method != "POST"
+        try:
+            async with asyncio.timeout(request.seconds or self.limits.call_seconds):
+                return await self._exchange(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
+            return _Failed(Refusal("broken", said="could not be reached"), repeat=True)
+        except (TimeoutError, httpx.TimeoutException):
+            return _Failed(Refusal("broken", said="did not answer in time"), repeat=repeatable)
+        except httpx.RequestError:
+            return _Failed(Refusal("broken", said="broke off the connection"), repeat=repeatable)
+
+    async def _exchange(self, request: _Request) -> Answer | _Failed:
+        ours = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",  # what a compressed body unpacks to is known only afterwards
+            "User-Agent": f"Sixfold/{__version__}",
+            "X-Sixfold-Hop": "1",
+        }
+        if self._key:
+            ours["Authorization"] = f"{self.provider.scheme} {self._key}"
+        connect = self.limits.connect_seconds
+        async with self._client.stream(
+            request.method,
+            self.url(request.path),
+            headers={**ours, **request.headers},
+            timeout=httpx.Timeout(None, connect=connect, pool=connect),
+            follow_redirects=False,
+            **request.arguments,
+        ) as response:
+            body = await _read(response, self.limits.answer_bytes)
+        return self._understood(request.method, response, body)
+
+    def url(self, path: str) -> str:
+        """Where a path lies; of a URL that an answer named, only its path counts: the key stays here."""
+        if not path.startswith(("http://", "https://")):
+            return f"{self.base_url}/{path.lstrip('/')}"
+        given, base = urlsplit(path), urlsplit(self.base_url)
+        if (given.scheme, given.netloc) == (base.scheme, base.netloc):
+            return path
+        query = f"?{given.query}" if given.query else ""
+        return f"{base.scheme}://{base.netloc}{given.path}{query}"
+
+    def _understood(self, method: str, response: httpx.Response, body: bytes | None) -> Answer | _Failed:
+        status = response.status_code
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        document = _document(body)
+        if 200 <= status < 300:
+            if body is None:
+                return _Failed(Refusal("broken", said="gave an answer that is too long"), repeat=False)
+            if body.strip() and document is None:
+                # Cut off or no JSON at all; to ask again is safe only where asking does nothing.
+                said = "gave an answer that cannot be read"
+                return _Failed(Refusal("broken", said=said), repeat=method == "GET")
+            return Answer(status, headers, document)
+        refusal = self.provider.read(status, document)
+        if method == "POST":
+            repeat = status in _NEVER_ACCEPTED | self.provider.also_repeated
+        else:
+            repeat = status in _ALWAYS_REPEATED
+        final = refusal.kind in {"credit", "key", "policy"}
+        return _Failed(refusal, repeat and not final, retry_after(headers.get("retry-after", "")))
+
+
+# -- answers -----------------------------------------------------------------------------------------
+
+
+async def _read(response: httpx.Response, most: int) -> bytes | None:
+    """The body, or None as soon as it is longer than it may be."""
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > most:
+            return None
+    return bytes(body)
+
+
+def _document(body: bytes | None) -> Any:
+    if not body:
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def retry_after(text: str) -> float | None:
+    """The seconds of a `Retry-After` header; a date is not worth a clock's error and counts as none."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A JSON object, or an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def texts(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a JSON list, or none."""
+    return [mapping(item) for item in value] if isinstance(value, list) else []
+
+
+# -- failures in one sentence ------------------------------------------------------------------------
+
+
+def explained(provider: Provider, refusal: Refusal, names: Mapping[str, str] | None = None) -> EngineError:
+    """A refusal as the sentence that a caller reads: no key, no address, no words of the machine room."""
+    title = provider.title
+    match refusal.kind:
+        case "key":
+            remedy = f"`sixfold provider set {provider.name}`"
+            text = f"The {title} key was refused: an operator can set another, {remedy}."
+        case "credit":
+            text = f"The operator's account at {title} has no credit left."
+        case "policy":
+            return PolicyRefusal(
+                f"{title} refused these inputs: its content policy forbids what they ask for."
+            )
+        case "input":
+            text = _input_sentence(title, refusal, names or {})
+        case "absent":
+            text = f"{title} has no such model, or its key may not use it."
+        case "busy":
+            text = f"{title} is limiting this server's requests; try again later."
+        case "broken":
+            text = f"{title} {refusal.said or 'failed'}: try again later."
+    return UpstreamError(text, refusal)
+
+
+def _input_sentence(title: str, refusal: Refusal, names: Mapping[str, str]) -> str:
+    field_name = names.get(refusal.field, refusal.field)
+    said = presentable(refusal.said)
+    what = f"the input {field_name}" if field_name else "these inputs"
+    return f"{title} refused {what}: {said}." if said else f"{title} refused {what}."
+
+
+def presentable(text: str) -> str:
+    """One line of a provider's own words, without addresses, keys and long ids; empty if little is left."""
+    line = _SECRETS.sub("", " ".join(text.split()))
+    line = " ".join(line.split()).strip(" .:;,-")
+    return line if len(line) <= _MOST_SAID else line[:_MOST_SAID].rsplit(" ", 1)[0] + "…"
+
+
+def by_status(status: int, said: str = "", input_field: str = "") -> Refusal:
+    """What a status means where the body does not say it better."""
+    if status in {401, 403}:
+        return Refusal("key")
+    if status == 402:
+        return Refusal("credit")
+    if status == 404:
+        return Refusal("absent")
+    if status == 429:
+        return Refusal("busy")
+    if status in {400, 413, 415, 422}:
+        return Refusal("input", input_field, said)
+    return Refusal("broken", said=f"failed with status {status}")
+
+
+# -- waiting -----------------------------------------------------------------------------------------
+
+
+async def paces(limits: Limits) -> AsyncGenerator[None, None]:
+    """Pauses between two looks at something that runs elsewhere: short at first, then longer."""
+    pause = limits.poll_seconds
+    while True:
+        yield
+        await asyncio.sleep(pause)
+        pause = min(limits.longest_poll_seconds, pause * 1.25)
+
+
+async def handed_over(begin: Awaitable[T], undo: Callable[[T], Awaitable[object]], grace_seconds: float) -> T:
+    """Begin something elsewhere; when canceled meanwhile, learn first what was begun, and undo it."""
+    beginning = asyncio.ensure_future(begin)
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await undo(await beginning)
+        except (EngineError, TimeoutError):
+            beginning.cancel()
+        raise
+
+
+async def undone(undo: Awaitable[object], grace_seconds: float) -> None:
+    """Tell a provider to stop, while an error is on its way: what comes of it changes nothing here."""
+    try:
+        async with asyncio.timeout(grace_seconds):
+            await undo
+    except (EngineError, TimeoutError):
+        return

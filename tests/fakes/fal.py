@@ -1,0 +1,222 @@
+"""fal's queue on loopback, after https://fal.ai/docs/documentation/model-apis/inference/queue."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from PIL import Image
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sixfold.net import data_uris
+from tests.fakes import serving
+from tests.fakes.serving import Faults
+
+KEY = "0b1f0c7e-53d4-4a3e-9f43-1c5b7a2e9d10:5f2a9c4e7b1d8036a5c9e2f4b7d10386"
+_PRESETS = {"square_hd": (1024, 1024), "landscape_4_3": (1024, 768)}
+_FLUX = {
+    "prompt": str,
+    "seed": int,
+    "num_images": int,
+    "image_size": (dict, str),
+    "output_format": str,
+    "enable_safety_checker": bool,
+    "num_inference_steps": int,
+    "guidance_scale": (int, float),
+    "sync_mode": bool,
+}
+# What each endpoint takes, and what it cannot do without.
+MODELS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
+    "fal-ai/flux/dev": (_FLUX, frozenset({"prompt"})),
+    "fal-ai/flux/schnell": (_FLUX, frozenset({"prompt"})),
+    "fal-ai/flux/dev/image-to-image": (
+        {**_FLUX, "image_url": str, "strength": (int, float)},
+        frozenset({"prompt", "image_url"}),
+    ),
+    "fal-ai/flux-pro/kontext": ({**_FLUX, "image_url": str}, frozenset({"prompt", "image_url"})),
+    "fal-ai/bria/background/remove": ({"image_url": str}, frozenset({"image_url"})),
+}
+
+
+@dataclass
+class Job:
+    """One request in the queue."""
+
+    id: str
+    model: str
+    inputs: dict[str, Any]
+    looks: int = 0
+    canceled: bool = False
+
+
+@dataclass
+class Fal:
+    """The fake: what it was asked, and how it is to behave."""
+
+    port: int = 0
+    faults: Faults = field(default_factory=Faults)
+    jobs: dict[str, Job] = field(default_factory=dict[str, Job])
+    files: dict[str, tuple[bytes, str]] = field(default_factory=dict[str, tuple[bytes, str]])
+    looks_until_done: int = 2
+    ends: bool = True
+    nsfw: bool = False
+    failure: tuple[int, Any] | None = None
+    billable_units: str = ""
+    file: tuple[bytes, str] | None = None  # instead of an honest picture
+    address: str = ""  # of the result, instead of one of ours
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def routes(self) -> list[Route]:
+        job = "/{owner}/{alias}/requests/{id}"
+        return [
+            Route(f"{job}/status", self.status),
+            Route(f"{job}/cancel", self.cancel, methods=["PUT"]),
+            Route(job, self.result),
+            Route("/files/{name}", self.content),
+            Route("/{model:path}", self.submit, methods=["POST"]),
+        ]
+
+    def _refusal(self, request: Request) -> Response | None:
+        if request.headers.get("authorization") == f"Key {KEY}":
+            return None
+        return JSONResponse({"detail": "Cannot access application. Authentication is required."}, 401)
+
+    async def submit(self, request: Request) -> Response:
+        document = json.loads(await request.body())
+        if fault := await self.faults.take("submit", request, document):
+            return fault
+        if refused := self._refusal(request):
+            return refused
+        model = request.path_params["model"]
+        if model not in MODELS:
+            return JSONResponse({"detail": f"Application '{model}' not found"}, 404)
+        problems = _problems(document, *MODELS[model])
+        if problems:
+            return JSONResponse({"detail": problems}, 422)
+        job = Job(f"{len(self.jobs):08d}-52a4-4d0e-8a6a-0f3b6c1d2e3f", model, document)
+        self.jobs[job.id] = job
+        base = f"{self.url}/{'/'.join(model.split('/')[:2])}/requests/{job.id}"
+        return JSONResponse(
+            {
+                "status": "IN_QUEUE",
+                "request_id": job.id,
+                "response_url": base,
+                "status_url": f"{base}/status",
+                "cancel_url": f"{base}/cancel",
+                "logs": None,
+                "metrics": {},
+                "queue_position": 0,
+            }
+        )
+
+    async def status(self, request: Request) -> Response:
+        if fault := await self.faults.take("status", request):
+            return fault
+        if refused := self._refusal(request):
+            return refused
+        job = self.jobs[request.path_params["id"]]
+        job.looks += 1
+        logs = [
+            {"message": "drawing", "level": "INFO", "source": "USER", "timestamp": "2026-11-20T00:00:00Z"}
+        ]
+        shown: dict[str, Any] = {"request_id": job.id, "response_url": self._at(job)}
+        if job.looks == 1 and self.looks_until_done > 1:
+            return JSONResponse({"status": "IN_QUEUE", "queue_position": 1, **shown}, 202)
+        if not self.ends or job.looks < self.looks_until_done:
+            return JSONResponse({"status": "IN_PROGRESS", "logs": logs, **shown}, 202)
+        done = {"status": "COMPLETED", "logs": logs, "metrics": {"inference_time": 0.7}, **shown}
+        if self.failure:
+            done["error"], done["error_type"] = "Request failed", "internal_error"
+        return JSONResponse(done)
+
+    def _at(self, job: Job) -> str:
+        return f"{self.url}/{'/'.join(job.model.split('/')[:2])}/requests/{job.id}"
+
+    async def result(self, request: Request) -> Response:
+        if fault := await self.faults.take("result", request):
+            return fault
+        if refused := self._refusal(request):
+            return refused
+        if self.failure:
+            return JSONResponse(self.failure[1], self.failure[0])
+        job = self.jobs[request.path_params["id"]]
+        count = job.inputs.get("num_images", 1)
+        seed = job.inputs.get("seed", 4242)
+        width, height = _size(job.inputs)
+        images: list[dict[str, Any]] = []
+        for index in range(count):
+            alpha = "background" in job.model
+            drawn = serving.picture(width, height, seed=seed + index, alpha=alpha)
+            name = f"{job.id}-{index}.png"
+            self.files[name] = self.file or (drawn, "image/png")
+            url = self.address or f"{self.url}/files/{name}"
+            images.append({"url": url, "width": width, "height": height, "content_type": "image/png"})
+        headers = {"x-fal-billable-units": self.billable_units} if self.billable_units else {}
+        if "background" in job.model:
+            return JSONResponse({"image": images[0]}, headers=headers)
+        document = {
+            "images": images,
+            "timings": {"inference": 0.7},
+            "seed": seed,
+            "has_nsfw_concepts": [self.nsfw] * count,
+            "prompt": job.inputs.get("prompt", ""),
+        }
+        return JSONResponse(document, headers=headers)
+
+    async def cancel(self, request: Request) -> Response:
+        if fault := await self.faults.take("cancel", request):
+            return fault
+        if refused := self._refusal(request):
+            return refused
+        job = self.jobs[request.path_params["id"]]
+        job.canceled = True
+        return JSONResponse({"status": "CANCELLATION_REQUESTED"}, 202)
+
+    async def content(self, request: Request) -> Response:
+        if fault := await self.faults.take("file", request):
+            return fault
+        data, content_type = self.files[request.path_params["name"]]
+        return Response(data, media_type=content_type)
+
+
+def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[str]) -> list[dict[str, Any]]:
+    found = [
+        {"loc": ["body", name], "msg": "Field required", "type": "missing"} for name in needs - set(inputs)
+    ]
+    for name, value in inputs.items():
+        kind = takes.get(name)
+        if kind is None:
+            found.append({"loc": ["body", name], "msg": "Extra inputs", "type": "extra_forbidden"})
+        elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            found.append({"loc": ["body", name], "msg": "Wrong type", "type": "type_error"})
+    if not 1 <= inputs.get("num_images", 1) <= 4:
+        found.append({"loc": ["body", "num_images"], "msg": "1 to 4", "type": "less_than_equal"})
+    if inputs.get("output_format", "jpeg") not in {"jpeg", "png"}:
+        found.append({"loc": ["body", "output_format"], "msg": "jpeg or png", "type": "literal_error"})
+    return found
+
+
+def _size(inputs: dict[str, Any]) -> tuple[int, int]:
+    if "image_url" in inputs:
+        inline = data_uris.parse_data_uri(inputs["image_url"], 32 << 20)
+        with Image.open(io.BytesIO(inline.body)) as image:
+            return image.size
+    size = inputs.get("image_size", "landscape_4_3")
+    return _PRESETS[size] if isinstance(size, str) else (size["width"], size["height"])
+
+
+@asynccontextmanager
+async def running(fake: Fal | None = None) -> AsyncGenerator[Fal, None]:
+    """The fake at work; at its old port again where it has had one."""
+    fake = fake or Fal()
+    async with serving.served(fake.routes(), fake.port) as fake.port:
+        yield fake

@@ -1,0 +1,174 @@
+"""OpenAI's images API on loopback, after https://developers.openai.com/api/reference/resources/images."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from PIL import Image
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.fakes import serving
+from tests.fakes.serving import Faults
+
+KEY = "sk-proj-" + "Ab3dE" * 9
+_MODELS = frozenset({"gpt-image-2", "gpt-image-2.5-flare", "gpt-image-2.5-sunburst", "gpt-image-1-mini"})
+_FIELDS = frozenset({"model", "prompt", "n", "size", "quality", "background", "user", "moderation"}) | {
+    "output_format",
+    "output_compression",
+}
+_QUALITIES = frozenset({"low", "medium", "high", "xhigh", "max", "auto"})
+_TOKENS = {"low": 196, "medium": 1_767, "high": 7_034, "auto": 1_767}
+
+
+class Refused(Exception):
+    """A request that the real service refuses, as its `error` object."""
+
+    def __init__(
+        self, status: int, message: str, *, param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        kind = "authentication_error" if status == 401 else "invalid_request_error"
+        self.document = {
+            "error": {"message": message, "type": kind, "param": param or None, "code": code or None}
+        }
+
+
+@dataclass
+class OpenAI:
+    """The fake: what it was asked, and how it is to behave."""
+
+    port: int = 0
+    faults: Faults = field(default_factory=Faults)
+    uploads: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+    usage: bool = True
+    by_address: bool = False  # as some compatible servers answer
+    file: bytes | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/images/generations", self.generate, methods=["POST"]),
+            Route("/v1/images/edits", self.edit, methods=["POST"]),
+            Route("/files/{name}", self.content),
+        ]
+
+    async def generate(self, request: Request) -> Response:
+        document = json.loads(await request.body())
+        if fault := await self.faults.take("generate", request, document):
+            return fault
+        try:
+            _authorised(request)
+            return self._drawn(document, None)
+        except Refused as refused:
+            return JSONResponse(refused.document, refused.status)
+
+    async def edit(self, request: Request) -> Response:
+        async with request.form() as form:
+            names = list(form.keys())
+            uploads = [one for name in ("image[]", "image") for one in form.getlist(name)]
+            pictures = [await one.read() for one in uploads if not isinstance(one, str)]
+            document = {name: form[name] for name in names if isinstance(form[name], str)}
+        if fault := await self.faults.take("edit", request, document):
+            return fault
+        try:
+            _authorised(request)
+            self.uploads += [("image", one) for one in pictures]
+            return self._drawn(document, pictures)
+        except Refused as refused:
+            return JSONResponse(refused.document, refused.status)
+
+    async def content(self, request: Request) -> Response:
+        await self.faults.take("file", request)
+        return Response(serving.picture(64, 64), media_type="image/png")
+
+    def _drawn(self, given: dict[str, Any], pictures: list[bytes] | None) -> Response:
+        if pictures is not None and not pictures:
+            raise Refused(400, "Missing required parameter: 'image'.", param="image")
+        width, height, count = _checked(given)
+        output_format = str(given.get("output_format", "png"))
+        images = [
+            self.file or serving.picture(width, height, seed=index, format_=output_format.upper())
+            for index in range(count)
+        ]
+        data = [{"b64_json": base64.b64encode(image).decode()} for image in images]
+        if self.by_address:
+            address = f"http://127.0.0.1:{self.port}/files"
+            data = [{"url": f"{address}/{index}.png"} for index in range(count)]
+        quality = str(given.get("quality", "auto"))
+        text, image_in = len(str(given["prompt"])) // 4 + 1, 300 * len(pictures or ())
+        out = _TOKENS.get(quality, 1_767) * count
+        document: dict[str, Any] = {
+            "created": 1_795_000_000,
+            "background": "opaque",
+            "output_format": output_format,
+            "quality": "medium" if quality == "auto" else quality,
+            "size": f"{width}x{height}",
+            "data": data,
+        }
+        if self.usage:
+            document["usage"] = {
+                "input_tokens": text + image_in,
+                "input_tokens_details": {"text_tokens": text, "image_tokens": image_in},
+                "output_tokens": out,
+                "total_tokens": text + image_in + out,
+            }
+        return JSONResponse(document)
+
+
+def _authorised(request: Request) -> None:
+    key = request.headers.get("authorization", "").removeprefix("Bearer ")
+    if key != KEY:
+        shown = f"{key[:8]}{'*' * 8}{key[-4:]}"
+        message = (
+            f"Incorrect API key provided: {shown}. You can find your API key at https://platform.openai.com."
+        )
+        raise Refused(401, message, code="invalid_api_key")
+
+
+def _checked(given: dict[str, Any]) -> tuple[int, int, int]:
+    for name in given:
+        if name not in _FIELDS:
+            raise Refused(400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+    if not given.get("prompt"):
+        raise Refused(400, "Missing required parameter: 'prompt'.", param="prompt")
+    if given.get("model") not in _MODELS:
+        raise Refused(
+            400, f"The model '{given.get('model')}' does not exist.", param="model", code="model_not_found"
+        )
+    if given.get("quality", "auto") not in _QUALITIES:
+        raise Refused(400, "Invalid value for 'quality'.", param="quality", code="invalid_value")
+    count = int(given.get("n", 1))
+    if not 1 <= count <= 10:
+        raise Refused(400, "Invalid 'n': integer above maximum value.", param="n")
+    size = str(given.get("size", "auto"))
+    width, height = (1024, 1024) if size == "auto" else (int(part) for part in size.split("x"))
+    fits = width % 16 == 0 and height % 16 == 0 and 1 / 3 <= width / height <= 3
+    if not fits or max(width, height) > 3840 or not 655_360 <= width * height <= 8_294_400:
+        raise Refused(400, f"Invalid size '{size}'.", param="size", code="invalid_value")
+    return width, height, count
+
+
+def pixels(image: bytes) -> tuple[int, int]:
+    """The size of an uploaded picture."""
+    with Image.open(io.BytesIO(image)) as opened:
+        return opened.size
+
+
+@asynccontextmanager
+async def running(fake: OpenAI | None = None) -> AsyncGenerator[OpenAI, None]:
+    """The fake at work; at its old port again where it has had one."""
+    fake = fake or OpenAI()
+    async with serving.served(fake.routes(), fake.port) as fake.port:
+        yield fake

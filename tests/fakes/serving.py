@@ -1,0 +1,142 @@
+"""Loopback servers that speak a provider's protocol, and the faults that they can be told to have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import uvicorn
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute
+
+Fault = Callable[[Request], Awaitable[Response | None]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as it came."""
+
+    step: str
+    path: str
+    headers: Mapping[str, str]
+    document: Any
+
+
+@dataclass
+class Faults:
+    """What each step of a protocol does wrong, in turn; a step without faults does its work."""
+
+    by_step: dict[str, list[Fault]] = field(default_factory=dict[str, list[Fault]])
+    seen: list[Seen] = field(default_factory=list[Seen])
+    asked: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
+
+    def add(self, step: str, *faults: Fault) -> None:
+        self.by_step.setdefault(step, []).extend(faults)
+
+    def event(self, step: str) -> asyncio.Event:
+        """Set as soon as a request for the step has come."""
+        return self.asked.setdefault(step, asyncio.Event())
+
+    async def take(self, step: str, request: Request, document: Any = None) -> Response | None:
+        """The response of a fault, or None where the step is to do its work."""
+        self.seen.append(Seen(step, request.url.path, dict(request.headers), document))
+        self.event(step).set()
+        waiting = self.by_step.get(step, [])
+        return await waiting.pop(0)(request) if waiting else None
+
+    def steps(self, step: str) -> list[Seen]:
+        return [seen for seen in self.seen if seen.step == step]
+
+
+def answer(status: int, document: Any, headers: Mapping[str, str] | None = None) -> Fault:
+    """An answer instead of the work."""
+
+    async def fault(_request: Request) -> Response:
+        return JSONResponse(document, status, headers=headers)
+
+    return fault
+
+
+def raw(content: bytes, content_type: str = "application/json", status: int = 200) -> Fault:
+    """Exactly these bytes."""
+
+    async def fault(_request: Request) -> Response:
+        return Response(content, status, media_type=content_type)
+
+    return fault
+
+
+async def well(_request: Request) -> None:
+    """Does its work this time."""
+
+
+async def hang(_request: Request) -> Response:
+    """Never answers."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def trickle(_request: Request) -> Response:
+    """Begins to answer, and never comes to the end."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"status": '
+        await asyncio.Event().wait()
+
+    return StreamingResponse(pieces(), media_type="application/json")
+
+
+def cut_short(document: Any) -> Fault:
+    """A JSON document that ends in its middle, with a length that fits."""
+    text = json.dumps(document).encode()
+    return raw(text[: len(text) // 2])
+
+
+def picture(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alpha: bool = False) -> bytes:
+    """An honest picture of exactly this size, another for each seed."""
+    across = np.linspace(0, 255, width, dtype=np.float32)[None, :] + np.zeros((height, 1), np.float32)
+    down = np.linspace(0, 255, height, dtype=np.float32)[:, None] + np.zeros((1, width), np.float32)
+    third = np.full((height, width), seed * 37 % 256, np.float32)
+    channels = [across, down, third]
+    if alpha:
+        channels.append(np.where(down > 127, 255, 0).astype(np.float32))
+    out = io.BytesIO()
+    Image.fromarray(np.dstack(channels).astype(np.uint8)).save(out, format_)
+    return out.getvalue()
+
+
+class _Quiet(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave the signals to the tests' own process."""
+        yield
+
+
+@asynccontextmanager
+async def served(routes: Sequence[BaseRoute], port: int = 0) -> AsyncGenerator[int, None]:
+    """An application on loopback; gives its port."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen(64)
+        config = uvicorn.Config(
+            Starlette(routes=routes), log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=0
+        )
+        server = _Quiet(config)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = server.force_exit = True
+            await serving
