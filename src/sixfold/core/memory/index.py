@@ -1,11 +1,53 @@
-"""What search keeps of each page, written in the transaction that writes the page."""
+"""What search keeps of each page, written in the transaction that writes the page.
+
+A page becomes an `Entry`: counted words and what the filters ask for. Entries of an account are numbered by
+its changes, so a server that holds them in memory asks for the newer ones and has all that was committed.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
-from sixfold.core.database import Transaction
+import msgspec
+
+from sixfold.core.database import Query, Transaction
+from sixfold.core.memory import chunks, slugs, tokens
 from sixfold.core.memory.model import Link, Page
+
+TITLE_WEIGHT = 2  # a word of the title counts as so many of the body
+_MAX_NAMES = 32  # names of a page that a question can hit
+_MAX_HEAD = 4_096  # characters of front matter that are read
+_SPEAKER = re.compile(r"\s{0,8}(?:\*\*|__)?([^\W\d_][\w .'’-]{0,40}?)(?:\*\*|__)?:(?:\*\*|__)?\s")
+_NUMBER = re.compile(r"\d+")
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True):
+    """A page as search reads it; times in epoch µs.
+
+    `terms` counts the words of the whole page, `passages` those of each passage where there are several, and
+    `names` are the words that say whom or what the page is about: title, speaker, linked pages.
+    """
+
+    slug: str
+    type: str
+    tags: tuple[str, ...]
+    collections: tuple[str, ...]
+    created_at: int
+    updated_at: int
+    terms: dict[str, int]
+    passages: tuple[dict[str, int], ...]
+    names: tuple[str, ...]
+
+
+_ENCODE = msgspec.json.Encoder()
+_DECODE = msgspec.json.Decoder(Entry)
+
+
+def decode(entry: str) -> Entry:
+    """The entry that `put` has written."""
+    return _DECODE.decode(entry)
 
 
 def put(page: Page, links: Sequence[Link]) -> Transaction[None]:
@@ -15,13 +57,77 @@ def put(page: Page, links: Sequence[Link]) -> Transaction[None]:
 
 def put_many(batch: Sequence[tuple[Page, Sequence[Link]]]) -> Transaction[None]:
     """`put` for many pages of one account at once, each of them once: an import's way in."""
-    del batch
-    return
-    yield
+    if not batch:
+        return
+    account_id = batch[0][0].account_id
+    rows = [(page.id, _ENCODE.encode(entry(page, links)).decode()) for page, links in batch]
+    change = yield from next_change(account_id)
+    yield Query(
+        "memory_index_put",
+        {"account_id": account_id, "change": change, "rows": _ENCODE.encode(rows).decode()},
+    )
 
 
 def remove(account_id: str, page_id: str) -> Transaction[None]:
     """Forget a page; one that is not there is no error."""
-    del account_id, page_id
-    return
-    yield
+    change = yield from next_change(account_id)
+    yield Query("memory_index_remove", {"account_id": account_id, "page_id": page_id, "change": change})
+    yield Query("memory_vector_remove", {"page_id": page_id})
+
+
+def next_change(account_id: str) -> Transaction[int]:
+    """The number of this transaction's change: numbers of an account are in the order of its commits."""
+    rows = yield Query("memory_change_next", {"account_id": account_id})
+    return int(rows[0]["change"])
+
+
+def entry(page: Page, links: Sequence[Link]) -> Entry:
+    """A page in the form in which search reads it."""
+    title = tokens.words(page.title)
+    head = _head_terms(page, title)
+    passages = [tokens.terms(page.body[start:end]) for start, end in chunks.split(page.body)]
+    whole = head.copy()
+    for passage in passages:
+        whole.update(passage)
+    if len(passages) > 1:
+        for passage in passages:
+            passage.update(head.keys())  # what a passage is of is said once in each
+    return Entry(
+        slug=page.slug,
+        type=page.type,
+        tags=page.tags,
+        collections=page.collections,
+        created_at=page.created_at,
+        updated_at=page.updated_at,
+        terms=whole,
+        passages=tuple(passages) if len(passages) > 1 else (),
+        names=_names(page, title, links),
+    )
+
+
+def _head_terms(page: Page, title: Sequence[str]) -> Counter[str]:
+    """The words of title, front matter and tags; of the slug, those that stand in none of them."""
+    found: Counter[str] = Counter()
+    for word in title:
+        if word:
+            found[word] += TITLE_WEIGHT
+    if not found:  # "The Who": a title of words that say nothing is found by them
+        found.update(word for word in tokens.fold(page.title).split() if word)
+    if page.head:
+        found.update(tokens.terms(page.head[:_MAX_HEAD]))
+    for tag in page.tags:
+        found.update(tokens.terms(tag).keys() - found.keys())
+    path = tokens.terms(_NUMBER.sub(" ", page.slug).replace("_", " "))
+    found.update(path.keys() - found.keys())
+    return found
+
+
+def _names(page: Page, title: Sequence[str], links: Sequence[Link]) -> tuple[str, ...]:
+    found = dict.fromkeys(title)
+    speaker = _SPEAKER.match(page.body)
+    if speaker is not None:
+        found.update(dict.fromkeys(tokens.words(speaker[1])))
+    for link in links[:_MAX_NAMES]:
+        found.update(dict.fromkeys(tokens.words(slugs.name(link.target).replace("_", " "))))
+    found.pop("", None)
+    return tuple(found)[:_MAX_NAMES]

@@ -1,0 +1,66 @@
+"""A page's body as passages: pieces short enough to be about one thing, each with where it stands.
+
+A passage ends at a heading, or at the end of a paragraph once it is long enough; a body that is short, as
+most notes are, is one passage. The cut depends on nothing but the body.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+TARGET_CHARS = 900  # about 150 words: what MiniLM reads at once
+_MAX_CHARS = 2 * TARGET_CHARS  # of one that has neither headings nor paragraphs
+MAX_PASSAGES = 256  # of one page; the last one holds the rest
+_BREAK = re.compile(r"\n[ \t]*\n|\n(?=[ \t]{0,3}#{1,6}[ \t])")
+_HEADING = re.compile(r"[ \t]{0,3}#{1,6}[ \t]")
+_SENTENCE = re.compile(r"[.!?。！？]\s+|\n|[。！？]")
+
+
+class Passage(NamedTuple):
+    """Characters `start` to `end` of the body."""
+
+    start: int
+    end: int
+
+
+def split(body: str) -> tuple[Passage, ...]:
+    """The passages of a body in their order; they cover it without a gap."""
+    if len(body) <= _MAX_CHARS and "\n#" not in body:
+        return (Passage(0, len(body)),)
+    found: list[Passage] = []
+    start = 0
+    for end in _ends(body):
+        headed = _HEADING.match(body, end) is not None and end - start > TARGET_CHARS // 3
+        if len(found) + 1 < MAX_PASSAGES and (end - start >= TARGET_CHARS or headed):
+            found.append(Passage(start, end))
+            start = end
+    if start < len(body):
+        found.append(Passage(start, len(body)))
+    return tuple(found) or (Passage(0, len(body)),)
+
+
+def _ends(body: str) -> list[int]:
+    """Where a passage may end: between blocks, and inside one that is too long, between its sentences."""
+    blocks = [match.end() for match in _BREAK.finditer(body)]
+    ends: list[int] = []
+    last = 0
+    for block in (*blocks, len(body)):
+        if block - last > _MAX_CHARS:
+            ends += _inside(body, last, block)
+        ends.append(block)
+        last = block
+    return ends
+
+
+def _inside(body: str, start: int, stop: int) -> list[int]:
+    ends: list[int] = []
+    while stop - start > _MAX_CHARS:
+        window = (start + TARGET_CHARS // 2, start + TARGET_CHARS)
+        cut = next((match.end() for match in _SENTENCE.finditer(body, *window)), 0)
+        if not cut:
+            space = body.rfind(" ", *window)
+            cut = space + 1 if space > 0 else window[1]
+        ends.append(cut)
+        start = cut
+    return ends

@@ -1,0 +1,158 @@
+"""Search over the pages of an account: a question in, ranked results with their reasons out.
+
+The pages of an account are held in memory as a `signals.Index`. Each search first asks the database for the
+number of the account's last change and reads what is newer, so it finds what any server has committed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.database import Database, Query, Row, Transaction
+from sixfold.core.memory import ranking, snippets, tokens
+from sixfold.core.memory.embedding import Model, Questions
+from sixfold.core.memory.model import Caller
+from sixfold.core.memory.ports import Answer, Hit, Mode, Search
+from sixfold.core.memory.ranking import Question, Ranked
+from sixfold.core.memory.shelf import Behind, Shelf
+from sixfold.core.memory.signals import Filter, Index, View
+
+MAX_CHARS = 10_000  # of a query
+MAX_LIMIT = 100
+MAX_OFFSET = 10_000
+_MOST_WORDS = 48  # the rarest of a query that are looked up
+_NAME = re.compile(r"[^\W\d_][\w'’-]*")
+_UNLOCK = "Semantic search needs an embedding model: sixfold engines add embeddings"
+
+_texts = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Finder:
+    """`ports.Searcher`: searches the memory of every account of one database."""
+
+    def __init__(self, database: Database, shelf: Shelf, model: Model | None = None) -> None:
+        self._database = database
+        self._shelf = shelf
+        self._model = model
+        self._questions = Questions(model) if model is not None else None
+
+    async def search(self, caller: Caller, wanted: Search) -> Answer:
+        """The pages that answer best; raises `BadRequest`, and `EngineUnavailable` without a model.
+
+        Every text is a query: nothing in it is an operator.
+        """
+        began = time.perf_counter()
+        _check(wanted)
+        if wanted.mode in ("semantic", "hybrid") and self._model is None:
+            raise errors.EngineUnavailable(_UNLOCK)
+        index = await self._shelf.index(caller.account_id)
+        mode = self._mode(wanted, index)
+        vector = await self._questions.vector(wanted.query) if self._questions and mode != "lexical" else None
+        while True:
+            try:
+                hits = await self._database.read(self._hits(caller, wanted, mode, vector))
+                break
+            except Behind:
+                await self._shelf.index(caller.account_id)
+        return Answer(hits, mode, round((time.perf_counter() - began) * 1000, 3))
+
+    def _mode(self, wanted: Search, index: Index) -> Mode:
+        if wanted.mode != "auto":
+            return wanted.mode
+        return "hybrid" if self._model is not None and index.vectors else "lexical"
+
+    def _hits(
+        self, caller: Caller, wanted: Search, mode: Mode, vector: bytes | None
+    ) -> Transaction[tuple[Hit, ...]]:
+        """Bring the index up to date, rank, and fetch what is shown; all of one snapshot."""
+        index = yield from self._shelf.catch_up(caller.account_id)
+        view = index.view(caller.collections)
+        question = ask(view, wanted.query, vector, worded=mode != "semantic")
+        ranked = ranking.rank(view, question)
+        places = view.best(ranked.score, ranked.among, _filter(wanted), wanted.offset + wanted.limit)[
+            wanted.offset :
+        ]
+        if not places:
+            return ()
+        ids = [view.page_id(place) for place in places]
+        rows = yield Query(
+            "memory_results",
+            {"account_id": caller.account_id, "ids": msgspec.json.encode(ids).decode()},
+        )
+        by_id = {row["id"]: row for row in rows}
+        shown = question if question.words else ask(view, wanted.query, None)
+        return tuple(
+            _result(view, place, by_id[page_id], shown, ranked, wanted)
+            for place, page_id in zip(places, ids, strict=True)
+            if page_id in by_id
+        )
+
+
+def ask(view: View, text: str, vector: bytes | None, *, worded: bool = True) -> Question:
+    """A text as a question to `view`: its rarest words, the names in it, or its vector alone."""
+    if not worded:
+        return Question({}, (), vector)
+    counted: Mapping[str, int] = tokens.terms(text)
+    if not counted:  # "The Who": words that say nothing are words of a title
+        counted = Counter(tokens.fold(text).split()[:_MOST_WORDS])
+    known = {word: view.rarity(word) * times for word, times in counted.items()}
+    rarest = sorted((word for word in known if known[word] > 0), key=lambda word: (-known[word], word))
+    words = {word: float(counted[word]) for word in rarest[:_MOST_WORDS]}
+    return Question(words, names(text, words), vector)
+
+
+def names(text: str, words: Collection[str]) -> tuple[str, ...]:
+    """The names in a text: its capitalised words; every word of a text without capitals."""
+    written = (match[0] for match in _NAME.finditer(text) if match[0][0].isupper())
+    found = {word for name in written for word in tokens.words(name) if word in words}
+    return tuple(sorted(found)) or tuple(words)
+
+
+def _filter(wanted: Search) -> Filter:
+    return Filter(wanted.types, wanted.tags, wanted.collections, wanted.since, wanted.until)
+
+
+def _check(wanted: Search) -> None:
+    if not wanted.query.strip():
+        raise errors.BadRequest("query is empty")
+    for name, value, least, most in (
+        ("query", len(wanted.query), 1, MAX_CHARS),
+        ("limit", wanted.limit, 1, MAX_LIMIT),
+        ("offset", wanted.offset, 0, MAX_OFFSET),
+        ("snippet_chars", wanted.snippet_chars, snippets.MIN_CHARS, snippets.MAX_CHARS),
+    ):
+        if not least <= value <= most:
+            unit = " characters" if name == "query" else ""
+            raise errors.BadRequest(f"{name} must be {least} to {most:,}{unit}, not {value:,}")
+
+
+def _result(view: View, place: int, row: Row, question: Question, ranked: Ranked, wanted: Search) -> Hit:
+    passage = view.best_passage(place, question.words)
+    return Hit(
+        id=row["id"],
+        slug=row["slug"],
+        title=row["title"],
+        type=row["type"],
+        tags=_texts(row["tags"]),
+        collections=_texts(row["collections"]),
+        score=view.at(ranked.score, place),
+        snippet=snippets.of_body(row["body"], passage, question.words, wanted.snippet_chars),
+        updated_at=row["updated_at"],
+        explain=_explained(view, place, question, ranked) if wanted.explain else None,
+    )
+
+
+def _explained(
+    view: View, place: int, question: Question, ranked: Ranked
+) -> Mapping[str, float | Mapping[str, float]]:
+    parts: dict[str, float | Mapping[str, float]] = {
+        name: view.at(part, place) for name, part in ranked.parts.items()
+    }
+    parts["words"] = {word: view.rarity(word) for word in question.words}
+    return parts

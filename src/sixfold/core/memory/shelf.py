@@ -1,0 +1,167 @@
+"""The indexes that a server holds in memory: read when they are first asked for, kept up to date by changes.
+
+Least recently used ones go when all together are too large. What is read is always a prefix of an account's
+changes, so an index that another request has brought further is never set back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sixfold.core.database import Database, Query, Rows, Transaction, one
+from sixfold.core.memory import index as entries
+from sixfold.core.memory.signals import Index
+
+_BATCH = 1_000  # changes that are read at once when an index is built
+_UNREAD = -1
+_AT_ONCE = 100  # changes that a search takes in itself; more are read beside it
+
+
+class Behind(Exception):
+    """So much has changed that the index must be read on before it can answer."""
+
+
+@dataclass(slots=True)
+class _Place:
+    index: Index
+    change: int = _UNREAD  # the account's last change that is known to be in the index
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Some changes of an account, as the database has them."""
+
+    since: tuple[int, str]
+    pages: Rows
+    links: Rows
+    vectors: Rows
+    full: bool  # there may be more of them
+
+
+class Shelf:
+    """The indexes of all accounts that were asked for lately."""
+
+    def __init__(
+        self, database: Database, new_index: Callable[[], Index], model: str = "", most_bytes: int = 2**29
+    ) -> None:
+        self._database = database
+        self._new_index = new_index
+        self._model = model
+        self._most_bytes = most_bytes
+        self._places: OrderedDict[str, _Place] = OrderedDict()
+
+    async def index(self, account_id: str) -> Index:
+        """An account's index, read anew if it is not here, and so far that a search can take in the rest."""
+        place = self._places.get(account_id)
+        if place is None or place.index.worn:
+            place = self._places[account_id] = _Place(self._new_index())
+            self._make_room(account_id)
+        self._places.move_to_end(account_id)
+        if place.change == _UNREAD or place.reading.locked():
+            async with place.reading:
+                if place.change == _UNREAD:
+                    await self._read(account_id, place)
+                    self._make_room(account_id)
+        return place.index
+
+    def catch_up(self, account_id: str) -> Transaction[Index]:
+        """The index with everything that this transaction's snapshot has; raises `Behind`."""
+        place = self._places.get(account_id)
+        if place is None or place.reading.locked():
+            raise Behind
+        row = yield from one("memory_change_last", account_id=account_id)
+        last = row["change"] if row is not None else 0
+        if last > place.change:
+            batch = yield from self._changed(account_id, place.index, _AT_ONCE)
+            if batch.full:
+                place.change = _UNREAD
+                raise Behind
+            if place.reading.locked():  # while this transaction waited for its rows
+                raise Behind
+            _apply(place.index, batch)
+            place.change = max(place.change, last)
+        return place.index
+
+    async def _read(self, account_id: str, place: _Place) -> None:
+        """Read what is there, batch by batch, beside the loop."""
+        full = True
+        while full:
+            row = await self._database.read(one("memory_change_last", account_id=account_id))
+            batch = await self._database.read(self._changed(account_id, place.index, _BATCH))
+            await asyncio.to_thread(_apply, place.index, batch)
+            place.change = row["change"] if row is not None else 0
+            full = batch.full
+
+    def _changed(self, account_id: str, index: Index, limit: int) -> Transaction[_Batch]:
+        """The next changes; vectors once all pages are read that they may be of."""
+        since = index.position
+        params = {"account_id": account_id, "change": since[0], "page_id": since[1]}
+        pages = yield Query("memory_index_changed", {**params, "limit": limit})
+        links: Rows = ()
+        if pages:
+            last = {"last_change": pages[-1]["change"], "last_page_id": pages[-1]["page_id"]}
+            links = yield Query("memory_links_changed", {**params, **last})
+        vectors: Rows = ()
+        if self._model and len(pages) < limit:
+            vectors = yield from self._vectors(account_id, index, limit)
+        return _Batch(since, pages, links, vectors, full=limit in (len(pages), len(vectors)))
+
+    def _vectors(self, account_id: str, index: Index, limit: int) -> Transaction[Rows]:
+        change, page_id = index.vectors_position
+        return (
+            yield Query(
+                "memory_vectors_changed",
+                {
+                    "account_id": account_id,
+                    "model": self._model,
+                    "change": change,
+                    "page_id": page_id,
+                    "limit": limit,
+                },
+            )
+        )
+
+    def _make_room(self, account_id: str) -> None:
+        """Let go of what was not asked for the longest; never of what is asked for now."""
+        total = sum(place.index.size for place in self._places.values())
+        for other in tuple(self._places):
+            if total <= self._most_bytes or other == account_id:
+                return
+            total -= self._places.pop(other).index.size
+
+
+def _apply(index: Index, batch: _Batch) -> None:
+    """Take in a batch, unless another request has been faster."""
+    if index.position != batch.since:
+        return
+    for row in batch.pages:
+        if row["entry"]:
+            index.put(row["page_id"], entries.decode(row["entry"]))
+        else:
+            index.remove(row["page_id"])
+    _apply_links(index, batch.links)
+    if batch.pages:
+        last = batch.pages[-1]
+        index.position = (last["change"], last["page_id"])
+    for row in batch.vectors:
+        position = (row["change"], row["page_id"])
+        if position > index.vectors_position:
+            index.embed(row["page_id"], row["vectors"])
+            index.vectors_position = position
+
+
+def _apply_links(index: Index, rows: Rows) -> None:
+    """The links that leave a changed page replace those that did; the others are new or known."""
+    leaving: dict[str, set[str]] = {}
+    for row in rows:
+        if row["page_id"] == row["changed"]:
+            leaving.setdefault(row["page_id"], set()).add(row["target_id"])
+    for page_id, targets in leaving.items():
+        index.link(page_id, targets)
+    for row in rows:
+        if row["page_id"] != row["changed"]:
+            index.linked_from(row["target_id"], row["page_id"])

@@ -1,0 +1,162 @@
+"""The port behind search: an account's pages held in memory, and what each of them says to a question.
+
+`ranking.py` writes its formula with the `Vector`s that a `View` gives, one number to a page, and knows
+neither where they come from nor which library multiplies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sixfold.core.memory.index import Entry
+
+
+class Vector(Protocol):
+    """One number to a page, 0 for a page that has nothing to say."""
+
+    def __add__(self, other: Vector, /) -> Vector: ...
+
+    def __mul__(self, factor: float, /) -> Vector: ...
+
+    def max(self) -> float:
+        """The greatest of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """BM25's two numbers: how soon repetition stops to count, and how much length does."""
+
+    k1: float
+    b: float
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which pages may be results: those with one of the types, one of the tags, one of the collections.
+
+    Empty is no limit. `since` and `until` bound `updated_at`, both inclusive, in epoch µs.
+    """
+
+    types: Collection[str] = ()
+    tags: Collection[str] = ()
+    collections: Collection[str] = ()
+    since: int | None = None
+    until: int | None = None
+
+
+class View(Protocol):
+    """What one caller sees of an account's pages; a page that he does not see lends nothing to others."""
+
+    def text(self, words: Mapping[str, float], saturation: Saturation) -> Vector:
+        """BM25 of each page for the weighted words."""
+        ...
+
+    def passages(self, words: Mapping[str, float], saturation: Saturation, text: Vector) -> Vector:
+        """BM25 of each page's best passage; `text`, which is the page's, where the page is one passage."""
+        ...
+
+    def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Vector:
+        """BM25 of each page's folder read as one document, less where more than `crowd` pages share it."""
+        ...
+
+    def before(self, vector: Vector) -> Vector:
+        """For each page the number of the one before it in its folder."""
+        ...
+
+    def after(self, vector: Vector) -> Vector:
+        """For each page the number of the one behind it in its folder."""
+        ...
+
+    def named(self, names: Collection[str]) -> Vector:
+        """What share of the names each page is about, 0 to 1."""
+        ...
+
+    def linked(self, vector: Vector, lenders: int) -> Vector:
+        """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
+        ...
+
+    def recency(self, half_life_us: int) -> Vector:
+        """1 for the account's newest page, half of it for each half-life before."""
+        ...
+
+    def meaning(self, question: bytes) -> Vector:
+        """Cosine of the question's vector (32-bit floats) and each page's nearest passage, at least 0."""
+        ...
+
+    def over(self, vector: Vector, least: float) -> Vector:
+        """1 for each page whose number is at least `least`."""
+        ...
+
+    def best(self, score: Vector, among: Vector, keep: Filter, limit: int) -> Sequence[int]:
+        """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
+        ...
+
+    def at(self, vector: Vector, place: int) -> float:
+        """One page's number."""
+        ...
+
+    def page_id(self, place: int) -> str:
+        """Whose place it is."""
+        ...
+
+    def best_passage(self, place: int, words: Mapping[str, float]) -> int:
+        """Which of a page's passages has most of the words."""
+        ...
+
+    def rarity(self, word: str) -> float:
+        """BM25's weight of a word: how much a page says by having it; 0 when none has it."""
+        ...
+
+
+class Index(Protocol):
+    """All pages of one account, as of the last change that was read."""
+
+    position: tuple[int, str]  # the last change that was read, and its page
+
+    vectors_position: tuple[int, str]  # the same of vectors
+
+    def put(self, page_id: str, entry: Entry) -> None:
+        """A page as it now stands, in place of what was there of it."""
+        ...
+
+    def remove(self, page_id: str) -> None:
+        """Forget a page; one that is not there is no error."""
+        ...
+
+    def link(self, page_id: str, targets: Collection[str]) -> None:
+        """The pages to which a page leads, in place of those that were there."""
+        ...
+
+    def linked_from(self, page_id: str, source: str) -> None:
+        """One more page that leads to a page."""
+        ...
+
+    def embed(self, page_id: str, vectors: bytes) -> None:
+        """The vectors of a page's passages, 16-bit floats one after the other; none for an unknown page."""
+        ...
+
+    def view(self, collections: Collection[str]) -> View:
+        """What a caller limited to `collections` sees; all of it when they are empty."""
+        ...
+
+    def __len__(self) -> int:
+        """How many pages there are."""
+        ...
+
+    @property
+    def vectors(self) -> int:
+        """How many passages have a vector."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        ...
+
+    @property
+    def worn(self) -> bool:
+        """Whether more of it is of the past than of the present: reading it anew would make it smaller."""
+        ...

@@ -1,0 +1,112 @@
+"""The piece of a page that shows why it was found, with the matched words between marks.
+
+The text is markdown as it was written, never HTML: whoever shows it escapes it first. The marks are two
+characters that no page needs, so they stay what they are in every format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from sixfold.core.memory import chunks, tokens
+
+OPEN, CLOSE = "\u00ab", "\u00bb"  # « and »
+MIN_CHARS, MAX_CHARS, CHARS = 20, 2_000, 240
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_SPACE = re.compile(r"\s+")
+_MOST_READ = 20_000  # characters of a passage in which the best window is sought
+
+
+def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
+    """At most `chars` characters of a body, marks not counted, around most of the `words` of one passage.
+
+    White space becomes one space, `…` stands where text was left out; without a match it is the beginning.
+    """
+    passages = chunks.split(body)
+    start, end = passages[min(passage, len(passages) - 1)]
+    end = min(end, start + _MOST_READ)
+    found = matches(body, start, end, words)
+    first = _window(found, chars) if found else start
+    begin = _at_word(body, max(start, first - chars // 4), start) if found else start
+    stop = _until_word(body, begin, min(len(body), begin + chars))
+    text = _marked(body, begin, stop, found)
+    lead = "…" if body[:begin].strip() else ""
+    tail = "…" if body[stop:].strip() else ""
+    return f"{lead}{text}{tail}"
+
+
+def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tuple[int, int, str]]:
+    """Where the words stand between two places: begin, end, and which word it is."""
+    wanted = frozenset(words)
+    found: list[tuple[int, int, str]] = []
+    for match in _WORD.finditer(body, start, end):
+        text = match[0]
+        if tokens.UNSPACED.search(text):
+            found += _pairs(text, match.start(), wanted)
+            continue
+        word = tokens.stem(tokens.fold(text).replace("’", "'"))
+        if word in wanted:
+            found.append((match.start(), match.end(), word))
+    return found
+
+
+def _pairs(text: str, start: int, wanted: frozenset[str]) -> list[tuple[int, int, str]]:
+    found: list[tuple[int, int, str]] = []
+    for at in range(len(text)):
+        pair = tokens.fold(text[at : at + 2])
+        if pair in wanted or (len(text) == 1 and tokens.fold(text) in wanted):
+            begin, end = start + at, start + at + min(2, len(text) - at)
+            if found and begin <= found[-1][1]:
+                found[-1] = (found[-1][0], end, pair)
+            else:
+                found.append((begin, end, pair))
+    return found
+
+
+def _window(found: list[tuple[int, int, str]], chars: int) -> int:
+    """Where a window of `chars` begins that holds most different words; the first of the best."""
+    best, place, first = 0, found[0][0], 0
+    inside: dict[str, int] = {}
+    for _, end, word in found:
+        inside[word] = inside.get(word, 0) + 1
+        while end - found[first][0] > chars * 3 // 4 and found[first][1] < end:
+            gone = found[first][2]
+            inside[gone] -= 1
+            if not inside[gone]:
+                del inside[gone]
+            first += 1
+        if len(inside) > best:
+            best, place = len(inside), found[first][0]
+    return place
+
+
+def _at_word(body: str, at: int, least: int) -> int:
+    """The beginning of the word that stands at a place, or a little after."""
+    if at <= least:
+        return least
+    space = _SPACE.search(body, at, at + 40)
+    return space.end() if space else at
+
+
+def _until_word(body: str, begin: int, stop: int) -> int:
+    if stop >= len(body) or body[stop].isspace():
+        return stop
+    space = max(body.rfind(" ", begin, stop), body.rfind("\n", begin, stop))
+    return space if space > begin + (stop - begin) // 2 else stop
+
+
+def _marked(body: str, begin: int, stop: int, found: list[tuple[int, int, str]]) -> str:
+    pieces: list[str] = []
+    at = begin
+    for start, end, _ in found:
+        if start >= at and end <= stop:
+            pieces += (_plain(body[at:start]), OPEN, _plain(body[start:end]), CLOSE)
+            at = end
+    pieces.append(_plain(body[at:stop]))
+    return _SPACE.sub(" ", "".join(pieces)).strip()
+
+
+def _plain(text: str) -> str:
+    """Marks that a page wrote itself become single ones, so that only ours are marks."""
+    return text.replace(OPEN, "\u2039").replace(CLOSE, "\u203a")

@@ -1,0 +1,115 @@
+"""Text into the words that search compares: any script, folded, stemmed, without the words that say nothing.
+
+Words are runs of letters and digits. Scripts that write no spaces (Han, kana, hangul, Thai, Lao, Khmer,
+Burmese) become pairs of neighbouring characters, and each emoji is a word. Nothing in a text is an operator.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections import Counter
+from functools import lru_cache
+from typing import Any
+
+import Stemmer
+
+from sixfold.core.memory.english import BASE_FORMS, STOP_WORDS
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3130-\u318f"
+    "\u31a0-\u31ff\u3400-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+_EMOJI = "\u2600-\u27bf\u2b50-\u2b55\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff"
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0dff"  # of the letter before
+UNSPACED = re.compile(f"[{_UNSPACED}]")
+_WORD = re.compile(
+    rf"(?P<unspaced>[{_UNSPACED}]+)|(?P<emoji>[{_EMOJI}])"
+    rf"|(?:(?![{_UNSPACED}])[^\W_]|[{_MARKS}]|(?<=\w)['’](?=[^\W_]))+"
+)
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
+_ACCENT = re.compile("(?<=[A-Za-z\u0370-\u03ff])[\u0300-\u036f]+")  # Latin and Greek letters are found bare
+_ARABIC_MARKS = re.compile("[\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+_CLITIC = re.compile(r"(?:n't|'(?:s|t|m|d|re|ve|ll))$")
+_ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})(?!\d)")
+_YEAR = "january february march april may june july august september october november december"
+_MONTHS = _YEAR.split()
+_LONGEST = 48  # characters of a word that count
+_STEMS_KEPT = 1 << 17
+
+_LANGUAGES = (
+    ("a", "z", "english"),
+    ("\u0370", "\u03ff", "greek"),
+    ("\u0400", "\u04ff", "russian"),
+    ("\u0600", "\u06ff", "arabic"),
+)
+_STEMMERS: dict[str, Any] = {
+    name: Stemmer.Stemmer(name)  # pyright: ignore[reportUnknownMemberType] - it has no stubs
+    for _, _, name in _LANGUAGES
+}
+_ONE_AT_A_TIME = threading.Lock()  # a stemmer has one buffer
+
+
+def words(text: str) -> list[str]:
+    """Every word of a text as it is compared, in order: folded and stemmed, stop words kept as ''.
+
+    A date such as 2026-05-08 is also read as `8 may 2026`.
+    """
+    if "-" in text:
+        text = _ISO_DATE.sub(_spelled, text)
+    folded = fold(text)
+    if folded.isascii():
+        return [stem(word) for word in _ASCII_WORD.findall(folded)]
+    found: list[str] = []
+    for match in _WORD.finditer(folded):
+        if match["unspaced"]:
+            found += _pairs(match["unspaced"])
+        else:
+            found.append(match["emoji"] or stem(match[0].replace("’", "'")))
+    return found
+
+
+def terms(text: str) -> Counter[str]:
+    """How often each word of a text stands in it, without the words that say nothing."""
+    counted = Counter(words(text))
+    counted.pop("", None)
+    return counted
+
+
+def fold(text: str) -> str:
+    """Lower case, one form of every character, Latin, Greek and Arabic without accents and vowel marks."""
+    if text.isascii():
+        return text.lower()
+    text = unicodedata.normalize("NFKD", text)
+    text = _ARABIC_MARKS.sub("", _ACCENT.sub("", text))
+    return unicodedata.normalize("NFC", text).casefold()
+
+
+@lru_cache(_STEMS_KEPT)
+def stem(word: str) -> str:
+    """The stem of one folded word, '' for a word that says nothing; by its script, English for Latin."""
+    word = _CLITIC.sub("", word)[:_LONGEST].replace("'", "")
+    if word in STOP_WORDS:
+        return ""
+    word = BASE_FORMS.get(word, word)
+    first = word[:1]
+    for low, high, language in _LANGUAGES:
+        if low <= first <= high:
+            with _ONE_AT_A_TIME:
+                return str(_STEMMERS[language].stemWord(word))
+    return word
+
+
+def _pairs(run: str) -> list[str]:
+    """Each two neighbouring characters; a single one alone."""
+    if len(run) == 1:
+        return [run]
+    return [run[n : n + 2] for n in range(len(run) - 1)]
+
+
+def _spelled(date: re.Match[str]) -> str:
+    month = int(date[2])
+    if not 1 <= month <= 12:
+        return date[0]
+    return f"{int(date[3])} {_MONTHS[month - 1]} {date[1]}"

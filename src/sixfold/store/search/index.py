@@ -1,0 +1,42 @@
+"""`signals.Index` on numpy: an account's pages with the views that callers have of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sixfold.core.memory.index import Entry
+from sixfold.store.search.pages import Pages
+from sixfold.store.search.view import PageView
+
+
+class PageIndex(Pages):
+    """All pages of one account, as of the last change that was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position: tuple[int, str] = (0, "")
+        self.vectors_position: tuple[int, str] = (0, "")
+        self._views: dict[frozenset[str], PageView] = {}
+
+    def put(self, page_id: str, entry: Entry) -> None:
+        """A page as it now stands, in place of what was there of it."""
+        self._views.clear()
+        super().put(page_id, entry)
+
+    def remove(self, page_id: str) -> None:
+        """Forget a page; one that is not there is no error."""
+        self._views.clear()
+        super().remove(page_id)
+
+    def view(self, collections: Collection[str]) -> PageView:
+        """What a caller limited to `collections` sees; all of it when they are empty."""
+        key = frozenset(collections)
+        found = self._views.get(key)
+        if found is None:
+            visible = self.alive.values.copy()
+            if key:
+                visible &= self.having(self.collections, key)
+            if len(self._views) >= 16:  # keys of one account that differ in what they see
+                self._views.clear()
+            found = self._views[key] = PageView(self, visible)
+        return found

@@ -1,0 +1,244 @@
+"""One caller's sight of a page index, and the sums that ranking asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from sixfold.core.memory.signals import Filter, Saturation
+from sixfold.store.search.columns import Flags, Floats, Places
+from sixfold.store.search.pages import Pages
+
+Hits = tuple[Places, Floats]
+
+
+class PageView:
+    """`signals.View` on numpy; good until the index changes. A vector is an array."""
+
+    def __init__(self, index: Pages, visible: Flags) -> None:
+        self._of = index
+        self._visible = visible
+        self._pages = int(np.count_nonzero(visible))
+        self._whole = self._pages == len(visible)
+        self._known: dict[str, Hits | None] = {}
+
+    # -- words -----------------------------------------------------------------------------------
+
+    def text(self, words: Mapping[str, float], saturation: Saturation) -> Floats:
+        """BM25 of each page for the weighted words."""
+        score = self._nothing()
+        norm = self._norm(saturation)
+        for word, weight in words.items():
+            hits = self._hits(word)
+            if hits is not None:
+                places, times = hits
+                gain = weight * self.rarity(word) * (saturation.k1 + 1)
+                score[places] += np.float32(gain) * times / (times + norm[places])
+        return score
+
+    def passages(self, words: Mapping[str, float], saturation: Saturation, text: Floats) -> Floats:
+        """BM25 of each page's best passage; `text`, which is the page's, where the page is one passage."""
+        index = self._of
+        if not len(index.passage_page):
+            return text
+        score = np.zeros(len(index.passage_page), np.float32)
+        touched: list[Places] = []
+        for word, weight in words.items():
+            hits = index.passage_words.get(word)
+            if hits is not None:
+                places, times = hits
+                norm = _norm(index.passage_length.values[places], self._mean_length, saturation)
+                gain = weight * self.rarity(word) * (saturation.k1 + 1)
+                score[places] += np.float32(gain) * times / (times + norm)
+                touched.append(places)
+        if not touched:
+            return text
+        best = text.copy()
+        best[self._in_passages] = 0
+        places = np.unique(np.concatenate(touched))
+        np.maximum.at(best, index.passage_page.values[places], score[places])
+        best[~self._visible] = 0
+        return best
+
+    def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Floats:
+        """BM25 of each page's folder read as one document, less where more than `crowd` pages share it."""
+        of = self._of.folder.values
+        pages, length = self._folder_sizes
+        count = int(np.count_nonzero(pages))
+        score = np.zeros(len(pages))
+        if not count:
+            return self._nothing()
+        norm = _norm(length, max(float(length.sum()) / count, 1.0), saturation)
+        for word, weight in words.items():
+            hits = self._hits(word)
+            if hits is not None:
+                times = np.bincount(of[hits[0]], hits[1], len(pages))
+                times[0] = 0
+                having = int(np.count_nonzero(times))
+                gain = weight * _rarity(having, count) * (saturation.k1 + 1)
+                score += gain * times / (times + norm)
+        score *= np.minimum(1.0, crowd / np.maximum(pages, 1))
+        return score.astype(np.float32)[of] * self._visible
+
+    def rarity(self, word: str) -> float:
+        """BM25's weight of a word: how much a page says by having it; 0 when none has it."""
+        hits = self._hits(word)
+        return 0.0 if hits is None else _rarity(len(hits[0]), self._pages)
+
+    def named(self, names: Collection[str]) -> Floats:
+        """What share of the names each page is about, 0 to 1."""
+        share = self._nothing()
+        known = [places for name in names if (places := self._of.names.get(name))]
+        for places in known:
+            share[places] += np.float32(1 / len(known))
+        return share * self._visible
+
+    # -- where pages stand -----------------------------------------------------------------------
+
+    def before(self, vector: Floats) -> Floats:
+        """For each page the number of the one before it in its folder."""
+        return np.append(vector, np.float32(0))[self._of.order.before.values]
+
+    def after(self, vector: Floats) -> Floats:
+        """For each page the number of the one behind it in its folder."""
+        return np.append(vector, np.float32(0))[self._of.order.after.values]
+
+    def linked(self, vector: Floats, lenders: int) -> Floats:
+        """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
+        lent = self._nothing()
+        for place in _greatest(vector, lenders):
+            others = self._of.neighbours(int(place))
+            lent[others] = np.maximum(lent[others], vector[place])
+        return lent * self._visible
+
+    def recency(self, half_life_us: int) -> Floats:
+        """1 for the account's newest page, half of it for each half-life before."""
+        updated = self._of.updated.values
+        if not self._pages:
+            return self._nothing()
+        age = (updated[self._visible].max() - updated) / half_life_us
+        return np.exp2(-np.maximum(age, 0)).astype(np.float32)
+
+    def meaning(self, question: bytes) -> Floats:
+        """Cosine of the question's vector (32-bit floats) and each page's nearest passage, at least 0."""
+        of = self._of.row_page.values
+        nearest = self._nothing()
+        if len(of):
+            cosine = self._of.matrix[: len(of)] @ np.frombuffer(question, np.float32)
+            there = of >= 0
+            np.maximum.at(nearest, of[there], cosine[there])
+        return nearest * self._visible
+
+    def over(self, vector: Floats, least: float) -> Floats:
+        """1 for each page whose number is at least `least`."""
+        return (vector >= least).astype(np.float32)
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def best(self, score: Floats, among: Floats, keep: Filter, limit: int) -> Sequence[int]:
+        """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
+        places = np.flatnonzero((among > 0) & self._visible & self._passing(keep))
+        values = score[places]
+        if len(places) > limit:
+            least = np.partition(values, -limit)[-limit]
+            places = places[values >= least]
+        slugs = self._of.slugs
+        return sorted(places.tolist(), key=lambda place: (-float(score[place]), slugs[place]))[:limit]
+
+    def at(self, vector: Floats, place: int) -> float:
+        """One page's number."""
+        return float(vector[place])
+
+    def page_id(self, place: int) -> str:
+        """Whose place it is."""
+        return self._of.page_ids[place]
+
+    def best_passage(self, place: int, words: Mapping[str, float]) -> int:
+        """Which of a page's passages has most of the words."""
+        index = self._of
+        first = int(np.searchsorted(index.passage_page.values, place))
+        last = int(np.searchsorted(index.passage_page.values, place, "right"))
+        if last - first < 2:
+            return 0
+        found = np.zeros(last - first)
+        for word, weight in words.items():
+            hits = index.passage_words.get(word)
+            if hits is not None:
+                low, high = np.searchsorted(hits[0], (first, last))
+                found[hits[0][low:high] - first] += weight * self.rarity(word)
+        return int(found.argmax())
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _hits(self, word: str) -> Hits | None:
+        """The visible places that have a word, and how often."""
+        if word not in self._known:
+            if len(self._known) >= 64:  # the view outlives its question, what it read need not
+                self._known.clear()
+            hits = self._of.words.get(word)
+            if hits is not None and not self._whole:
+                seen = self._visible[hits[0]]
+                hits = (hits[0][seen], hits[1][seen])
+            self._known[word] = hits if hits is not None and len(hits[0]) else None
+        return self._known[word]
+
+    def _passing(self, keep: Filter) -> Flags:
+        index = self._of
+        flags = np.ones(len(self._visible), np.bool_)
+        if keep.types:
+            flags &= np.isin(index.type.values, [index.types.get(name, -1) for name in keep.types])
+        if keep.collections:
+            flags &= index.having(index.collections, keep.collections)
+        if keep.tags:
+            flags &= index.having(index.tags, keep.tags)
+        if keep.since is not None:
+            flags &= index.updated.values >= keep.since
+        if keep.until is not None:
+            flags &= index.updated.values <= keep.until
+        return flags
+
+    def _nothing(self) -> Floats:
+        return np.zeros(len(self._visible), np.float32)
+
+    def _norm(self, saturation: Saturation) -> Floats:
+        return _norm(self._of.length.values, self._mean_length, saturation)
+
+    @cached_property
+    def _mean_length(self) -> float:
+        total = float(self._of.length.values[self._visible].sum(dtype=np.float64))
+        return max(total / max(self._pages, 1), 1.0)
+
+    @cached_property
+    def _in_passages(self) -> Places:
+        return np.unique(self._of.passage_page.values)
+
+    @cached_property
+    def _folder_sizes(self) -> tuple[Places, Floats]:
+        """How many visible pages and words each folder has; number 0, which is no folder, has none."""
+        of = self._of.folder.values[self._visible]
+        pages = np.bincount(of, minlength=self._of.folders)
+        length = np.bincount(of, self._of.length.values[self._visible], self._of.folders)
+        pages[0] = 0
+        length[0] = 0
+        return pages, length.astype(np.float32)
+
+
+def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
+    """BM25's denominator beside the count."""
+    k1, b = saturation.k1, saturation.b
+    return np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * length
+
+
+def _rarity(having: int, of: int) -> float:
+    return math.log(1 + (of - having + 0.5) / (having + 0.5))
+
+
+def _greatest(vector: Floats, count: int) -> Places:
+    """Places of the greatest numbers above 0."""
+    places = np.flatnonzero(vector > 0)
+    if len(places) > count:
+        places = places[np.argpartition(vector[places], -count)[-count:]]
+    return places

@@ -1,0 +1,75 @@
+-- name: memory_change_next | The number of an account's next change; holds back its other writers until the commit.
+INSERT INTO memory_change (account_id, change) VALUES (:account_id, 1)
+ON CONFLICT (account_id) DO UPDATE SET change = memory_change.change + 1
+RETURNING change;
+
+-- name: memory_change_last | The number of an account's last change; nothing before the first.
+SELECT change FROM memory_change WHERE account_id = :account_id;
+
+-- name: memory_index_put | Pages as search reads them, in place of what was there of them.
+INSERT INTO memory_index (page_id, account_id, change, entry)
+SELECT value ->> 0, :account_id, :change, value ->> 1 FROM json_each(:rows) WHERE 1
+ON CONFLICT (page_id) DO UPDATE SET
+    change = excluded.change, entry = excluded.entry, embedded = '';
+
+-- name: memory_index_remove | Search forgets a page.
+UPDATE memory_index SET change = :change, entry = ''
+WHERE account_id = :account_id AND page_id = :page_id;
+
+-- name: memory_vector_remove | Forget a page's vectors.
+DELETE FROM memory_vector WHERE page_id = :page_id;
+
+-- name: memory_index_changed | What has changed in an account since a change and a page, in that order.
+SELECT page_id, change, entry FROM memory_index
+WHERE account_id = :account_id AND (change, page_id) > (:change, :page_id)
+ORDER BY change, page_id LIMIT :limit;
+
+-- name: memory_links_changed | The links that lead from or to pages which have changed in between.
+SELECT l.page_id, l.target_id, i.page_id AS changed FROM memory_index i
+JOIN page_link l ON l.page_id = i.page_id
+WHERE i.account_id = :account_id AND (i.change, i.page_id) > (:change, :page_id)
+  AND (i.change, i.page_id) <= (:last_change, :last_page_id)
+  AND l.ended_at IS NULL AND l.target_id IS NOT NULL AND l.origin <> 'dismissed'
+UNION ALL
+SELECT l.page_id, l.target_id, i.page_id AS changed FROM memory_index i
+JOIN page_link l ON l.target_id = i.page_id
+WHERE i.account_id = :account_id AND (i.change, i.page_id) > (:change, :page_id)
+  AND (i.change, i.page_id) <= (:last_change, :last_page_id)
+  AND l.ended_at IS NULL AND l.origin <> 'dismissed';
+
+-- name: memory_vectors_changed | Vectors of one model that came since a change and a page, unless the page has moved on.
+SELECT v.page_id, v.change, v.vectors FROM memory_vector v
+JOIN memory_index i ON i.page_id = v.page_id AND i.change = v.of_change
+WHERE v.account_id = :account_id AND v.model = :model AND (v.change, v.page_id) > (:change, :page_id)
+ORDER BY v.change, v.page_id LIMIT :limit;
+
+-- name: memory_results | The pages of a result list, with their text.
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.body FROM page p
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));
+
+-- name: memory_waiting | Pages whose vectors are still to be made, with their text; ids ascending.
+SELECT i.page_id, i.account_id, i.change, p.title, v.body FROM memory_index i
+JOIN page p ON p.id = i.page_id
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE i.embedded = '' AND i.entry <> '' AND i.page_id > :after
+ORDER BY i.page_id LIMIT :limit;
+
+-- name: memory_waiting_count | How many pages still wait for vectors.
+SELECT COUNT(*) AS count FROM memory_index WHERE embedded = '' AND entry <> '';
+
+-- name: memory_embedded | A page has its vectors, unless it was written anew meanwhile.
+UPDATE memory_index SET embedded = :model
+WHERE page_id = :page_id AND change = :of_change AND entry <> '' RETURNING page_id;
+
+-- name: memory_vector_put | The vectors of a page's passages.
+INSERT INTO memory_vector (page_id, account_id, change, of_change, model, vectors)
+VALUES (:page_id, :account_id, :change, :of_change, :model, :vectors)
+ON CONFLICT (page_id) DO UPDATE SET
+    change = excluded.change, of_change = excluded.of_change, model = excluded.model,
+    vectors = excluded.vectors;
+
+-- name: memory_embed_anew | What another model has embedded waits again; at most so many pages at once.
+UPDATE memory_index SET embedded = '' WHERE page_id IN (
+    SELECT page_id FROM memory_index WHERE embedded NOT IN ('', :model) LIMIT :limit)
+RETURNING page_id;

@@ -1,0 +1,11 @@
+-- name: memory_index_put | Pages as search reads them, in place of what was there of them.
+INSERT INTO memory_index (page_id, account_id, change, entry)
+SELECT value ->> 0, :account_id, :change, value ->> 1 FROM json_array_elements(:rows::json)
+ON CONFLICT (page_id) DO UPDATE SET
+    change = excluded.change, entry = excluded.entry, embedded = '';
+
+-- name: memory_results | The pages of a result list, with their text.
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.body FROM page p
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
+  AND p.id IN (SELECT json_array_elements_text(:ids::json));
