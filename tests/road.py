@@ -33,8 +33,13 @@ _ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "crash": "CrashEngine"}
 PRICE = 7_000
 
 
-def models(engines: Mapping[str, str] = _ENGINES) -> dict[str, Any]:
-    """A catalogue document with one model per testing engine; inputs pass through `for_engine` untouched."""
+def models(
+    engines: Mapping[str, str] = _ENGINES, facts: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """A catalogue document with one model per testing engine; inputs pass through `for_engine` untouched.
+
+    `facts` changes an engine's row.
+    """
     return {
         "engines": {
             name: {
@@ -45,6 +50,7 @@ def models(engines: Mapping[str, str] = _ENGINES) -> dict[str, Any]:
                 "concurrency": 0,
                 "idle_seconds": 60,
                 "unlock": "",
+                **(facts or {}).get(name, {}),
             }
             for name, attribute in engines.items()
         },
@@ -135,6 +141,7 @@ class Options:
     failpoints: str = ""
     clock: Clock | None = None
     driver: Driver | None = None
+    models: Mapping[str, Any] | None = None
     start: bool = True
 
 
@@ -163,7 +170,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     media = Media(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
     bus = Bus()
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
-    known = catalog.build(models(), prices, {})
+    known = catalog.build(wanted.models or models(), prices, {})
     line = Pipeline(
         database, known, media, bus, pipeline.Policy(wanted.queue_limit, Terms(previews=True)), failpoints
     )
