@@ -33,19 +33,23 @@ from sixfold.store.files import MAX_KEY_CHARACTERS, PIECE_BYTES, BadKey, is_segm
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta  # these exist for the type checker alone
 
-PART_BYTES = 8 << 20  # what is larger goes up in parts of this size, so many at a time
+PART_BYTES = 5 << 20  # what is larger goes up in parts of this size (the least that S3 takes)
 _PARTS_AT_ONCE = 4
 _FETCH_BYTES = 1 << 20
 _LISTED_AT_ONCE = 1000
-_REFRESH_US = 12 * 3600 * 1_000_000  # well within the day that a blob without a name is given
+_REFRESH_SECONDS = 12 * 3600  # well within the day that a blob without a name is given
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How a store is used: `by_content`, where blobs are named by their hash, and how long links hold."""
+    """How a store is used: `by_content`, where blobs are named by their hash; how long links hold.
+
+    Content of a certain age is written again when it is stored again, lest it be swept before it has a name.
+    """
 
     by_content: bool = False
     link_seconds: int = 0
+    refresh_seconds: float = _REFRESH_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +138,8 @@ class ObjectStore:
     async def _fresh(self, key: str, size: int) -> ObjectInfo | None:
         """What is there, whole, and too young to be swept while somebody is about to name it."""
         there = await self.stat(key)
-        now = time.time_ns() // 1000
-        return there if there and there.size == size and there.modified_at > now - _REFRESH_US else None
+        since = time.time_ns() // 1000 - int(self._ways.refresh_seconds * 1_000_000)
+        return there if there and there.size == size and there.modified_at > since else None
 
     async def _send(
         self,

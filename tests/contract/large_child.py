@@ -1,0 +1,60 @@
+"""Puts and gets a file of 100 MB in a process of its own: `large_child FOLDER PORT BUCKET`.
+
+It prints the size that the store has, whether the bytes that come back are the same, and by how many MiB the
+most memory that was ever used has risen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from pathlib import Path
+
+import blake3
+
+from sixfold.core.work.media import key_of
+from sixfold.store.buckets import Access, open_bucket
+from sixfold.store.cache import Bounds, Cache
+from sixfold.store.objects import ObjectStore, Ways
+from tests import s3
+
+MIB = 1 << 20
+
+
+def peak() -> int:
+    """The most memory that this process ever had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def opened(folder: Path, port: int, name: str) -> ObjectStore:
+    """A content store that keeps nothing that it was not asked for."""
+    bucket = open_bucket(f"s3://{name}", Access(s3.S3(port).options, 30))
+    return ObjectStore(bucket, Cache(folder, Bounds(MIB, 60)), Ways(by_content=True))
+
+
+async def main(folder: Path, port: int, name: str) -> None:
+    """Make the file, send it, fetch it."""
+    source, digest = folder / "large", blake3.blake3()
+    with source.open("wb") as file:
+        for number in range(100):
+            piece = bytes([number]) * MIB
+            digest.update(piece)
+            file.write(piece)
+    key = key_of(digest.hexdigest())
+    store = opened(folder / "one", port, name)
+    await store.put("warm", b"1")
+    before = peak()
+    await store.put_file(key, source)
+    found = await store.stat(key)
+    path = await opened(folder / "other", port, name).local_path(key)
+    again = blake3.blake3()
+    with path.open("rb") as file:
+        while piece := file.read(MIB):
+            again.update(piece)
+    size = found.size if found is not None else None
+    print(size, again.digest() == digest.digest(), peak() - before)  # noqa: T201 - what the parent reads
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

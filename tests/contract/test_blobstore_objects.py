@@ -1,0 +1,358 @@
+"""What only object stores must fear: outages, lies, slow answers, races; and what their cache keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from sixfold import errors, settings
+from sixfold.core.work.media import blob_key
+from sixfold.store.buckets import Access, InvalidUrl, open_bucket
+from sixfold.store.cache import Bounds, Cache
+from sixfold.store.objects import PART_BYTES, ObjectStore, Ways
+from tests import buckets, s3
+from tests.wayward import Wayward, wayward
+
+pytestmark = s3.NEEDED
+MIB = 1 << 20
+ANGRY = "The object store answers with errors right now; nothing was changed"
+REFUSES = "The object store refuses this server's credentials"
+SLOW = "The object store did not answer in time; nothing was changed"
+AWAY = "The object store cannot be reached; nothing was changed"
+
+
+def behind(front: Wayward, folder: Path, name: str, seconds: float = 5) -> ObjectStore:
+    """A content store that speaks through a stand-in."""
+    access = Access({**s3.server().options, "endpoint": front.endpoint}, seconds)
+    return ObjectStore(
+        open_bucket(f"s3://{name}", access), buckets.cache(folder / "cache"), Ways(by_content=True)
+    )
+
+
+def cached(folder: Path) -> list[Path]:
+    """Every file of a cache, unfinished ones included."""
+    return [path for path in (folder / "cache").rglob("*") if path.is_file()]
+
+
+async def everything(store: ObjectStore, key: str) -> list[Callable[[], Awaitable[object]]]:
+    async def stream() -> bytes:
+        return b"".join([piece async for piece in store.stream(key)])
+
+    async def listed() -> list[str]:
+        return [info.key async for info in store.list()]
+
+    reads = [lambda: store.get(key), lambda: store.stat(key), lambda: store.local_path(key), stream, listed]
+    return [lambda: store.put(key, b"new"), lambda: store.delete(key), *reads]
+
+
+# -- outages ---------------------------------------------------------------------------------------
+
+
+FAULTS = {"500": ANGRY, "403": REFUSES, "hang": SLOW, "drop": AWAY}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_every_failure_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    name = s3.server().new_bucket()
+    async with wayward(s3.server().port, lambda _number, _line: fault) as front:
+        store = behind(front, tmp_path, name, seconds=0.3)
+        for work in await everything(store, blob_key(b"new")):
+            with pytest.raises(errors.StoreFailed) as caught:
+                await work()
+            assert caught.value.message == FAULTS[fault]
+    assert [info.key async for info in buckets.content_store(tmp_path, f"s3://{name}").list()] == []
+    assert cached(tmp_path) == []
+    assert "secret-of-the-store" not in caplog.text
+    assert s3.KEY not in caplog.text
+
+
+async def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
+    access = Access({**s3.server().options, "endpoint": "http://127.0.0.1:1"}, 0.2)
+    store = ObjectStore(open_bucket("s3://bucket", access), buckets.cache(tmp_path / "cache"))
+    for work in await everything(store, "key"):
+        with pytest.raises(errors.StoreFailed, match="cannot be reached"):
+            await work()
+
+
+async def test_a_bucket_that_is_not_there_is_no_missing_object(tmp_path: Path) -> None:
+    store = ObjectStore(buckets.bucket("s3://no-such-bucket"), buckets.cache(tmp_path / "cache"))
+    for work in (lambda: store.get("key"), lambda: store.put("key", b"1"), lambda: store.local_path("key")):
+        try:
+            await work()
+        except errors.StoreFailed as failure:
+            assert failure.message == "The object store has no such bucket"  # noqa: PT017 - or a KeyError, below
+        except KeyError:
+            assert work is not store.put, "HEAD has no body that could say which of both is missing"
+
+
+async def test_a_hiccup_is_not_noticed(tmp_path: Path) -> None:
+    data = os.urandom(300_000)
+    async with wayward(s3.server().port, lambda number, _: "500" if number % 3 == 0 else "pass") as front:
+        store = behind(front, tmp_path, s3.server().new_bucket())
+        await store.put("key", data)
+        assert await store.get("key") == data
+        assert len(front.seen) > 2
+
+
+@pytest.mark.parametrize("size", [1000, 3 * PART_BYTES])
+async def test_an_upload_that_breaks_off_leaves_no_half_object(tmp_path: Path, size: int) -> None:
+    name, data = s3.server().new_bucket(), os.urandom(size)
+    staged = tmp_path / "staged"
+    staged.write_bytes(data)
+    key = blob_key(data)
+    sending = lambda _, line: "drop" if line.startswith("PUT") else "pass"  # noqa: E731 - a rule in one line
+    async with wayward(s3.server().port, sending) as front:
+        store = behind(front, tmp_path, name, seconds=0.3)
+        with pytest.raises(errors.StoreFailed):
+            await store.put_file(key, staged)
+    whole = buckets.content_store(tmp_path, f"s3://{name}")
+    assert await whole.stat(key) is None
+    assert staged.read_bytes() == data, "it can be tried again"
+    assert cached(tmp_path) == []
+    await whole.put_file(key, staged)
+    assert await whole.get(key) == data
+
+
+@pytest.mark.parametrize("fault", ["cut", "lie"])
+@pytest.mark.parametrize("size", [1000, 2 * MIB])
+async def test_other_bytes_than_were_stored_are_never_handed_out(
+    tmp_path: Path, fault: str, size: int
+) -> None:
+    data, name = os.urandom(size), s3.server().new_bucket()
+    key = blob_key(data)
+    await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
+    reading = lambda _, line: fault if line.startswith("GET") else "pass"  # noqa: E731 - a rule in one line
+    async with wayward(s3.server().port, reading) as front:
+        store = behind(front, tmp_path, name, seconds=0.3)
+        for read in (store.get, store.local_path):
+            with pytest.raises(errors.StoreFailed):
+                await read(key)
+    assert cached(tmp_path) == []
+
+
+# -- content ---------------------------------------------------------------------------------------
+
+
+async def test_writers_of_one_content_do_not_disturb_each_other(tmp_path: Path) -> None:
+    name, data = s3.server().new_bucket(), os.urandom(MIB)
+    key = blob_key(data)
+    stores = [buckets.content_store(tmp_path / str(number), f"s3://{name}") for number in range(4)]
+    infos = await asyncio.gather(*(store.put(key, data) for store in stores for _ in range(3)))
+    assert {(info.key, info.size) for info in infos} == {(key, MIB)}
+    assert [info.key async for info in stores[0].list()] == [key]
+    assert await stores[3].get(key) == data
+
+
+async def test_content_that_is_there_is_left_unless_it_may_soon_be_swept(tmp_path: Path) -> None:
+    data, name = b"some content", s3.server().new_bucket()
+    key = blob_key(data)
+    async with wayward(s3.server().port, lambda *_: "pass") as front:
+        store = behind(front, tmp_path, name)
+        first = await store.put(key, data)
+        assert (await store.put(key, data)).tag == first.tag
+        assert front.methods() == ["PUT", "PUT", "HEAD"], "the second one is refused"
+        access = Access({**s3.server().options, "endpoint": front.endpoint}, 5)
+        ways = Ways(by_content=True, refresh_seconds=0)
+        aged = ObjectStore(open_bucket(f"s3://{name}", access), buckets.cache(tmp_path / "cache"), ways)
+        await aged.put(key, data)
+        assert [line.split()[0] for line in front.seen][3:] == ["PUT", "HEAD", "PUT"], (
+            "and here it is renewed"
+        )
+
+
+async def test_a_large_file_that_is_there_is_not_sent_again(tmp_path: Path) -> None:
+    data, name = os.urandom(PART_BYTES + 1), s3.server().new_bucket()
+    key, staged = blob_key(data), tmp_path / "staged"
+    async with wayward(s3.server().port, lambda *_: "pass") as front:
+        store = behind(front, tmp_path, name)
+        await store.put(key, data)
+        sent = len(front.of("PUT"))
+        staged.write_bytes(data)
+        await store.put_file(key, staged)
+        assert (sent, len(front.of("PUT"))) == (2, 2)
+    assert not staged.exists()
+
+
+async def test_what_was_just_stored_is_read_from_this_machine(tmp_path: Path) -> None:
+    data, upload = os.urandom(MIB), os.urandom(MIB)
+    staged = tmp_path / "staged"
+    staged.write_bytes(upload)
+    async with wayward(s3.server().port, lambda *_: "pass") as front:
+        store = behind(front, tmp_path, s3.server().new_bucket())
+        await store.put(blob_key(data), data)
+        await store.put_file(blob_key(upload), staged)
+        assert await store.get(blob_key(data)) == data
+        assert (await store.local_path(blob_key(upload))).read_bytes() == upload
+        part = [piece async for piece in store.stream(blob_key(upload), 1000, 300_000)]
+        assert b"".join(part) == upload[1000:301_000]
+        assert front.of("GET") == []
+
+
+async def test_a_file_is_fetched_once_however_many_want_it(tmp_path: Path) -> None:
+    data, name = os.urandom(3 * MIB), s3.server().new_bucket()
+    key = blob_key(data)
+    await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
+    async with wayward(s3.server().port, lambda *_: "pass") as front:
+        store = behind(front, tmp_path, name)
+        paths = await asyncio.gather(*(store.local_path(key) for _ in range(20)))
+        assert len(set(paths)) == len(front.of("GET")) == 1
+        assert paths[0].read_bytes() == data
+        assert paths[0].stat().st_mode & 0o777 == 0o600
+
+
+async def test_one_who_gives_up_waiting_holds_up_nobody(tmp_path: Path) -> None:
+    data, name = os.urandom(MIB), s3.server().new_bucket()
+    key = blob_key(data)
+    await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
+    first = lambda number, _: "hang" if number == 0 else "pass"  # noqa: E731 - a rule in one line
+    async with wayward(s3.server().port, first) as front:
+        store = behind(front, tmp_path, name)
+        impatient = asyncio.create_task(store.local_path(key))
+        while not front.seen:  # noqa: ASYNC110 - the stand-in has no event for it
+            await asyncio.sleep(0.01)
+        patient = asyncio.create_task(store.local_path(key))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        assert (await patient).read_bytes() == data
+        with pytest.raises(asyncio.CancelledError):
+            await impatient
+    assert len(cached(tmp_path)) == 1
+
+
+async def test_an_object_that_is_replaced_is_fetched_anew(tmp_path: Path) -> None:
+    store = buckets.s3_store(tmp_path / "store")
+    for data in (b"first", b"other"):
+        await store.put("key", data)
+        assert (await store.local_path("key")).read_bytes() == data
+    one = await store.stat("key")
+    await store.put("key", b"third")
+    two = await store.stat("key")
+    assert one is not None
+    assert two is not None
+    assert one.tag != two.tag, "a version has a name even when both are of one second and one size"
+
+
+# -- large files -----------------------------------------------------------------------------------
+
+
+async def test_a_hundred_megabytes_pass_in_little_memory(tmp_path: Path) -> None:
+    name = s3.server().new_bucket()
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "tests.contract.large_child", str(tmp_path), str(s3.server().port), name],
+        env=settings.worker_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    size, same, risen = done.stdout.split()
+    assert (size, same) == (str(100 * MIB), "True")
+    assert int(risen) < 80, "MiB: four parts of five on their way, and what comes back in pieces"
+
+
+# -- the cache -------------------------------------------------------------------------------------
+
+
+def test_the_cache_keeps_its_bound_and_forgets_what_was_used_longest_ago(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", Bounds(10 * 1000, 0))
+    for number in range(30):
+        cache.write(f"{number:02}", bytes(1000))
+        assert cache.find("00") is not None, "it is used all the time"
+    names = sorted(path.name for path in cached(tmp_path))
+    assert len(names) <= 10
+    assert {"00", "28", "29"} <= set(names)
+    assert "01" not in names
+
+
+def test_what_was_handed_out_lately_stays_over_the_bound(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", Bounds(1000, 60))
+    for number in range(5):
+        cache.write(str(number), bytes(1000))
+    assert len(cached(tmp_path)) == 5
+    assert not Cache(tmp_path / "cache", Bounds(1000, 60)).takes(1000), "of itself it takes small files only"
+
+
+def test_a_cache_of_before_the_last_start_of_the_machine_is_not_believed(tmp_path: Path) -> None:
+    old = tmp_path / "cache" / "another-boot" / "name"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"torn")
+    cache = Cache(tmp_path / "cache", Bounds(1000, 60))
+    assert cache.find("name") is None
+    cache.write("other", b"1")
+    assert [path.name for path in cached(tmp_path)] == ["other"]
+
+
+async def test_a_full_disk_makes_reads_slower_and_nothing_else(tmp_path: Path) -> None:
+    store = buckets.content_store(tmp_path)
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    data = os.urandom(1000)
+    await store.put(blob_key(data), data)
+    assert await store.get(blob_key(data)) == data
+    with pytest.raises(OSError, match="directory"):
+        await store.local_path(blob_key(data))
+
+
+# -- links and addresses ---------------------------------------------------------------------------
+
+
+async def test_a_link_gives_the_bytes_and_nothing_else_does(tmp_path: Path) -> None:
+    name = s3.server().new_bucket()
+    ways = Ways(by_content=True, link_seconds=60)
+    store = ObjectStore(buckets.bucket(f"s3://{name}/some/prefix"), buckets.cache(tmp_path / "cache"), ways)
+    await store.put("key", b"bytes", content_type="image/png")
+    link = await store.link("key")
+    assert link is not None
+    assert s3.SECRET not in link
+    parts = urlsplit(link)
+    assert await asyncio.to_thread(fetched, f"{parts.path}?{parts.query}") == (200, "image/png", b"bytes")
+    status, _kind, body = await asyncio.to_thread(fetched, parts.path)
+    assert (status, b"bytes" in body) == (403, False)
+    assert await buckets.content_store(tmp_path).link("key") is None
+
+
+def fetched(target: str) -> tuple[int, str | None, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", s3.server().port, timeout=30)
+    try:
+        connection.request("GET", target)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type"), answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://",
+        "s3:///bucket",
+        "ftp://bucket",
+        "bucket",
+        "s3://key:secret@bucket",
+        "s3://bucket/../other",
+        "s3://bucket/a//b",
+        "s3://bucket?secret=1",
+        "s3://bucket/" + "a" * 401,
+        "az://container",
+    ],
+)
+def test_what_is_no_bucket_is_refused_without_its_secrets(url: str) -> None:
+    with pytest.raises(InvalidUrl) as caught:
+        open_bucket(url, Access())
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_option_that_a_cloud_does_not_know_is_refused() -> None:
+    with pytest.raises(InvalidUrl, match="nonsense"):
+        open_bucket("s3://bucket", Access({"nonsense": "1"}))

@@ -1,0 +1,87 @@
+"""A stand-in between a store and its server: it passes on what is said, or misbehaves as it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+_WHY = b"<Error><Code>InvalidAccessKeyId</Code><Message>secret-of-the-store</Message></Error>"
+REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(_WHY), _WHY)
+BROKEN = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@dataclass
+class Wayward:
+    """`rule` says for the nth request (from 0) what becomes of it:
+
+    `pass`, `500`, `403`, `hang` (no answer), `cut` (half an answer), `drop` (half the request is read), `lie`
+    (an answer of the right length and other bytes).
+    """
+
+    port: int
+    rule: Callable[[int, str], str]
+    seen: list[str] = field(default_factory=list)
+    endpoint: str = ""
+
+    def methods(self) -> list[str]:
+        """What was asked so far."""
+        return [line.partition(" ")[0] for line in self.seen]
+
+    def of(self, method: str) -> list[str]:
+        """The requests of one method so far."""
+        return [line for line in self.seen if line.startswith(f"{method} ")]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, one request."""
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await self._serve(reader, writer)
+        writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        line = head.split(b"\r\n", 1)[0].decode()
+        rows = [row.partition(b":") for row in head.lower().split(b"\r\n")]
+        size = next((int(value) for name, _, value in rows if name == b"content-length"), 0)
+        what = self.rule(len(self.seen), line)
+        self.seen.append(line)
+        if what == "drop":
+            await reader.readexactly(size // 2)
+            writer.transport.abort()
+            return
+        body = await reader.readexactly(size)
+        match what:
+            case "hang":
+                await reader.read()  # until the client has had enough
+            case "403" | "500":
+                writer.write(REFUSED if what == "403" else BROKEN)
+            case _:
+                answer = await self._passed(head, body)
+                cut = answer.index(b"\r\n\r\n") + 4
+                if what == "cut":
+                    answer = answer[: cut + (len(answer) - cut) // 2]
+                elif what == "lie":
+                    answer = answer[:cut] + bytes(len(answer) - cut)
+                writer.write(answer)
+        await writer.drain()
+
+    async def _passed(self, head: bytes, body: bytes) -> bytes:
+        first, _, rest = head.partition(b"\r\n")
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(first + b"\r\nConnection: close\r\n" + rest + body)
+            return await reader.read()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def wayward(port: int, rule: Callable[[int, str], str]) -> AsyncIterator[Wayward]:
+    """A stand-in before the server at a port of this machine."""
+    found = Wayward(port, rule)
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0, limit=64 << 20)
+    found.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield found
