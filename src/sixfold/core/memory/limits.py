@@ -17,6 +17,7 @@ TAGS = 100
 SUMMARY_CHARS = 2_000
 DETAIL_CHARS = 20_000
 CONTEXT_CHARS = 2_000
+LONG_SLUG = 800  # of a slug as it is sent, before it is made one
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
 DEPTH = 5

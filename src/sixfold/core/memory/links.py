@@ -243,10 +243,24 @@ def remove(page: Page, link: tuple[str, str], moment: int) -> Transaction[tuple[
     return tuple(rows)
 
 
-def judge(
-    page: Page, target: str, kind: str, verdict: Literal["confirmed", "dismissed", "inferred"]
-) -> Transaction[bool]:
-    """Confirm, dismiss or reopen a link that inference drew; false where there is none."""
+Verdict = Literal["confirmed", "dismissed"]
+
+
+def judge_all(page: Page, wanted: tuple[str, str, Verdict]) -> Transaction[None]:
+    """Confirm or dismiss the links (to, type or "") that inference drew; raises `NotFound` without any."""
+    to, kind, verdict = wanted
+    rows = yield Query(
+        "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
+    )
+    drawn = [row for row in rows if row["maker"] == "inference"]
+    if not drawn:
+        raise errors.NotFound(f"{page.slug} has no inferred link to {to}")
+    for row in drawn:
+        yield from judge(page, row["target"], row["type"], verdict)
+
+
+def judge(page: Page, target: str, kind: str, verdict: Verdict) -> Transaction[bool]:
+    """Confirm or dismiss a link that inference drew; false where there is none."""
     rows = yield Query(
         "link_origin",
         {

@@ -179,6 +179,19 @@ class Memory:
             writing.unlink(self._writer(caller), slugs.normalize(slug), (to, link.type), terms)
         )
 
+    async def relink(self, caller: Caller, slug: str, change: tuple[str, Link], terms: Terms) -> Page:
+        """`add` or `remove` a link, or `confirm` or `dismiss` one that inference drew."""
+        action, link = change
+        if action == "add":
+            return await self.link(caller, slug, link, terms)
+        if action == "remove":
+            return await self.unlink(caller, slug, link, terms)
+        verdict = "confirmed" if action == "confirm" else "dismissed"
+        wanted = (slugs.normalize(link.target), link.type)
+        return await self.database.write(
+            writing.judge(self._writer(caller), slugs.normalize(slug), (*wanted, verdict), terms)
+        )
+
     async def note(self, caller: Caller, slug: str, entry: Entry, terms: Terms) -> Page:
         """Add an entry to a page's timeline."""
         checked = timeline.checked(entry.date, entry.summary, entry.detail, entry.source)

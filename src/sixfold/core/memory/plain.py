@@ -9,6 +9,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.memory import pages
 from sixfold.core.memory.links import Backlink, Walk
+from sixfold.core.memory.memory import Change
 from sixfold.core.memory.model import Entry, Link, Page
 from sixfold.core.memory.ports import Answer, Hit
 from sixfold.core.memory.reading import View
@@ -124,6 +125,18 @@ def version(found: Row) -> Plain:
         "created_by": found["created_by"],
         "created_at": rfc3339(found["created_at"]),
         "ended_at": rfc3339(found["ended_at"]),
+    }
+
+
+def change(found: Change, most: int) -> Plain:
+    """What lies between two versions; a long diff is cut."""
+    return {
+        "slug": found.slug,
+        "from": found.older,
+        "to": found.newer,
+        "diff": found.diff[:most],
+        "truncated": len(found.diff) > most,
+        "fields": {name: {"from": old, "to": new} for name, (old, new) in found.fields.items()},
     }
 
 

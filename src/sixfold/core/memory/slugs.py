@@ -26,6 +26,11 @@ def normalize(text: str) -> str:
     return _checked(slug)
 
 
+def beginning(text: str) -> str:
+    """What slugs begin with that begin with `text`: folded as they are, and never refused."""
+    return _folded(text)
+
+
 def _checked(slug: str) -> str:
     if not slug:
         raise errors.BadRequest("slug is empty")

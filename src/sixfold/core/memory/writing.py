@@ -174,6 +174,16 @@ def unlink(writer: Writer, slug: str, link: tuple[str, str], terms: Terms) -> Tr
     return found.page
 
 
+def judge(
+    writer: Writer, slug: str, wanted: tuple[str, str, links.Verdict], terms: Terms
+) -> Transaction[Page]:
+    """Confirm or dismiss the links (to, type or "") that inference drew; raises `NotFound` without any."""
+    found = yield from _open(writer, slug, terms)
+    yield from links.judge_all(found.page, wanted)
+    yield from pages.reindex(found.page)
+    return found.page
+
+
 def note(writer: Writer, slug: str, entry: Entry, terms: Terms) -> Transaction[Page]:
     """Add an entry to a page's timeline."""
     found = yield from _open(writer, slug, terms)
