@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint format types docs bench gallery lock release setup laws
+.PHONY: help serve test quick check lint format types docs bench gallery weights lock release setup laws
 export PYTHON
 
 VENV ?= .venv
@@ -51,6 +51,8 @@ bench: $(STAMP)-test ## measure this machine: tables with ratios
 gallery: $(STAMP)-embedded ## remake the pictures in the docs with the product itself
 	@$(BIN)/python tools/gallery.py $(ARGS)
 
+weights: $(STAMP)-weights ## add torch and diffusers: models whose weights lie on this machine
+
 lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
 	@python3 tools/lock.py $(ARGS)
 
@@ -71,3 +73,7 @@ $(STAMP)-test: pyproject.toml $(LOCK) constraints-test.txt
 $(STAMP)-dev: pyproject.toml $(LOCK) constraints-test.txt constraints-dev.txt
 	$(SETUP) dev
 	@touch $@ $(STAMP)-test $(STAMP)-embedded
+
+$(STAMP)-weights: pyproject.toml $(LOCK)
+	$(SETUP) weights
+	@touch $@

