@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sixfold import __version__, assembly, errors
-from sixfold.cli import banner, found, locking, opening
+from sixfold.cli import banner, found, locking, opening, places
 from sixfold.cli.terminal import Paint, put_json, size
 from sixfold.core.accounts import ledger
 from sixfold.core.work import choosing
@@ -34,7 +34,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     running = locking.running(configured.data_dir)
     disk = _free_bytes(configured)
     database = _database(configured)
-    problems = list(_problems(database, disk))
+    stores = asyncio.run(places.look(configured))
+    problems = [*_problems(database, disk), *filter(None, (place.problem() for place in stores))]
     document: dict[str, Any] = {
         "ok": not problems,
         "problems": problems,
@@ -44,6 +45,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         "server": None if running is None else {"pid": running.pid, "url": running.url},
         "database": database,
         "disk": {"free_bytes": disk},
+        "stores": [place.record() for place in stores],
         "found": [thing.record() for thing in things],
         "models": [_served(model, terms) for model in catalog.models()],
     }
@@ -196,6 +198,7 @@ def _print(document: dict[str, Any], things: tuple[found.Thing, ...]) -> None:
         ("server", server["url"] or "starting" if server else "none runs on this folder"),
         ("database", _database_in_words(database)),
         ("disk", f"{size(document['disk']['free_bytes'])} free"),
+        *((store["name"], _store_in_words(store)) for store in document["stores"]),
     ]
     paint.rows(rows)
     paint.line()
@@ -217,6 +220,10 @@ def _print(document: dict[str, Any], things: tuple[found.Thing, ...]) -> None:
     for unlock in dict.fromkeys(model["unlock"] for model in document["models"] if model["unlock"]):
         paint.line(f"  {unlock}")
     paint.line()
+
+
+def _store_in_words(store: dict[str, Any]) -> str:
+    return f"{store['where']}, {'writable' if store['writable'] else 'not writable'}"
 
 
 def _database_in_words(database: dict[str, Any] | None) -> str:

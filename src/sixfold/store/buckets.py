@@ -35,6 +35,7 @@ _RETRIES = 5
 _LONGEST_SECONDS = 3600  # of one answer, body and all; what stands still ends after `seconds`
 _STORES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _LOG = logging.getLogger("sixfold.store")
+_LOG.addHandler(logging.NullHandler())  # a command says the same in its own words
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)

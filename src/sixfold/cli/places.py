@@ -1,0 +1,83 @@
+"""Where the bytes lie, and whether anything can be written there: asked by `doctor`."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold import assembly, errors
+from sixfold.core.work.ports import BlobStore
+from sixfold.settings import InvalidSetting, Settings
+
+_SECONDS = 5  # a person waits for it
+_WORD = b"sixfold doctor"
+_FILE = "file://"
+Opener = Callable[[Settings], BlobStore]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One store: what it holds, where it is, and what is wrong with it ("" for nothing)."""
+
+    name: str
+    where: str
+    fault: str
+
+    def record(self) -> dict[str, Any]:
+        """As `doctor --json` prints it."""
+        return {"name": self.name, "where": self.where, "writable": not self.fault, "fault": self.fault}
+
+    def problem(self) -> str | None:
+        """A sentence for the operator; None when nothing is wrong."""
+        return f"The {self.name} in {self.where} cannot be stored: {self.fault}" if self.fault else None
+
+
+async def look(configured: Settings) -> tuple[Place, ...]:
+    """Write, read and remove a few bytes in every bucket; of a folder, only ask whether that can be done."""
+    hasty = configured.replace(blob_seconds=min(_SECONDS, configured.blob_seconds), blob_cache_bytes=0)
+    blobs = configured.blob_url or _folder(configured, "store")
+    uploads = configured.upload_url or _folder(configured, "uploads")
+    return (
+        await _place("results", blobs, hasty, assembly.open_blobs),
+        await _place("image kit's uploads", uploads, hasty, assembly.open_uploads),
+    )
+
+
+def _folder(configured: Settings, name: str) -> str:
+    return f"{_FILE}{configured.data_dir / name}"
+
+
+async def _place(name: str, url: str, configured: Settings, open_store: Opener) -> Place:
+    if url.startswith(_FILE):
+        folder = Path(url.removeprefix(_FILE))
+        return Place(
+            name, str(folder), "" if _may_write(folder) else "this user may not write to that folder"
+        )
+    shown = re.split(r"[?#]", url)[0]  # no signature that somebody may have put there
+    try:
+        await _try(open_store(configured))
+    except (InvalidSetting, errors.StoreFailed, KeyError) as error:
+        return Place(name, shown, str(error))
+    return Place(name, shown, "")
+
+
+def _may_write(folder: Path) -> bool:
+    while not folder.exists():
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+async def _try(store: BlobStore) -> None:
+    """Leave nothing behind, whatever comes."""
+    key = f"doctor/{secrets.token_hex(8)}"
+    await store.put(key, _WORD)
+    try:
+        if await store.get(key) != _WORD:
+            raise errors.StoreFailed("It gives other bytes than were stored")
+    finally:
+        await store.delete(key)
