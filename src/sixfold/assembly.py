@@ -39,6 +39,7 @@ from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
+from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.standings import Probe, Standings
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
@@ -49,11 +50,13 @@ from sixfold.store.archive import TableReader
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.files import FileStore
 from sixfold.store.keeping import Keeper, Loader
+from sixfold.store.secrets import provider_key
 
 DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
 _CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begins
 _LOOK_SECONDS = 10
+_COMFYUI_PORT = 8188
 _FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 
 
@@ -97,23 +100,30 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
     except choosing.WrongChoice as error:
         raise InvalidSetting(str(error)) from error
     for row in chosen["engines"].values():
-        if row.get("family"):  # where `engines add` puts what it fetched
-            folder = str(settings.data_dir / "weights" / row["family"])
-            row["options"] = {"weights": folder, **row.get("options", {})}
+        row["options"] = {**_options(settings, row), **row.get("options", {})}
     return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES})
 
 
 def standings(settings: Settings, models: Catalog, clients: Clients) -> Standings:
     """Which engines can run here; `refresh` asks the servers among them."""
-    probes: dict[str, Probe] = {}
+    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, looks=comfyui_is_asked(settings))}
     return Standings(
         models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
     )
 
 
-def provider_key(settings: Settings, name: str) -> str:
-    """The operator's key for a provider, or an empty string."""
-    return str(getattr(settings, name, ""))
+def comfyui_is_asked(settings: Settings) -> bool:
+    """Whether a ComfyUI may be asked: a configured one, or the usual port where that is not our own."""
+    return bool(settings.comfyui_url) or (
+        settings.probe and _COMFYUI_PORT not in (settings.port, settings.comfyui_port)
+    )
+
+
+def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What an engine's row gets from the settings."""
+    if row.get("family"):  # where `engines add` puts what it fetched
+        return {"weights": str(settings.data_dir / "weights" / row["family"])}
+    return {"url": settings.comfyui_url} if row["kind"] == "comfyui" else {}
 
 
 def server_secret(data_dir: Path, name: str) -> bytes:
