@@ -1,0 +1,171 @@
+"""Pictures to and from the operator's ComfyUI: what a caller's is, and what is handed out of its answer.
+
+A caller's picture is never decoded here, in the server's own process: its header is read, and its bytes
+go to the operator's other program as they are. What comes back is decoded, brought to its exact size and
+encoded as asked; a PNG that is right already keeps its rows and loses what was written into it besides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from sixfold.core.work.engines import Artifact, EngineError, UnusableInput
+from sixfold.engines.image import decode, encode, headers
+
+Pixels = NDArray[np.uint8]
+
+MAX_BYTES = decode.MAX_BYTES
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_KEPT = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_TURNED = frozenset({5, 6, 7, 8})
+# One at a time: the pixels of one picture are enough to hold, and decoding sets the process's warnings.
+_DECODING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A caller's picture: upright pixels across and down, its bytes, and a name that its bytes decide."""
+
+    width: int
+    height: int
+    alpha: bool
+    data: bytes
+    name: str
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a picture leaves: its exact size, encoding (png, webp, jpeg, avif) and quality.
+
+    `crop`: a picture of another shape loses its edges; otherwise it is stretched, as one is that was
+    squeezed before.
+    """
+
+    width: int
+    height: int
+    format: str = "png"
+    quality: int = 90
+    crop: bool = True
+
+    def __post_init__(self) -> None:
+        if self.format not in encode.CONTENT_TYPES:
+            raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
+
+
+def given(path: Path) -> Given:
+    """Read a caller's picture as far as its header says; raises `UnusableInput`."""
+    format_, width, height = headers.probe(path)
+    headers.check_pixels(width, height, width * height, headers.MAX_PIXELS)
+    try:
+        with Image.open(path, formats=(format_,)) as image:  # reads the header, and no pixel
+            alpha = image.mode in {"RGBA", "LA", "PA"} or "transparency" in image.info
+            animated = bool(getattr(image, "is_animated", False))
+            turned = _exif(image).get(0x0112, 1) in _TURNED
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise headers.damaged() from error
+    if animated:
+        raise UnusableInput("The picture is animated; send one picture of it.")
+    if turned:
+        width, height = height, width
+    data = path.read_bytes()
+    name = f"sixfold-{hashlib.blake2b(data, digest_size=16).hexdigest()}.{format_.lower()}"
+    return Given(width, height, alpha, data, name, f"image/{format_.lower()}")
+
+
+def _exif(image: Image.Image) -> Image.Exif:
+    if image.format != "PNG":
+        return image.getexif()
+    found = Image.Exif()  # `getexif` of a PNG decodes it to the end, where some programs write it
+    found.load(image.info.get("exif") or b"")
+    return found
+
+
+def finished(data: bytes, finish: Finish) -> Artifact:
+    """A picture that ComfyUI made as it is handed out; raises `EngineError` where it is none."""
+    content_type = encode.CONTENT_TYPES[finish.format]
+    info = {"width": finish.width, "height": finish.height}
+    try:
+        bare = stripped(data) if _is_right(data, finish) else None
+        if bare is not None:
+            return Artifact(content_type, bare, info)
+        with _DECODING:
+            return Artifact(content_type, _encoded(decode.decode(data), finish), info)
+    except headers.UnreadableImage as error:
+        raise EngineError("ComfyUI gave a picture that cannot be read.") from error
+
+
+def stripped(data: bytes) -> bytes | None:
+    """A whole and sound PNG without texts and other extras; None for one that is interlaced or unsound."""
+    kept = [_SIGNATURE]
+    rows: list[bytes] = []
+    kind, header = b"", b""
+    for kind, start, end in _chunks(data):
+        if zlib.crc32(data[start + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
+            return None
+        if kind in _KEPT:
+            kept.append(data[start:end])
+        if kind == b"IHDR":
+            header = data[start + 8 : end - 4]
+        elif kind == b"IDAT":
+            rows.append(data[start + 8 : end - 4])
+    whole = kind == b"IEND" and len(header) == 13 and header[12] == 0
+    return b"".join(kept) if whole and _inflates(header, b"".join(rows)) else None
+
+
+def _is_right(data: bytes, finish: Finish) -> bool:
+    asked = ("PNG", finish.width, finish.height)
+    return finish.format == "png" and headers.probe(data) == asked
+
+
+def _encoded(picture: decode.Picture, finish: Finish) -> bytes:
+    opaque = picture.alpha is None or int(picture.alpha.min()) == 255
+    alpha = None if opaque or picture.alpha is None else _fitted(picture.alpha, finish)
+    rgb = _fitted(picture.rgb, finish)
+    return encode.encode(rgb, alpha, format=finish.format, quality=finish.quality)
+
+
+def _inflates(header: bytes, rows: bytes) -> bool:
+    """Whether the compressed rows are all there: as long as the header says, with their checksum right."""
+    width, height = int.from_bytes(header[:4]), int.from_bytes(header[4:8])
+    bits = header[8] * _CHANNELS.get(header[9], 0)
+    expected = height * (1 + (width * bits + 7) // 8)
+    if not bits or width * height > headers.MAX_PIXELS:
+        return False
+    stream = zlib.decompressobj()
+    try:
+        length = len(stream.decompress(rows, expected + 1))
+    except zlib.error:
+        return False
+    return length == expected and stream.eof
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Type, start and end of each whole chunk."""
+    at = len(_SIGNATURE)
+    while at + 12 <= len(data):
+        end = at + 12 + int.from_bytes(data[at : at + 4])
+        if end > len(data):
+            return
+        yield data[at + 4 : at + 8], at, end
+        at = end
+
+
+def _fitted(pixels: Pixels, finish: Finish) -> Pixels:
+    size = (finish.width, finish.height)
+    if (pixels.shape[1], pixels.shape[0]) == size:
+        return pixels
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    kernel = Image.Resampling.LANCZOS
+    fitted = ImageOps.fit(image, size, kernel) if finish.crop else image.resize(size, kernel)
+    return np.asarray(fitted, np.uint8)

@@ -1,0 +1,467 @@
+"""A ComfyUI as an engine: our inputs, through a loopback server, to pictures of the right size and kind."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import Canceled, EngineError, Result, Task, UnusableInput
+from sixfold.engines.image.headers import UnreadableImage
+from sixfold.engines.remote import comfyui_pictures as pictures
+from sixfold.engines.remote.comfyui import ComfyEngine, probe
+from sixfold.engines.remote.comfyui_pictures import Finish
+from sixfold.upstreams.comfyui import faults
+from tests.fakes.comfyui import Comfy, comfyui, cut_off, endless
+from tests.fakes.comfyui_nodes import Shelf
+
+EMPTY = Shelf(checkpoints=(), upscale_models=())
+SPLIT = Shelf(
+    checkpoints=(),
+    diffusion_models=("z_image_turbo_bf16.safetensors",),
+    text_encoders=("qwen_3_4b.safetensors",),
+    vae=("ae.safetensors",),
+)
+
+
+@dataclass
+class Outside:
+    """What the server gives an engine."""
+
+    client: httpx.AsyncClient
+
+    def key(self, name: str) -> str:
+        return f"no {name}"[:0]
+
+    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
+        raise AssertionError(f"{url} to {target}, {max_bytes}: nothing is fetched this way")
+
+
+@dataclass
+class Context:
+    """Notes what an engine says."""
+
+    scratch: Path = Path()
+    shown: list[float] = field(default_factory=list[float])
+    lines: list[str] = field(default_factory=list[str])
+    canceled: bool = False
+
+    def progress(self, fraction: float) -> None:
+        self.shown.append(fraction)
+        if self.canceled:
+            raise Canceled
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@dataclass
+class Kit:
+    """The fake, an engine at it, and what the last run said."""
+
+    comfy: Comfy
+    engine: ComfyEngine
+    client: httpx.AsyncClient
+    folder: Path
+    context: Context = field(default_factory=Context)
+
+    async def run(self, model: str = "ra2", files: dict[str, Path] | None = None, **inputs: Any) -> Result:
+        """Run a task with these inputs."""
+        return await self.engine.run(Task("t", model, inputs, files or {}), self.context)
+
+    def file(self, image: Image.Image, name: str = "source.png", **options: Any) -> dict[str, Path]:
+        """A picture as a task's source."""
+        path = self.folder / name
+        image.save(path, **options)
+        return {"source_image_url": path}
+
+    def graph(self) -> dict[str, Any]:
+        """The nodes of the last prompt, by class."""
+        entry = list(self.comfy.history.values())[-1]["prompt"][2]
+        return {node["class_type"]: node["inputs"] for node in entry.values()}
+
+
+@asynccontextmanager
+async def kit(folder: Path, shelf: Shelf | None = None, **options: str) -> AsyncIterator[Kit]:
+    async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
+        yield Kit(comfy, ComfyEngine(Outside(client), url=comfy.url, **options), client, folder)
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Kit]:
+    async with kit(tmp_path) as built:
+        yield built
+
+
+def opened(result: Result, index: int = 0) -> Image.Image:
+    return Image.open(io.BytesIO(result.artifacts[index].data))
+
+
+# -- text to image -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(1024, 1024), (1360, 768), (333, 1000), (64, 64), (64, 640)])
+async def test_a_picture_has_exactly_the_size_that_was_asked_for(home: Kit, size: tuple[int, int]) -> None:
+    result = await home.run(prompt="a lake", width=size[0], height=size[1], seed=1, format="png")
+    made = opened(result)
+    assert (made.format, made.size) == ("PNG", size)
+    assert result.artifacts[0].info == {"width": size[0], "height": size[1]}
+    assert result.quality == "full"
+
+
+TURBO = Shelf(checkpoints=("sd_turbo.safetensors",), upscale_models=("RealESRGAN_x2.pth",))
+
+
+async def test_a_size_beyond_the_model_is_made_by_the_upscaler(tmp_path: Path) -> None:
+    async with kit(tmp_path, TURBO) as built:
+        assert opened(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
+        assert "ImageUpscaleWithModel" in built.comfy.ran
+
+
+async def test_without_an_upscaler_a_large_picture_is_stretched(tmp_path: Path) -> None:
+    async with kit(tmp_path, dataclasses.replace(TURBO, upscale_models=())) as built:
+        assert opened(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
+        assert "ImageUpscaleWithModel" not in built.comfy.ran
+
+
+async def test_the_same_seed_gives_the_same_picture_and_another_another(home: Kit) -> None:
+    first, again, other = [
+        (await home.run(prompt="a lake", width=512, height=512, seed=seed)).artifacts[0].data
+        for seed in (5, 5, 6)
+    ]
+    assert first == again
+    assert first != other
+
+
+async def test_several_pictures_come_as_one_batch_of_one_artifact_each(home: Kit) -> None:
+    result = await home.run("anime", prompt="a cat", num_images=3, width=768, height=768, seed=2)
+    assert len({artifact.data for artifact in result.artifacts}) == 3
+    assert home.comfy.called("/prompt") == 1
+    assert home.graph()["EmptyLatentImage"]["batch_size"] == 3
+
+
+@pytest.mark.parametrize(
+    ("format_", "magic"),
+    [("webp", b"RIFF"), ("jpeg", b"\xff\xd8"), ("png", b"\x89PNG"), ("jpg", b"\xff\xd8")],
+)
+async def test_a_picture_comes_in_the_format_that_was_asked_for(
+    home: Kit, format_: str, magic: bytes
+) -> None:
+    result = await home.run("create_image", prompt="a lake", width=256, height=256, seed=1, format=format_)
+    assert result.artifacts[0].data.startswith(magic)
+    assert result.artifacts[0].content_type == f"image/{format_.replace('jpg', 'jpeg')}"
+
+
+async def test_words_reach_the_model_with_the_look_of_ours(home: Kit) -> None:
+    await home.run("ra1", prompt="a {} lake", negative_prompt="people", width=512, height=512, seed=1)
+    entry = list(home.comfy.history.values())[-1]["prompt"][2].values()
+    texts = [node["inputs"]["text"] for node in entry if node["class_type"] == "CLIPTextEncode"]
+    assert texts == ["a {} lake, painterly, visible brush strokes, rich colour", "people"]
+
+
+async def test_a_model_in_parts_is_put_together(tmp_path: Path) -> None:
+    async with kit(tmp_path, SPLIT) as built:
+        await built.run(prompt="a lake", width=512, height=512, seed=1)
+        graph = built.graph()
+    assert graph["CLIPLoader"] == {"clip_name": "qwen_3_4b.safetensors", "type": "lumina2"}
+    assert graph["ModelSamplingAuraFlow"]["shift"] == 3.0
+    assert (graph["KSampler"]["steps"], graph["KSampler"]["cfg"]) == (8, 1.0)
+    assert "ConditioningZeroOut" in graph  # a cfg of 1 looks at no negative prompt
+
+
+async def test_a_picture_carries_nothing_of_the_server_that_made_it(home: Kit) -> None:
+    for format_ in ("png", "webp", "jpeg"):
+        result = await home.run(prompt="a lake", width=256, height=256, seed=1, format=format_)
+        assert b"sd_xl_base" not in result.artifacts[0].data
+    kept = [data for (folder, _), data in home.comfy.files.items() if folder == "temp"]
+    assert all(b"sd_xl_base" in data for data in kept)  # it was there
+
+
+async def test_progress_goes_up_to_its_end_and_the_log_names_the_model(home: Kit) -> None:
+    await home.run(prompt="a lake", width=256, height=256, seed=1)
+    assert home.context.shown == sorted(home.context.shown)
+    assert home.context.shown[-1] == 1.0
+    assert len(home.context.shown) > 20
+    assert home.context.lines == ["ComfyUI 0.8.0: sd_xl_base_1.0.safetensors, 7 nodes"]
+
+
+async def test_the_version_names_comfyui_and_the_models(home: Kit) -> None:
+    await home.run(prompt="a lake", width=256, height=256, seed=1)
+    assert home.engine.version == "1/comfyui-0.8.0/sd_xl_base_1.0/RealESRGAN_x4plus"
+
+
+# -- image to image, and upscaling ---------------------------------------------------------------
+
+
+def halves(size: tuple[int, int] = (600, 400)) -> Image.Image:
+    """Red on the left, blue on the right."""
+    image = Image.new("RGB", size, (220, 20, 20))
+    image.paste((20, 20, 220), (size[0] // 2, 0, *size))
+    return image
+
+
+def sides(image: Image.Image) -> tuple[float, float]:
+    """How much redder than blue the left and the right half are."""
+    pixels = np.asarray(image.convert("RGB"), np.float32)
+    middle = pixels.shape[1] // 2
+    redder = pixels[..., 0] - pixels[..., 2]
+    return float(redder[:, :middle].mean()), float(redder[:, middle:].mean())
+
+
+async def test_a_repainted_picture_keeps_size_and_places(home: Kit) -> None:
+    files = home.file(halves())
+    result = await home.run("style-transfer", files, style_prompt="oil", strength=0.3, seed=1, format="webp")
+    made = opened(result)
+    assert (made.format, made.size) == ("WEBP", (600, 400))
+    left, right = sides(made)
+    assert left > 60
+    assert right < -60
+
+
+async def test_how_far_the_source_is_left_behind_is_the_callers_choice(home: Kit) -> None:
+    files = home.file(halves())
+    near, far = [
+        sides(opened(await home.run("style-transfer", files, style_prompt="oil", strength=strength, seed=1)))
+        for strength in (0.1, 0.9)
+    ]
+    assert near[0] - near[1] > 2 * abs(far[0] - far[1])
+
+
+async def test_a_turned_photograph_comes_out_upright(home: Kit) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    files = home.file(halves((400, 600)).rotate(90, expand=True), "turned.jpg", exif=exif)
+    assert opened(await home.run("style-transfer", files, style_prompt="oil", seed=1)).size == (400, 600)
+
+
+async def test_transparency_stays_where_it_was(home: Kit) -> None:
+    image = halves().convert("RGBA")
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    result = await home.run("style-transfer", home.file(image), style_prompt="oil", seed=1, format="png")
+    made = opened(result)
+    assert made.mode == "RGBA"
+    alpha = np.asarray(made)[..., 3].astype(int)
+    assert abs(alpha - np.asarray(image)[..., 3]).max() <= 3
+
+
+async def test_an_opaque_picture_gets_no_transparency(home: Kit) -> None:
+    image = halves().convert("RGBA")
+    result = await home.run("style-transfer", home.file(image), style_prompt="oil", seed=1, format="png")
+    assert opened(result).mode == "RGB"
+
+
+async def test_a_picture_is_uploaded_where_comfyui_cleans_up_and_once(home: Kit) -> None:
+    for seed in (1, 2):
+        await home.run("style-transfer", home.file(halves()), style_prompt="oil", seed=seed)
+    uploaded = [key for key in home.comfy.files if key[1].startswith("sixfold-")]
+    assert [folder for folder, _ in uploaded] == ["temp"]
+    assert not [key for key in home.comfy.files if key[0] == "output"]
+
+
+async def test_a_picture_without_words_is_enlarged(home: Kit) -> None:
+    files = home.file(halves((100, 60)))
+    assert opened(await home.run("upscale", files, scale=3)).size == (300, 180)
+    assert opened(await home.run("upscale", files, width=500)).size == (500, 300)
+    assert opened(await home.run("upscale", files)).size == (200, 120)
+    assert "KSampler" not in home.comfy.ran
+
+
+async def test_an_enlargement_beyond_reason_is_the_callers_fault(home: Kit) -> None:
+    with pytest.raises(UnusableInput, match="at most 40 megapixels"):
+        await home.run("upscale", home.file(halves()), scale=100)
+
+
+async def test_a_source_that_is_no_single_picture_is_the_callers_fault(home: Kit) -> None:
+    frames = [halves(), halves((600, 400)).rotate(180)]
+    moving = home.file(frames[0], "moving.gif", save_all=True, append_images=frames[1:])
+    with pytest.raises(UnusableInput, match="animated"):
+        await home.run("style-transfer", moving, style_prompt="oil", seed=1)
+    path = home.folder / "text.png"
+    path.write_bytes(b"no picture")
+    with pytest.raises(UnreadableImage):
+        await home.run("style-transfer", {"source_image_url": path}, style_prompt="oil", seed=1)
+    assert home.comfy.called("/prompt") == 0
+
+
+async def test_a_source_that_comfyui_cannot_read_is_the_callers_fault(home: Kit) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8)
+    whole = home.file(Image.fromarray(noise))["source_image_url"]
+    whole.write_bytes(whole.read_bytes()[:10_000])
+    with pytest.raises(UnusableInput, match="ComfyUI could not read the picture"):
+        await home.run("style-transfer", {"source_image_url": whole}, style_prompt="oil", seed=1)
+
+
+# -- what the server has, and what it lacks ------------------------------------------------------
+
+
+async def test_a_server_without_models_says_which_file_to_put_where(tmp_path: Path) -> None:
+    async with kit(tmp_path, EMPTY) as built:
+        with pytest.raises(EngineError, match=r"sd_xl_base_1\.0\.safetensors into its folder models/check"):
+            await built.run(prompt="a lake", width=64, height=64)
+        with pytest.raises(
+            EngineError, match=r"RealESRGAN_x4plus\.safetensors into its folder models/upscale"
+        ):
+            await built.run("upscale", built.file(halves()))
+        assert built.comfy.called("/prompt") == 0
+
+
+async def test_a_model_whose_parts_are_missing_says_which(tmp_path: Path) -> None:
+    async with kit(tmp_path, dataclasses.replace(SPLIT, text_encoders=())) as built:
+        with pytest.raises(EngineError, match=r"z_image_turbo_bf16.* lacks .*text_encoders/qwen_3_4b"):
+            await built.run(prompt="a lake", width=64, height=64)
+
+
+async def test_a_model_that_is_taken_away_is_replaced_by_what_is_there_now(home: Kit) -> None:
+    await home.run(prompt="a lake", width=256, height=256, seed=1)
+    home.comfy.shelf = Shelf(checkpoints=("v1-5-pruned-emaonly.ckpt",))
+    result = await home.run(prompt="a lake", width=256, height=256, seed=2)
+    assert result.data["checkpoint"] == "v1-5-pruned-emaonly.ckpt"
+
+
+async def test_the_best_model_serves_and_a_pinned_one_before_it(tmp_path: Path) -> None:
+    shelf = Shelf(checkpoints=("v1-5-pruned-emaonly.ckpt", "XL/sd_xl_base_1.0.safetensors"))
+    async with kit(tmp_path, shelf) as built:
+        best = await built.run(prompt="a lake", width=256, height=256)
+        small = "v1-5-pruned-emaonly.ckpt"
+        pinned = ComfyEngine(Outside(built.client), url=built.comfy.url, checkpoint=small)
+        chosen = await pinned.run(Task("t", "ra2", {"prompt": "a", "width": 64, "height": 64}), Context())
+        lost = ComfyEngine(Outside(built.client), url=built.comfy.url, checkpoint="gone.safetensors")
+        with pytest.raises(EngineError, match="does not have the model gone"):
+            await lost.run(Task("t", "ra2", {"prompt": "a"}), Context())
+    assert best.data["checkpoint"] == "XL/sd_xl_base_1.0.safetensors"
+    assert chosen.data["checkpoint"] == small
+
+
+async def test_a_file_is_believed_what_it_states_of_itself(tmp_path: Path) -> None:
+    stated = {"mix.safetensors": {"modelspec.architecture": "stable-diffusion-xl-v1-base"}}
+    async with kit(tmp_path, Shelf(checkpoints=("mix.safetensors",), metadata=stated)) as built:
+        await built.run(prompt="a lake", width=1024, height=1024)
+        assert built.graph()["EmptyLatentImage"]["width"] == 1024
+
+
+async def test_a_probe_tells_what_a_server_could_serve(home: Kit) -> None:
+    found = await probe(home.client, home.comfy.url)
+    assert (found.problem, found.version, found.device) == ("", "0.8.0", "cuda:0 Fake GPU")
+    assert found.memory_free_bytes == 20 * 2**30
+    assert found.serves == {
+        "text-to-image": "sd_xl_base_1.0.safetensors",
+        "image-to-image": "sd_xl_base_1.0.safetensors",
+        "upscale": "RealESRGAN_x4plus.safetensors",
+    }
+
+
+async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) -> None:
+    async with kit(tmp_path, EMPTY) as built:
+        found = await probe(built.client, built.comfy.url)
+    assert found.serves == {}
+    assert set(found.missing) == {"text-to-image", "image-to-image", "upscale"}
+
+
+async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(home: Kit) -> None:
+    home.comfy.answers["/system_stats"] = b'{"status": "ok"}'
+    assert (
+        await probe(home.client, home.comfy.url)
+    ).problem == "What answers at this address is not ComfyUI."
+    home.comfy.silent.add("/system_stats")
+    slow = await probe(home.client, home.comfy.url, seconds=0.2)
+    assert slow.problem == "ComfyUI did not answer within 0.2 seconds."
+    await home.comfy.stop()
+    assert (await probe(home.client, home.comfy.url)).problem == "ComfyUI cannot be reached."
+    assert (await probe(home.client, "nonsense")).problem.startswith("SIXFOLD_COMFYUI_URL must")
+
+
+# -- what goes wrong -----------------------------------------------------------------------------
+
+
+async def test_a_canceled_run_ends_there_as_well(home: Kit) -> None:
+    hold = home.comfy.hold("KSampler")
+    run = asyncio.create_task(home.run(prompt="a lake", width=256, height=256, seed=1))
+    async with asyncio.timeout(10):
+        await hold.reached.wait()
+    home.context.canceled = True
+    hold.go.set()
+    with pytest.raises(Canceled):
+        await run
+    assert home.comfy.called("/interrupt") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"<html>not a picture</html>", "gave a picture that cannot be read"),
+        (b"", "gave a picture that cannot be read"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\x08\2\0\0\0", "gave a picture that cannot be read"),
+        (cut_off(5000, b"\x89PNG"), "connection to ComfyUI broke"),
+        (endless(b"x" * 2**20), "larger than 64 MiB"),
+    ],
+    ids=["page", "empty", "half", "cut", "endless"],
+)
+async def test_an_answer_that_is_no_picture_is_no_result(home: Kit, answer: Any, said: str) -> None:
+    home.comfy.answers["/view"] = answer
+    with pytest.raises(EngineError, match=said):
+        await home.run(prompt="a lake", width=256, height=256, seed=1)
+
+
+async def test_fewer_pictures_than_asked_are_no_result(home: Kit) -> None:
+    await home.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
+    for made in home.comfy._kept.values():
+        if isinstance(made, dict):
+            made["images"].pop()
+    with pytest.raises(EngineError, match="ComfyUI made 1 of 2 pictures"):
+        await home.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
+
+
+async def test_a_server_that_comes_back_is_read_anew(home: Kit) -> None:
+    home.comfy.raises["KSampler"] = ("RuntimeError", "no")
+    with pytest.raises(faults.NodeFailed):
+        await home.run(prompt="a lake", width=256, height=256, seed=1)
+    home.comfy.raises.clear()
+    home.comfy.shelf = Shelf(checkpoints=("sd_turbo.safetensors",))
+    result = await home.run(prompt="a lake", width=256, height=256, seed=1)
+    assert result.data["checkpoint"] == "sd_turbo.safetensors"
+
+
+# -- pictures ------------------------------------------------------------------------------------
+
+
+def png(image: Image.Image, **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "PNG", **options)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1"])
+def test_a_sound_png_keeps_its_pixels_without_its_texts(mode: str) -> None:
+    image = halves((50, 30)).convert(mode)
+    bare = pictures.stripped(png(image, dpi=(72, 72)))
+    assert bare is not None
+    assert Image.open(io.BytesIO(bare)).convert("RGBA").tobytes() == image.convert("RGBA").tobytes()
+    assert b"pHYs" not in bare
+
+
+@pytest.mark.parametrize("cut", [1, 12, 20, 60])
+def test_a_png_that_breaks_off_is_not_passed_on(cut: int) -> None:
+    assert pictures.stripped(png(halves((50, 30)))[:-cut]) is None
+
+
+def test_a_png_that_was_changed_on_the_way_is_not_passed_on() -> None:
+    whole = bytearray(png(halves((50, 30))))
+    whole[whole.index(b"IDAT") + 10] ^= 1
+    assert pictures.stripped(bytes(whole)) is None
+    with pytest.raises(EngineError, match="cannot be read"):
+        pictures.finished(bytes(whole), Finish(50, 30))
+
+
+def test_a_format_that_is_not_known_is_refused() -> None:
+    with pytest.raises(EngineError, match="The format must be one of"):
+        Finish(10, 10, "bmp")
