@@ -11,8 +11,7 @@ import pytest
 
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
-from sixfold.store.postgres import PostgresDatabase
-from sixfold.store.sqlite import SqliteDatabase
+from sixfold.store import databases as stores
 from tests import ground
 
 Opener = Callable[[Path, Clock | None], AbstractAsyncContextManager[Database]]
@@ -30,11 +29,7 @@ async def on(back: str | None, folder: Path, clock: Clock | None = None) -> Asyn
 
 def opened(folder: Path, clock: Clock | None = None, back: str | None = None) -> Database:
     """The same, to be closed by the caller."""
-    url = ground.database_url(folder, back)
-    if url:
-        return PostgresDatabase(url, clock=clock)
-    folder.mkdir(parents=True, exist_ok=True)
-    return SqliteDatabase(folder / "sixfold.db", clock=clock)
+    return stores.open_database(ground.database_url(folder, back), folder / "sixfold.db", clock)
 
 
 OPENERS: dict[str, Opener] = {name: partial(on, name) for name in ground.DATABASES}

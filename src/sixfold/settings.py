@@ -21,6 +21,7 @@ MAX_LINK_SECONDS = 7 * 24 * 3600  # no cloud signs for longer
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
+_DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key")
 
@@ -34,6 +35,7 @@ class Settings:
     """The whole configuration of one server; immutable, handed down by `assembly`."""
 
     data_dir: Path = field(default_factory=lambda: Path(".sixfold"))
+    database_url: str = field(default="", repr=False)
     host: str = "127.0.0.1"
     port: int = 8600
     public_url: str = ""
@@ -99,6 +101,8 @@ class Settings:
             raise InvalidSetting(
                 f"public_url must be an origin such as https://example.com, not {self.public_url!r}"
             )
+        if not _DATABASE.fullmatch(self.database_url):
+            raise InvalidSetting("database_url must be postgresql://…, or sqlite: for a file in the data folder")
         unknown = set(self.areas) - set(AREAS)
         if unknown:
             raise InvalidSetting(f"areas has {sorted(unknown)[0]!r}; the areas are {', '.join(AREAS)}")
@@ -106,6 +110,11 @@ class Settings:
             raise InvalidSetting(f"blob_link_seconds must be 0 to {MAX_LINK_SECONDS}, a week")
         if self.failpoints and not self.testing:
             raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests: it needs SIXFOLD_TESTING=1")
+
+    @property
+    def on_postgres(self) -> bool:
+        """Whether the database is a PostgreSQL, which other servers may share."""
+        return self.database_url.startswith("postgres")
 
     @property
     def on_loopback(self) -> bool:

@@ -23,7 +23,7 @@ def spend(account_id: str, amount: int) -> Transaction[None]:
 async def main(folder: Path, account_id: str, amount: int, tries: int) -> int:
     """How often the money sufficed."""
     won = 0
-    async with databases.sqlite(folder) as database:
+    async with databases.on(None, folder) as database:
         for _ in range(tries):
             try:
                 await database.write(spend(account_id, amount))

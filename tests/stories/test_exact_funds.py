@@ -14,11 +14,12 @@ from tests import databases
 PROCESSES, TRIES = 4, 30
 
 
+@pytest.mark.parametrize("back", databases.BACKS)
 @pytest.mark.parametrize(("amount", "affordable"), [(1, 50), (7_000, 33), (2, 0)])
 async def test_exactly_as_many_succeed_as_the_balance_pays_for(
-    tmp_path: Path, amount: int, affordable: int
+    back: str, tmp_path: Path, amount: int, affordable: int
 ) -> None:
-    async with databases.sqlite(tmp_path) as database:
+    async with databases.on(back, tmp_path) as database:
         account = await database.write(
             accounts.create("a@example.com", credit=amount * affordable + amount - 1)
         )

@@ -14,10 +14,10 @@ from sixfold import assembly, settings
 from sixfold.cli.terminal import Refused
 from sixfold.core.database import Database, Transaction
 from sixfold.settings import Settings
+from sixfold.store.keeping import BadDatabase
 from sixfold.store.sql import SchemaMismatch
 
 T = TypeVar("T")
-DATABASE = "sixfold.db"
 PRIVATE = 0o077  # the umask under which the data folder is written
 
 
@@ -28,9 +28,17 @@ def settings_of(arguments: argparse.Namespace, **given: Any) -> Settings:
 
 def require_data(configured: Settings) -> None:
     """Refuse when no server has ever lived in the data folder."""
-    if not (configured.data_dir / DATABASE).exists():
+    with understood():
+        keeper = assembly.open_keeper(configured)
+        there = keeper.schema() is not None
+    if not there and configured.on_postgres:
         raise Refused(
-            f"There is no Sixfold data in {configured.data_dir}: name its folder with --data-dir, "
+            f"There is no Sixfold data in {keeper.place}: look at SIXFOLD_DATABASE_URL, "
+            "or start `sixfold serve` with it first"
+        )
+    if not there:
+        raise Refused(
+            f"There is no Sixfold data in {keeper.place}: name its folder with --data-dir, "
             "or start `sixfold serve` there first"
         )
 
@@ -65,5 +73,5 @@ def understood() -> Iterator[None]:
         yield
     except SchemaMismatch as mismatch:
         raise Refused(str(mismatch)) from mismatch
-    except sqlite3.Error as error:
+    except (sqlite3.Error, BadDatabase) as error:
         raise Refused(f"The database cannot be used ({error}): `sixfold doctor` looks closer") from error

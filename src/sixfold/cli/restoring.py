@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -21,6 +22,7 @@ from sixfold.core.work.ports import BlobStore
 from sixfold.settings import Settings
 from sixfold.store import archive, sql
 from sixfold.store.archive import Archive, Damaged, StoredFile
+from sixfold.store.keeping import Filled
 
 _STAGING = ".restoring"
 _CONTENT = ("store", "uploads")
@@ -55,6 +57,7 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> Restored:
     """
     target = configured.data_dir
     _refuse_content(target)
+    _refuse_rows(configured)
     was_there = target.exists()
     try:
         with opening.understood(), locking.hold(target):
@@ -63,23 +66,32 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> Restored:
             shutil.rmtree(staged.data_dir, ignore_errors=True)  # of a restore that was killed
             staged.data_dir.mkdir(mode=0o700)
             try:
-                done = asyncio.run(_stage(file, staged, verify=verify))
-                _reveal(staged.data_dir, target)
+                done = asyncio.run(_stage(file, staged, target, verify=verify))
+                _reveal(staged.data_dir, target, (assembly.DATABASE,))
             finally:
                 shutil.rmtree(staged.data_dir, ignore_errors=True)
     except Damaged as damage:
         raise Refused(f"{file} is no whole backup: {damage}; nothing was restored") from damage
     finally:
-        if not was_there and not (target / opening.DATABASE).exists():
+        if not was_there and not any((target / name).exists() for name in (assembly.DATABASE, *_CONTENT)):
             shutil.rmtree(target, ignore_errors=True)
     return done
 
 
 def _refuse_content(target: Path) -> None:
-    there = [name for name in (opening.DATABASE, *_CONTENT) if _has_content(target / name)]
+    there = [name for name in (assembly.DATABASE, *_CONTENT) if _has_content(target / name)]
     if there:
         raise Refused(
             f"{target} is not empty (it has {there[0]}): restore into an empty folder with --data-dir, "
+            "and keep this one until you have looked at it"
+        )
+
+
+def _refuse_rows(configured: Settings) -> None:
+    keeper = assembly.open_keeper(configured)
+    if configured.on_postgres and keeper.schema() is not None:
+        raise Refused(
+            f"{keeper.place} is not empty: restore into a new database, "
             "and keep this one until you have looked at it"
         )
 
@@ -90,9 +102,9 @@ def _has_content(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def _reveal(staging: Path, target: Path) -> None:
-    """Move everything into place; the database comes last, and with it all of it is there."""
-    for name in (*_CONTENT, opening.DATABASE):
+def _reveal(staging: Path, target: Path, names: Iterable[str]) -> None:
+    """Move something into place. The database comes last, and with it all of it is there."""
+    for name in names:
         if (staging / name).exists():
             (staging / name).rename(target / name)
     descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
@@ -105,15 +117,17 @@ def _reveal(staging: Path, target: Path) -> None:
 # -- into the folder beside ------------------------------------------------------------------------
 
 
-async def _stage(file: Path, staged: Settings, *, verify: bool) -> Restored:
+async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) -> Restored:
+    """Fill a database that nobody sees, and the folder beside; its files are in place when it is seen."""
     done = Restored()
     stores = _stores(staged)
     with assembly.open_loader(staged) as loader:
         with archive.opened(file) as backup:
             schema = backup.manifest.schema
-            if not 1 <= schema <= sql.latest("sqlite"):
+            newest = sql.latest(assembly.open_keeper(staged).dialect)
+            if not 1 <= schema <= newest:
                 raise Refused(
-                    f"{file} has schema {schema}, and this program knows 1 to {sql.latest('sqlite')}: "
+                    f"{file} has schema {schema}, and this program knows 1 to {newest}: "
                     "upgrade Sixfold, then restore"
                 )
             done.schema = schema
@@ -123,10 +137,11 @@ async def _stage(file: Path, staged: Settings, *, verify: bool) -> Restored:
             done.missing = backup.missing
         loader.commit()
         if verify:
-            await _verify(file, staged, stores, done)
+            await _verify(file, loader, stores, done)
         loader.upgrade()
-    if verify:
-        await _audit(staged, done)
+        if verify:
+            done.faults = loader.read(ledger.verify())
+        _reveal(staged.data_dir, target, _CONTENT)
     return done
 
 
@@ -176,9 +191,9 @@ def _digest_in(key: str) -> str:
 # -- once more, from the beginning -----------------------------------------------------------------
 
 
-async def _verify(file: Path, staged: Settings, stores: dict[str, BlobStore], done: Restored) -> None:
+async def _verify(file: Path, loader: Filled, stores: dict[str, BlobStore], done: Restored) -> None:
     """Read the backup again beside what was restored: every row, every file, every name."""
-    with archive.opened(file) as backup, assembly.open_snapshot(staged) as snapshot:
+    with archive.opened(file) as backup, loader.snapshot() as snapshot:
         for table, rows in backup.tables():
             restored = snapshot.rows(table.name)
             order = _order(table.columns, dict(snapshot.tables())[table.name])
@@ -205,11 +220,3 @@ async def _hash(store: BlobStore, key: str) -> str:
             digest.update(piece)
         return digest.hexdigest()
     return ""
-
-
-async def _audit(staged: Settings, done: Restored) -> None:
-    database = assembly.open_database(staged)
-    try:
-        done.faults = await database.read(ledger.verify())
-    finally:
-        await database.close()

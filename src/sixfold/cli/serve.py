@@ -78,8 +78,8 @@ def _refuse_exposure(configured: Settings) -> None:
     where = f"{configured.host} can be reached from other machines"
     if not configured.public_url:
         raise Refused(f"{where}: tell the origin that they will use with --public-url https://…")
-    database = configured.data_dir / opening.DATABASE
-    people = opening.read(configured, accounts.people()) if database.exists() else ()
+    there = assembly.open_keeper(configured).schema() is not None
+    people = opening.read(configured, accounts.people()) if there else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
         raise Refused(
             f"{where}, and there is no account but the local one: "

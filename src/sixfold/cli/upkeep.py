@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Iterable
@@ -15,7 +14,8 @@ from sixfold.cli import locking, opening, restoring
 from sixfold.cli.terminal import Paint, Refused, put_json, size
 from sixfold.settings import Settings
 from sixfold.store import backup as backups
-from sixfold.store import sql, sqlite
+from sixfold.store import sql
+from sixfold.store.keeping import Keeper
 
 _SHOWN = 20
 
@@ -24,12 +24,13 @@ def migrate(arguments: argparse.Namespace) -> None:
     """`migrate`: forward to the newest schema, or to the one asked for; back only without a server."""
     configured = opening.settings_of(arguments)
     opening.require_data(configured)
-    newest = sql.latest("sqlite")
+    keeper = assembly.open_keeper(configured)
+    newest = sql.latest(keeper.dialect)
     goal = newest if arguments.to is None else arguments.to
     if not 0 <= goal <= newest:
         raise Refused(f"There is no schema {goal}: this program knows 0 to {newest}")
     with opening.understood():
-        before, after = _migrate(configured, goal)
+        before, after = _migrate(keeper, configured, goal)
     if arguments.json:
         put_json({"before": before, "after": after, "latest": newest})
     elif before == after:
@@ -38,12 +39,11 @@ def migrate(arguments: argparse.Namespace) -> None:
         Paint().line(f"  The database went from schema {before} to {after}")
 
 
-def _migrate(configured: Settings, goal: int) -> tuple[int, int]:
-    with contextlib.closing(sqlite.connect(str(configured.data_dir / opening.DATABASE))) as connection:
-        if sqlite.version(connection) <= goal:
-            return sqlite.migrate(connection, goal)
-        with locking.hold(configured.data_dir):  # a server could not live with an older schema
-            return sqlite.migrate(connection, goal)
+def _migrate(keeper: Keeper, configured: Settings, goal: int) -> tuple[int, int]:
+    if (keeper.schema() or 0) <= goal:
+        return keeper.migrate(goal)
+    with locking.hold(configured.data_dir):  # a server could not live with an older schema
+        return keeper.migrate(goal)
 
 
 def backup(arguments: argparse.Namespace) -> int:

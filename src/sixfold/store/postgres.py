@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from sixfold.store import sql
 from sixfold.store.postgres_binding import Binder
 from sixfold.store.postgres_connect import GONE, Connection
 from sixfold.store.postgres_listen import Listener, Told
+from sixfold.store.sql import Statement
 
 T = TypeVar("T")
 
@@ -38,10 +39,6 @@ _BEGIN = f"BEGIN; SELECT pg_advisory_xact_lock({link.WRITING}); SAVEPOINT reques
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
 _UNDO = "ROLLBACK TO SAVEPOINT request"
-_READ_ONLY = {
-    "default_transaction_isolation": "repeatable read",
-    "default_transaction_read_only": "on",
-}
 _OURS = (
     "22",
     "42",
@@ -109,7 +106,7 @@ class PostgresDatabase:
             if not self._migrated:
                 await self._open_writer()
             async with self._readers.snapshot() as connection:
-                return await self._read(connection, transaction)
+                return await Reading(self._queries, self._bind, self._clock).drive(connection, transaction)
         except GONE as error:
             raise _verdict(error) from error
 
@@ -241,16 +238,24 @@ class PostgresDatabase:
             self._writer is not None and not self._writer.is_closed() and self._writer.get_server_pid() == pid
         )
 
-    # -- readers ---------------------------------------------------------------------------------
 
-    async def _read(self, connection: Connection, transaction: Transaction[T]) -> T:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a transaction that only reads is driven, on whichever connection."""
+
+    queries: Mapping[str, Statement]
+    bind: Binder
+    clock: Clock | None = None
+
+    async def drive(self, connection: Connection, transaction: Transaction[T]) -> T:
+        """Its value."""
         try:
             query = next(transaction)
             while True:
-                statement, params = self._queries[query.name], query.params
-                if statement.needs_now and self._clock is not None:
-                    params = {**params, "now": self._clock()}
-                prepared = self._bind(statement.sql, params)
+                statement, params = self.queries[query.name], query.params
+                if statement.needs_now and self.clock is not None:
+                    params = {**params, "now": self.clock()}
+                prepared = self.bind(statement.sql, params)
                 query = transaction.send(await connection.fetch(prepared.text, *prepared.arguments(params)))
         except StopIteration as end:
             return end.value
@@ -284,7 +289,7 @@ class _Readers:
                 await connection.execute("BEGIN")
                 return connection
             connection.terminate()
-        connection = await link.connect(self._url, **_READ_ONLY)
+        connection = await link.connect(self._url, **link.READ_ONLY)
         await connection.execute("BEGIN")
         return connection
 

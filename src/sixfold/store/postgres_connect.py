@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -20,6 +20,10 @@ CLOCK = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"  # epoch
 WRITING, MIGRATING = 6_000_001, 6_000_002
 
 _CONNECT_SECONDS = 10
+READ_ONLY = {
+    "default_transaction_isolation": "repeatable read",
+    "default_transaction_read_only": "on",
+}
 _SESSION = {
     "application_name": "sixfold",
     "timezone": "UTC",
@@ -43,8 +47,10 @@ class Connection(Protocol):
     async def fetch(self, query: str, *args: Any) -> list[Row]: ...
     async def fetchval(self, query: str, *args: Any) -> Any: ...
     async def add_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
-    async def executemany(self, command: str, args: Sequence[Any]) -> None: ...
-    def cursor(self, query: str, *, prefetch: int) -> Any: ...
+    async def copy_records_to_table(
+        self, table_name: str, *, records: Iterable[Sequence[Any]], columns: Sequence[str]
+    ) -> str: ...
+    def cursor(self, query: str) -> Any: ...
     def add_termination_listener(self, callback: Callable[..., None]) -> None: ...
     def get_server_pid(self) -> int: ...
     def is_closed(self) -> bool: ...
@@ -100,17 +106,24 @@ async def migrate(connection: Connection, target: int | None = None) -> tuple[in
     before = await version(connection)
     if not sql.plan("postgres", before, target):
         return before, before
-    await connection.execute(f"BEGIN; SELECT pg_advisory_xact_lock({MIGRATING})")
+    await connection.execute("BEGIN")
     try:
-        before = after = await version(connection)
-        await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (number BIGINT NOT NULL)")
-        for script, number in sql.plan("postgres", before, target):
-            await connection.execute(script)
-            after = number
-        await connection.fetch("DELETE FROM schema_version")
-        await connection.fetch("INSERT INTO schema_version VALUES ($1)", after)
+        before, after = await apply(connection, target)
     except BaseException:
         await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
+    return before, after
+
+
+async def apply(connection: Connection, target: int | None = None) -> tuple[int, int]:
+    """The same inside the caller's transaction."""
+    await connection.fetch("SELECT pg_advisory_xact_lock($1)", MIGRATING)
+    before = after = await version(connection)
+    await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (number BIGINT NOT NULL)")
+    for script, number in sql.plan("postgres", before, target):
+        await connection.execute(script)
+        after = number
+    await connection.fetch("DELETE FROM schema_version")
+    await connection.fetch("INSERT INTO schema_version VALUES ($1)", after)
     return before, after

@@ -11,6 +11,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -187,9 +188,21 @@ def connect(path: str, *, uri: bool = False) -> sqlite3.Connection:
 def migrate(connection: sqlite3.Connection, target: int | None = None) -> tuple[int, int]:
     """Bring the schema to `target` (default: the newest), forward or back; gives (before, after)."""
     before = version(connection)
-    for script, number in sql.plan("sqlite", before, target):
-        _apply(connection, script, number)
-    return before, version(connection)
+    if not sql.plan("sqlite", before, target):
+        return before, before
+    connection.execute("BEGIN IMMEDIATE")  # of processes that start at once one migrates, and the others wait
+    try:
+        before = after = version(connection)
+        for script, number in sql.plan("sqlite", before, target):
+            for statement in _statements(script):
+                connection.execute(statement)
+            after = number
+        connection.execute(f"PRAGMA user_version={after}")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    return before, after
 
 
 def version(connection: sqlite3.Connection) -> int:
@@ -197,8 +210,14 @@ def version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _apply(connection: sqlite3.Connection, script: str, number: int) -> None:
-    connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version={number};\nCOMMIT;")
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script; triggers are whole."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _settle(group: list[_Job]) -> None:

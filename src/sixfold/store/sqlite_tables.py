@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar, cast
 
-from sixfold.store import sqlite
+from sixfold.core.clock import steady_clock
+from sixfold.core.database import Rows, Transaction
+from sixfold.store import sql, sqlite
 from sixfold.store.archive import Damaged, Row
+from sixfold.store.keeping import BadDatabase, Health
+
+T = TypeVar("T")
 
 _FETCH = 200
+_FAULTS = 20
 
 
 class SqliteSnapshot:
@@ -64,6 +72,7 @@ class SqliteLoader:
     """A `TableWriter` on a new file."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._connection = sqlite.connect(str(path))
 
     def __enter__(self) -> SqliteLoader:
@@ -99,9 +108,76 @@ class SqliteLoader:
         self._connection.execute("COMMIT")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def snapshot(self) -> SqliteSnapshot:
+        """What was loaded, once it is committed."""
+        return SqliteSnapshot(self._path)
+
     def upgrade(self) -> tuple[int, int]:
         """Bring the schema to this program's; gives (before, after)."""
         return sqlite.migrate(self._connection)
+
+    def read(self, transaction: Transaction[T]) -> T:
+        """Run a reading transaction on what was loaded."""
+        queries = sql.queries("sqlite")
+        now = {"now": steady_clock()()}
+        try:
+            query = next(transaction)
+            while True:
+                cursor = self._connection.execute(queries[query.name].sql, {**query.params, **now})
+                query = transaction.send(cast("Rows", cursor.fetchall()))
+        except StopIteration as end:
+            return end.value
+
+
+class SqliteKeeper:
+    """Looks after a database file, without a server."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def place(self) -> str:
+        """The folder of the file."""
+        return str(self._path.parent)
+
+    def schema(self) -> int | None:
+        """The number of its schema; None where there is no file."""
+        if not self._path.exists():
+            return None
+        with self._looking() as connection:
+            return sqlite.version(connection)
+
+    def migrate(self, target: int) -> tuple[int, int]:
+        """Bring it to a schema, forward or back; gives (before, after)."""
+        with _understood(), contextlib.closing(sqlite.connect(str(self._path))) as connection:
+            return sqlite.migrate(connection, target)
+
+    def health(self) -> Health:
+        """Look at every page and every reference of the file as it is; raises `BadDatabase`."""
+        with self._looking() as connection:
+            schema = sqlite.version(connection)
+            faults = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_FAULTS})")]
+            loose = connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
+        faults = [fault for fault in faults if fault != "ok"]
+        faults += [f"a row of {row[0]} refers to a missing row of {row[2]}" for row in loose]
+        return Health(schema, tuple(faults))
+
+    @contextlib.contextmanager
+    def _looking(self) -> Generator[sqlite3.Connection]:
+        with _understood():
+            opened = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
+            with contextlib.closing(opened) as connection:
+                yield connection
+
+
+@contextlib.contextmanager
+def _understood() -> Generator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise BadDatabase(str(error)) from error
 
 
 def columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

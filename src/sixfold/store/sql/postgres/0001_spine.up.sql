@@ -127,7 +127,7 @@ CREATE INDEX prediction_fingerprint ON prediction (account_id, fingerprint, id);
 CREATE FUNCTION prediction_tell() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN PERFORM pg_notify('sixfold', NEW.state || ' ' || NEW.id || ' ' || NEW.engine); RETURN NULL; END $$;
 CREATE TRIGGER prediction_queued AFTER INSERT ON prediction
-FOR EACH ROW EXECUTE FUNCTION prediction_tell();
+FOR EACH ROW WHEN (NEW.state = 'queued') EXECUTE FUNCTION prediction_tell();
 CREATE TRIGGER prediction_moved AFTER UPDATE OF state ON prediction
 FOR EACH ROW WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION prediction_tell();
 

@@ -10,3 +10,6 @@ RETURNING *;
 SELECT * FROM prediction
 WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder AND NOT server_lives(holder)
 ORDER BY id LIMIT :limit;
+
+-- name: predictions_by_id | Several predictions; `ids` is a JSON array.
+SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json));

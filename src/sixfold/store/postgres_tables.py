@@ -1,0 +1,253 @@
+"""PostgreSQL's side of backups and upkeep: all tables of one snapshot, an empty database that takes them.
+
+These are used from commands that wait for each answer, so each has a loop in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+from sixfold import errors
+from sixfold.core.database import Transaction
+from sixfold.store import postgres_connect as link
+from sixfold.store import sql
+from sixfold.store.archive import Damaged, Row, TableReader
+from sixfold.store.keeping import BadDatabase, Health
+from sixfold.store.postgres import Reading
+from sixfold.store.postgres_binding import Binder
+from sixfold.store.postgres_connect import GONE, Connection
+
+T = TypeVar("T")
+
+_FETCH = 200
+_CLOSE_SECONDS = 5.0
+_OWN = "schema_version"
+_COLUMNS = """
+SELECT c.relname AS tab, a.attname AS col, a.atttypid = 'text'::regtype AS is_text
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'
+  AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+ORDER BY c.relname COLLATE "C", a.attnum"""
+_KEYS = """
+SELECT c.relname AS tab, a.attname AS col
+FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+CROSS JOIN LATERAL unnest(i.indkey::smallint[]) WITH ORDINALITY AS k(attnum, nr)
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+WHERE i.indisprimary AND c.relnamespace = current_schema()::regnamespace ORDER BY c.relname, k.nr"""
+_REFERENCES = """
+SELECT c.relname AS tab, f.relname AS needs FROM pg_constraint r
+JOIN pg_class c ON c.oid = r.conrelid JOIN pg_class f ON f.oid = r.confrelid
+WHERE r.contype = 'f' AND c.relnamespace = current_schema()::regnamespace"""
+_BLOBS = """
+SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) THEN MAX(expires_at) END AS until
+FROM media GROUP BY blob ORDER BY until IS NULL, until, blob COLLATE "C\""""
+
+
+class _Session:
+    """One connection whose every answer is waited for."""
+
+    def __init__(self, url: str, **settings: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="postgres-session", daemon=True)
+        self._thread.start()
+        try:
+            self.connection: Connection = self.run(link.connect(url, **settings))
+        except BaseException:
+            self._end()
+            raise
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What it comes to."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def fetch(self, query: str) -> list[Mapping[str, Any]]:
+        """All rows of a query."""
+        return list(self.run(self.connection.fetch(query)))
+
+    def close(self) -> None:
+        """Let go of the connection and the thread."""
+        with contextlib.suppress(*GONE):
+            self.run(self.connection.close(timeout=_CLOSE_SECONDS))
+        self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Tables:
+    """A `TableReader` of what one session sees."""
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+        self._columns: dict[str, dict[str, bool]] = {}
+        for row in session.fetch(_COLUMNS):
+            if row["tab"] != _OWN:
+                self._columns.setdefault(row["tab"], {})[row["col"]] = row["is_text"]
+
+    @property
+    def schema(self) -> int:
+        """The number of its schema."""
+        return self._session.run(link.version(self._session.connection))
+
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """Every table with the columns that a backup holds: what PostgreSQL computes by itself is none."""
+        return {name: tuple(found) for name, found in self._columns.items()}
+
+    def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
+        """Names and columns; a table comes after those that it refers to."""
+        waiting: dict[str, set[str]] = {name: set() for name in self._columns}
+        for row in self._session.fetch(_REFERENCES):
+            if row["tab"] != row["needs"]:
+                waiting[row["tab"]].add(row["needs"])
+        found, ordered = self.columns(), list[tuple[str, tuple[str, ...]]]()
+        while waiting:
+            free = sorted(name for name, needs in waiting.items() if not needs & waiting.keys())
+            if not free:
+                raise ValueError("tables refer to each other in a circle")
+            for name in free:
+                ordered.append((name, found[name]))
+                del waiting[name]
+        return ordered
+
+    def rows(self, table: str) -> Iterator[Row]:
+        """Every row in the order of the primary key, texts compared by code point."""
+        kinds = self._columns[table]
+        keys = [row["col"] for row in self._session.fetch(_KEYS) if row["tab"] == table] or list(kinds)
+        order = ", ".join(f'"{key}" COLLATE "C"' if kinds[key] else f'"{key}"' for key in keys)
+        names = ", ".join(f'"{name}"' for name in kinds)
+        return self._stream(f'SELECT {names} FROM "{table}" ORDER BY {order}')  # noqa: S608 - our own names
+
+    def blobs(self) -> Iterator[tuple[str, int | None]]:
+        """Every key that a named file points to, with the time at which its last name expires."""
+        return cast("Iterator[tuple[str, int | None]]", self._stream(_BLOBS))
+
+    def _stream(self, query: str) -> Iterator[Row]:
+        cursor = self._session.run(_open(self._session.connection, query))
+        while batch := self._session.run(cursor.fetch(_FETCH)):
+            yield from (tuple(record) for record in batch)
+
+
+async def _open(connection: Connection, query: str) -> Any:
+    return await connection.cursor(query)
+
+
+class PostgresSnapshot:
+    """Everything as it stood when the `with` began, while others go on writing."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> TableReader:
+        self._session = _Session(self._url, **link.READ_ONLY)
+        self._session.run(self._session.connection.execute("BEGIN"))
+        return _Tables(self._session)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
+
+
+class PostgresLoader:
+    """An empty database that is filled in one transaction, which ends with the `with`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._whole = False
+
+    def __enter__(self) -> PostgresLoader:
+        self._session = _Session(self._url)
+        self._connection = self._session.connection
+        self._session.run(
+            self._connection.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._whole and error is None:
+                self._session.run(self._connection.execute("COMMIT"))
+        finally:
+            self._session.close()
+
+    def begin(self, schema: int) -> Mapping[str, tuple[str, ...]]:
+        """Make the schema of this number, and take out the rows that migrations put in."""
+        self._session.run(link.apply(self._connection, schema))
+        self._tables = _Tables(self._session)
+        for table, _ in reversed(self._tables.tables()):
+            self._session.run(self._connection.execute(f'DELETE FROM "{table}"'))  # noqa: S608 - our own names
+        return self._tables.columns()
+
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """Take a table's rows; raises `Damaged` for one that the schema refuses."""
+        copied = self._connection.copy_records_to_table(table, records=map(_fit, rows), columns=list(columns))
+        try:
+            self._session.run(copied)
+        except (*GONE, TypeError, ValueError, OverflowError) as error:
+            if self._connection.is_closed():
+                raise
+            raise Damaged(f"a row of {table} does not fit its schema ({error})") from error
+
+    def commit(self) -> None:
+        """Keep what was loaded, once the `with` ends without an error."""
+        self._whole = True
+
+    def snapshot(self) -> AbstractContextManager[TableReader]:
+        """What was loaded."""
+        return contextlib.nullcontext(self._tables)
+
+    def upgrade(self) -> tuple[int, int]:
+        """Bring the schema to this program's; gives (before, after)."""
+        return self._session.run(link.apply(self._connection))
+
+    def read(self, transaction: Transaction[T]) -> T:
+        """Run a reading transaction on what was loaded."""
+        return self._session.run(
+            Reading(sql.queries("postgres"), Binder()).drive(self._connection, transaction)
+        )
+
+
+def _fit(row: Row) -> tuple[Any, ...]:
+    """PostgreSQL keeps no NUL in a text: as in a query, it becomes U+FFFD."""
+    return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)
+
+
+class PostgresKeeper:
+    """Looks after a database, without a server of ours."""
+
+    dialect = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def place(self) -> str:
+        """Host and name of the database."""
+        return link.place(self._url)
+
+    def schema(self) -> int | None:
+        """The number of its schema; None where Sixfold has never been."""
+        with contextlib.closing(_Session(self._url)) as session:
+            return session.run(link.version(session.connection)) or None
+
+    def migrate(self, target: int) -> tuple[int, int]:
+        """Bring it to a schema, forward or back; gives (before, after)."""
+        with contextlib.closing(_Session(self._url)) as session:
+            return session.run(link.migrate(session.connection, target))
+
+    def health(self) -> Health:
+        """Its schema; raises `BadDatabase`. References and pages are PostgreSQL's own care."""
+        try:
+            return Health(self.schema() or 0)
+        except (*GONE, errors.StoreFailed) as error:
+            raise BadDatabase(str(error)) from error

