@@ -195,8 +195,11 @@ def _table() -> dict[str, Any]:
 def route(
     provider: str, capability: str, *, model: str = "", inputs: Mapping[str, Any] | None = None
 ) -> Route:
-    """The route of a row, with an operator's own model and further inputs over it; raises `KeyError`."""
-    row = _table()[provider][capability]
+    """The route of a row, with an operator's own model and further inputs over it; raises `ValueError`."""
+    rows_here = _table()[provider]
+    if capability not in rows_here:
+        raise ValueError(f"{provider} has no route {capability!r}; it has {', '.join(rows_here)}")
+    row = rows_here[capability]
     price: dict[str, Any] = {
         name: Decimal(text) if name in _AMOUNTS else text for name, text in row["price"].items()
     }

@@ -39,7 +39,7 @@ def record(tmp_path: Path) -> Record:
     return Record(tmp_path)
 
 
-def engine(fal: fakes.Fal, outside: ServerOutside, route: str = "text-to-image", **options: Any) -> FalEngine:
+def engine(fal: fakes.Fal, outside: ServerOutside, route: str = "image", **options: Any) -> FalEngine:
     limits = {**LIMITS, **options.pop("limits", {})}
     return FalEngine(outside, route=route, base_url=fal.url, limits=limits, **options)
 
@@ -82,7 +82,7 @@ async def test_more_pictures_than_one_call_gives_are_several_calls_with_seeds_of
 async def test_the_models_look_is_part_of_what_fal_is_asked(
     fal: fakes.Fal, outside: ServerOutside, record: Record
 ) -> None:
-    await engine(fal, outside, "text-to-image-fast").run(
+    await engine(fal, outside, "image-fast").run(
         parts.task("anime", prompt="a fox", width=512, height=512, seed=1), record
     )
     (asked,) = fal.faults.steps("submit")
@@ -382,7 +382,7 @@ async def test_one_call_that_fails_ends_the_others_at_fal_too(
 
 async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> None:
     async with parts.outside({}) as ways:
-        made = FalEngine(ways, route="text-to-image")
+        made = FalEngine(ways, route="image")
         text = await fails(made, parts.drawing(), record)
     assert "There is no key for fal" in text
     assert "sixfold provider set fal" in text

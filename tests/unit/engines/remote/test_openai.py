@@ -39,7 +39,7 @@ def record(tmp_path: Path) -> Record:
 
 
 def engine(
-    openai: fakes.OpenAI, outside: ServerOutside, route: str = "text-to-image", **options: Any
+    openai: fakes.OpenAI, outside: ServerOutside, route: str = "image", **options: Any
 ) -> OpenAIEngine:
     limits = {**LIMITS, **options.pop("limits", {})}
     return OpenAIEngine(outside, route=route, base_url=openai.url, limits=limits, **options)

@@ -38,7 +38,7 @@ def record(tmp_path: Path) -> Record:
 
 
 def engine(
-    replicate: fakes.Replicate, outside: ServerOutside, route: str = "text-to-image", **options: Any
+    replicate: fakes.Replicate, outside: ServerOutside, route: str = "image", **options: Any
 ) -> ReplicateEngine:
     limits = {**LIMITS, **options.pop("limits", {})}
     return ReplicateEngine(outside, route=route, base_url=replicate.url, limits=limits, **options)
@@ -100,7 +100,7 @@ async def test_a_small_source_travels_in_the_call_and_a_large_one_as_a_file_that
 async def test_more_pictures_than_one_call_gives_are_several_calls(
     replicate: fakes.Replicate, outside: ServerOutside, record: Record
 ) -> None:
-    result = await engine(replicate, outside, "text-to-image-fast").run(parts.drawing(num_images=5), record)
+    result = await engine(replicate, outside, "image-fast").run(parts.drawing(num_images=5), record)
     assert len(result.artifacts) == 5
     asked = [seen.document["input"] for seen in replicate.faults.steps("create")]
     assert [one["num_outputs"] for one in asked] == [4, 1]
