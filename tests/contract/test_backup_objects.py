@@ -1,0 +1,86 @@
+"""A backup is the same whether files lie in a folder or in a bucket, and restores into either."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sixfold import assembly, errors, settings
+from sixfold.cli import restoring
+from sixfold.settings import Settings
+from tests import s3
+from tests.contract.test_backup import fill, write_backup
+
+pytestmark = s3.NEEDED
+Maker = Callable[[Path], Settings]
+
+
+def in_files(folder: Path) -> Settings:
+    return settings.load({}, data_dir=folder)
+
+
+def in_a_bucket(folder: Path) -> Settings:
+    name = s3.server().new_bucket()
+    return in_files(folder).replace(
+        blob_url=f"s3://{name}/store",
+        upload_url=f"s3://{name}/uploads",
+        blob_seconds=1,
+        tables={"buckets": {"s3": s3.server().options}},
+    )
+
+
+async def content(configured: Settings) -> dict[str, bytes]:
+    """Everything that lies where results and uploads lie."""
+    found: dict[str, bytes] = {}
+    for store in (assembly.open_blobs(configured), assembly.open_uploads(configured)):
+        async for info in store.list():
+            found[info.key] = await store.get(info.key)
+    return found
+
+
+@pytest.mark.parametrize("target", [in_files, in_a_bucket])
+@pytest.mark.parametrize("source", [in_files, in_a_bucket])
+def test_it_goes_from_either_to_either(tmp_path: Path, source: Maker, target: Maker) -> None:
+    old, new = source(tmp_path / "old"), target(tmp_path / "new")
+    asyncio.run(fill(old, files=12))
+    path = tmp_path / "all.tar"
+    written = asyncio.run(write_backup(old, path))
+    assert (written.files, written.missing) == (13, [])
+    done = restoring.restore(path, new, verify=True)
+    assert (done.drift, done.missing_blobs, done.damaged, done.faults) == (0, 0, [], ())
+    assert asyncio.run(content(new)) == asyncio.run(content(old))
+    assert not (tmp_path / "new" / ".restoring").exists()
+    assert (tmp_path / "new" / "store").exists() == (not new.blob_url)
+
+
+def test_what_is_missing_from_a_bucket_is_named(tmp_path: Path) -> None:
+    source, path = in_a_bucket(tmp_path / "source"), tmp_path / "all.tar"
+    asyncio.run(fill(source))
+    lost = asyncio.run(lose_one(source))
+    assert asyncio.run(write_backup(source, path)).missing == [f"store/{lost}"]
+
+
+async def lose_one(configured: Settings) -> str:
+    store = assembly.open_blobs(configured)
+    key = (await anext(store.list())).key
+    assert await store.delete(key)
+    return key
+
+
+def test_a_bucket_that_is_away_leaves_no_backup_and_no_restore(tmp_path: Path) -> None:
+    source, path = in_a_bucket(tmp_path / "source"), tmp_path / "all.tar"
+    asyncio.run(fill(source))
+    asyncio.run(write_backup(source, path))
+    whole = path.read_bytes()
+    away = {"buckets": {"s3": {**s3.server().options, "endpoint": "http://127.0.0.1:1"}}}
+    (tmp_path / "source" / "cache").rename(tmp_path / "elsewhere")
+    with pytest.raises(errors.StoreFailed, match="cannot be reached"):
+        asyncio.run(write_backup(source.replace(tables=away), path))
+    assert path.read_bytes() == whole, "the one before is still there"
+    target = in_a_bucket(tmp_path / "target").replace(tables=away)
+    with pytest.raises(errors.StoreFailed, match="cannot be reached"):
+        restoring.restore(path, target, verify=True)
+    assert not (tmp_path / "target" / "sixfold.db").exists()
