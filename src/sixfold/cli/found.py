@@ -1,7 +1,7 @@
 """What this machine has that could serve models, and what each of those things unlocks.
 
-Nothing here waits: model servers get 200 ms, all at once, and a GPU is asked through its driver's own
-library, as importing torch for that would take seconds.
+Little here waits: model servers get 200 ms, all at once, and a ComfyUI that is there a second to say what
+it has. A GPU is asked through its driver's own library, as importing torch for that would take seconds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ import contextlib
 import ctypes
 import platform
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sixfold.settings import Settings
+from sixfold.store import secrets
+
+if TYPE_CHECKING:
+    from sixfold.engines.remote.comfyui_stock import Found
 
 PROBE_SECONDS = 0.2
+COMFYUI_SECONDS = 1.0  # it is asked for its models too, once it is known to be there
 _GIB = 2**30
 _MAX_ANSWER_BYTES = 4096
 
@@ -51,10 +56,10 @@ class _Server:
     how: str
 
 
+_COMFYUI = _Server(
+    "ComfyUI", "comfyui", 8188, "/system_stats", b"comfyui", "pictures by its models", "start ComfyUI"
+)
 _SERVERS = (
-    _Server(
-        "ComfyUI", "comfyui", 8188, "/system_stats", b"comfyui", "its graphs for pictures", "start ComfyUI"
-    ),
     _Server("Ollama", "chat", 11434, "/api/version", b"version", "chat without a provider", "start Ollama"),
     _Server("llama.cpp", "chat", 8080, "/props", b"n_ctx", "chat without a provider", "start llama-server"),
     _Server("vLLM", "chat", 8000, "/version", b"version", "chat without a provider", "start vLLM"),
@@ -70,13 +75,10 @@ _PROVIDERS = (
 async def look(configured: Settings, engine_kinds: Iterable[str]) -> tuple[Thing, ...]:
     """Everything that is looked for, whether it is there or not."""
     used = frozenset(engine_kinds)
-    graphics = asyncio.to_thread(_graphics)
-    if configured.probe:
-        cards, *answers = await asyncio.gather(
-            graphics, *(_answers(server, configured) for server in _SERVERS)
-        )
-    else:
-        cards, answers = await graphics, [None] * len(_SERVERS)
+    asked = (_answers(server, configured) for server in (_SERVERS if configured.probe else ()))
+    cards, comfyui, answers = await asyncio.gather(
+        asyncio.to_thread(_graphics), _comfyui(configured, "comfyui" in used), asyncio.gather(*asked)
+    )
     weights = _weights(configured.data_dir)
     machine = (
         Thing("GPU", "weights", cards, "weights engines at their full speed", "", "weights" in used),
@@ -84,29 +86,63 @@ async def look(configured: Settings, engine_kinds: Iterable[str]) -> tuple[Thing
     )
     servers = (
         Thing(server.name, server.kind, answer, server.unlocks, server.how, server.kind in used)
-        for server, answer in zip(_SERVERS, answers, strict=True)
+        for server, answer in zip(_SERVERS, answers or [None] * len(_SERVERS), strict=True)
     )
     providers = (
         Thing(
             name,
             "provider",
-            f"{variable} is set" if getattr(configured, field) else None,
+            _key(configured, field, variable),
             unlocks,
             f"set {variable}",
             "provider" in used or name.lower() in used,
         )
         for name, field, variable, unlocks in _PROVIDERS
     )
-    return (*machine, *servers, *providers)
+    return (*machine, comfyui, *servers, *providers)
+
+
+def _key(configured: Settings, field: str, variable: str) -> str | None:
+    """Where a provider's key comes from, with the little of it that may be shown."""
+    key = secrets.provider_key(configured, field)
+    if not key:
+        return None
+    where = f"{variable} is set" if getattr(configured, field) else "a key is stored"
+    return f"{where} ({secrets.hint(key)})"
 
 
 # -- model servers -------------------------------------------------------------------------------
 
 
+async def _comfyui(configured: Settings, used: bool) -> Thing:
+    """What a ComfyUI serves, by its version and its models; a configured one is asked in any case."""
+    missing = Thing(_COMFYUI.name, _COMFYUI.kind, None, _COMFYUI.unlocks, _COMFYUI.how, used)
+    url = configured.comfyui_url
+    if not url:
+        answer = await _answers(_COMFYUI, configured) if configured.probe else None
+        if answer is None:
+            return missing
+        url = answer.removeprefix("at ")
+    there = await _probed(url)
+    if there.problem:
+        return replace(missing, how=f"{there.problem.rstrip('.')} ({url})")
+    done = [f"{capability} by {model}" for capability, model in there.serves.items()]
+    said = "; ".join(done) or next(iter(there.missing.values()), _COMFYUI.unlocks).rstrip(".")
+    return replace(missing, found=f"{there.version} at {there.url}", unlocks=said)
+
+
+async def _probed(url: str) -> Found:
+    # Imported here, as most starts find no ComfyUI.
+    import httpx
+
+    from sixfold.engines.remote import comfyui
+
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return await comfyui.probe(client, url, seconds=COMFYUI_SECONDS)
+
+
 async def _answers(server: _Server, configured: Settings) -> str | None:
     """Where a server answers, or None; another program on its port is none."""
-    if server.name == "ComfyUI" and configured.comfyui_url:
-        return f"at {configured.comfyui_url} (SIXFOLD_COMFYUI_URL)"
     if server.port in {configured.port, configured.comfyui_port}:
         return None  # that is us
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,8 @@ from sixfold import settings
 from sixfold.cli import banner, found
 from sixfold.cli.found import Thing
 from sixfold.settings import Settings
+from tests.fakes.comfyui import comfyui
+from tests.fakes.comfyui_nodes import Shelf
 
 
 @asynccontextmanager
@@ -114,3 +117,35 @@ async def test_what_no_engine_uses_yet_is_said_so(tmp_path: Path) -> None:
     assert (before.found, before.used, after.used) == ("image", False, True)
     assert "once an engine here can use it" in banner.benefit(before)
     assert "once" not in banner.benefit(after)
+
+
+async def test_a_comfyui_is_found_with_what_it_serves(tmp_path: Path) -> None:
+    async with comfyui() as comfy:
+        thing = (await look(tmp_path, "comfyui", comfyui_url=comfy.url, probe=False))["ComfyUI"]
+    assert (thing.found, thing.used) == (f"0.8.0 at {comfy.url}", True)
+    assert thing.unlocks.startswith("text-to-image by sd_xl_base_1.0.safetensors; image-to-image by ")
+    assert "upscale by RealESRGAN_x4plus.safetensors" in banner.benefit(thing)
+
+
+async def test_a_comfyui_on_its_usual_port_is_found_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with comfyui() as comfy:
+        port = int(comfy.url.rpartition(":")[2])
+        monkeypatch.setattr(found, "_COMFYUI", dataclasses.replace(found._COMFYUI, port=port))
+        assert (await look(tmp_path, "comfyui"))["ComfyUI"].found == f"0.8.0 at {comfy.url}"
+        assert (await look(tmp_path, "comfyui", comfyui_port=port))["ComfyUI"].found is None
+        assert (await look(tmp_path, "comfyui", probe=False))["ComfyUI"].found is None
+
+
+async def test_a_comfyui_without_models_says_what_to_put_where(tmp_path: Path) -> None:
+    async with comfyui(Shelf(checkpoints=(), upscale_models=())) as comfy:
+        thing = (await look(tmp_path, "comfyui", comfyui_url=comfy.url))["ComfyUI"]
+    assert "put a checkpoint such as sd_xl_base_1.0.safetensors into its folder" in thing.unlocks
+
+
+async def test_a_configured_comfyui_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    async with comfyui() as comfy:
+        url = comfy.url
+    thing = (await look(tmp_path, "comfyui", comfyui_url=url))["ComfyUI"]
+    assert (thing.found, thing.how) == (None, f"ComfyUI cannot be reached ({url})")

@@ -38,10 +38,6 @@ def _png(rgb: Pixels, alpha: Pixels | None, _quality: int) -> bytes:
         import cv2
     except ImportError:  # a server that only passes work on to others does without it
         return _saved(rgb, alpha, format="PNG", compress_level=1)
-    try:
-        import cv2
-    except ImportError:  # a server that only passes work on does without OpenCV
-        return _saved(rgb, alpha, format="PNG", compress_level=1)
     channels = [rgb[..., 2], rgb[..., 1], rgb[..., 0]] + ([] if alpha is None else [alpha])
     flags = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
     made, data = cv2.imencode(".png", cv2.merge(channels), flags)
