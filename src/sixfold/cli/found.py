@@ -126,7 +126,11 @@ async def _comfyui(configured: Settings, used: bool) -> Thing:
     there = await _probed(url)
     if there.problem:
         return replace(missing, how=f"{there.problem.rstrip('.')} ({url})")
-    done = [f"{capability} by {model}" for capability, model in there.serves.items()]
+    models = dict.fromkeys(there.serves.values())
+    done = [
+        f"{' and '.join(task for task, by in there.serves.items() if by == model)} by {model}"
+        for model in models
+    ]
     said = "; ".join(done) or next(iter(there.missing.values()), _COMFYUI.unlocks).rstrip(".")
     return replace(missing, found=f"{there.version} at {there.url}", unlocks=said)
 

@@ -21,7 +21,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for add in (_serve, _run, _predictions, _inspect, _replay, _account, _key, _ledger, _upkeep, _backup):
+    serving = (_serve, _run, _predictions, _inspect, _replay)
+    for add in (*serving, _account, _key, _provider, _ledger, _upkeep, _backup):
         add(commands)
     return parser
 
@@ -191,6 +192,25 @@ def _key(commands: Group) -> None:
     listing.add_argument("email", metavar="EMAIL")
     revoke = _asking(group, "revoke", "accounts:revoke_key", "end a key at once")
     revoke.add_argument("id", metavar="ID", help="the key's id, as in key_06g…")
+
+
+def _provider(commands: Group) -> None:
+    group = _group(commands, "provider", "keep the keys of providers")
+    names = ("fal", "replicate", "openai", "anthropic")
+    put = _asking(
+        group,
+        "set",
+        "providers:set_key",
+        "store a provider's key, sealed",
+        "It is asked for, or read from standard input where that is no terminal.",
+    )
+    put.add_argument("provider", choices=names)
+    _asking(group, "list", "providers:list_keys", "tell which keys there are, and where each comes from")
+    check = _asking(group, "check", "providers:check_key", "ask a provider whether it accepts the key")
+    check.add_argument("provider", choices=names)
+    check.add_argument("--base-url", metavar="URL", help="ask the server that speaks its protocol there")
+    remove = _asking(group, "remove", "providers:remove_key", "forget a stored key")
+    remove.add_argument("provider", choices=names)
 
 
 def _ledger(commands: Group) -> None:

@@ -66,13 +66,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Who is called: `name` on our command line, `title` for people, the scheme of its key."""
+    """Who is called: `name` on our command line, `title` for people, and how it takes its key."""
 
     name: str
     title: str
     scheme: str
     base_url: str
     read: Callable[[int, Any], Refusal]
+    header: str = "Authorization"
     also_repeated: frozenset[int] = frozenset()  # answers after which its POST may be sent again, too
 
 
@@ -223,7 +224,7 @@ class Calls:
             "X-Sixfold-Hop": "1",
         }
         if self._key:
-            ours["Authorization"] = f"{self.provider.scheme} {self._key}"
+            ours[self.provider.header] = f"{self.provider.scheme} {self._key}".strip()
         connect = self.limits.connect_seconds
         async with self._client.stream(
             request.method,

@@ -1,0 +1,125 @@
+"""`provider`: the operator's keys at fal, Replicate, OpenAI and Anthropic, sealed in the data folder."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import os
+import sys
+from typing import Any
+
+from sixfold import assembly
+from sixfold.cli import opening
+from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.work.engines import EngineError
+from sixfold.settings import Settings
+from sixfold.store import secrets
+from sixfold.store.secrets import Secrets, Unreadable
+from sixfold.upstreams import doors
+from sixfold.upstreams.doors import Door
+
+_LEAST, _MOST = 8, 512
+
+
+def set_key(arguments: argparse.Namespace) -> None:
+    """`provider set`: asked for on a terminal, else read from standard input; never from the command line."""
+    configured, door = opening.settings_of(arguments), doors.DOORS[arguments.provider]
+    title = door.provider.title
+    text = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
+    key = text.strip()
+    if not _LEAST <= len(key) <= _MOST or not key.isascii() or not key.isprintable() or " " in key:
+        raise Refused(f"A key has {_LEAST} to {_MOST} characters and no blanks: nothing was stored")
+    os.umask(opening.PRIVATE)
+    configured.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _secrets(configured).put(door.setting, key)
+    shadowed = bool(getattr(configured, door.setting))
+    document = {"provider": arguments.provider, "source": "stored", "hint": secrets.hint(key)}
+    if arguments.json:
+        put_json({**document, "used": not shadowed})
+        return
+    paint = Paint()
+    paint.line(f"  The key for {title} is stored ({secrets.hint(key)}); a running server finds it by itself.")
+    if shadowed:
+        paint.line(paint.dim(f"  {door.setting.upper()} is set as well, and goes before it."))
+
+
+def list_keys(arguments: argparse.Namespace) -> None:
+    """`provider list`: where each key comes from, when it was last accepted, and its last four characters."""
+    configured = opening.settings_of(arguments)
+    rows = [_row(configured, name, door) for name, door in doors.DOORS.items()]
+    if arguments.json:
+        put_json({"providers": rows})
+        return
+    paint = Paint()
+    cells = [
+        (
+            row["provider"],
+            row["hint"] or "–",
+            row["source"] or "none",
+            row["checked_at"] or "never",
+            row["problem"] or "",
+        )
+        for row in rows
+    ]
+    paint.table(("provider", "key", "source", "checked", ""), cells)
+
+
+def check_key(arguments: argparse.Namespace) -> None:
+    """`provider check`: ask the provider itself; nothing is made and nothing is charged."""
+    configured, door = opening.settings_of(arguments), doors.DOORS[arguments.provider]
+    key = secrets.provider_key(configured, door.setting)
+    if not key:
+        raise Refused(
+            f"There is no key for {door.provider.title}: `sixfold provider set {arguments.provider}`"
+        )
+    try:
+        asyncio.run(doors.knock(arguments.provider, key, base_url=arguments.base_url or ""))
+    except EngineError as error:
+        raise Refused(str(error)) from error
+    stored = _secrets(configured)
+    stored.mark_checked(door.setting, key)
+    checked_at = stored.checked_at(door.setting, key)
+    if arguments.json:
+        put_json({"provider": arguments.provider, "ok": True, "checked_at": checked_at})
+    else:
+        Paint().line(f"  {door.provider.title} accepts the key {secrets.hint(key)}")
+
+
+def remove_key(arguments: argparse.Namespace) -> None:
+    """`provider remove`: forget a stored key; one that a variable holds stays."""
+    configured, door = opening.settings_of(arguments), doors.DOORS[arguments.provider]
+    if not _secrets(configured).remove(door.setting):
+        raise Refused(f"No key for {door.provider.title} is stored")
+    if arguments.json:
+        put_json({"provider": arguments.provider, "removed": True})
+    else:
+        Paint().line(f"  The key for {door.provider.title} is forgotten")
+
+
+def _secrets(configured: Settings) -> Secrets:
+    if not configured.data_dir.is_dir():
+        raise Refused(f"There is no data folder {configured.data_dir}: name it with --data-dir")
+    return Secrets(configured.data_dir, assembly.server_secret(configured.data_dir, secrets.MASTER))
+
+
+def _row(configured: Settings, name: str, door: Door) -> dict[str, Any]:
+    row: dict[str, Any] = {"provider": name, "source": None, "hint": None, "set_at": None}
+    row |= {"checked_at": None, "problem": None}
+    given = str(getattr(configured, door.setting))
+    if not configured.data_dir.is_dir():
+        return row | ({"source": "environment", "hint": secrets.hint(given)} if given else {})
+    kept = _secrets(configured)
+    try:
+        key = given or kept.get(door.setting)
+    except Unreadable as unreadable:
+        return row | {"source": "stored", "problem": str(unreadable)}
+    if not key:
+        return row
+    stored = None if given else kept.stored(door.setting)
+    return row | {
+        "source": "environment" if given else "stored",
+        "hint": secrets.hint(key),
+        "set_at": stored.set_at if stored else None,
+        "checked_at": kept.checked_at(door.setting, key),
+    }

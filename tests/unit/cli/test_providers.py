@@ -1,0 +1,132 @@
+"""Providers' keys from the shell: read from standard input, sealed, checked, shown by their ends only."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sixfold.settings import Settings
+from sixfold.store.secrets import provider_key
+from tests.fakes import serving
+from tests.unit.cli.conftest import Commands
+
+KEY = "sk-proj-canary-0123456789abcdef"
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{KEY}\n"))
+    return monkeypatch
+
+
+def test_a_key_is_read_from_standard_input_and_only_its_end_is_shown(
+    sixfold: Commands, typed: pytest.MonkeyPatch
+) -> None:
+    done = sixfold("provider", "set", "openai", "--json")
+    assert done.json == {"provider": "openai", "source": "stored", "hint": "…cdef", "used": True}
+    assert provider_key(Settings(data_dir=sixfold.folder), "openai_api_key") == KEY
+    listed = sixfold("provider", "list")
+    row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}["openai"]
+    assert (row["source"], row["hint"], row["checked_at"]) == ("stored", "…cdef", None)
+    assert row["set_at"].endswith("Z")
+    doctor = sixfold("doctor")
+    assert "a key is stored (…cdef)" in doctor.out
+    assert KEY not in done.out + done.err + listed.out + doctor.out + doctor.err
+
+
+def test_the_data_folder_of_a_key_is_for_its_owner_alone(
+    sixfold: Commands, typed: pytest.MonkeyPatch
+) -> None:
+    sixfold.ok("provider", "set", "openai")
+    assert {path.stat().st_mode & 0o077 for path in sixfold.folder.rglob("*")} == {0}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "short\n", "two words are none\n", "ключ-который-не-подходит\n", "x" * 600]
+)
+def test_what_can_be_no_key_is_refused(sixfold: Commands, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert "nothing was stored" in sixfold.refused("provider", "set", "fal")
+    assert provider_key(Settings(data_dir=sixfold.folder), "fal_key") == ""
+
+
+def test_a_key_is_never_taken_from_the_command_line(sixfold: Commands) -> None:
+    assert sixfold("provider", "set", "fal", KEY).status == 2
+    assert sixfold("provider", "set", "someone").status == 2
+
+
+def test_a_variable_goes_before_a_stored_key_and_is_said_to(
+    sixfold: Commands, typed: pytest.MonkeyPatch
+) -> None:
+    typed.setenv("OPENAI_API_KEY", "sk-from-the-environment-9999")
+    done = sixfold("provider", "set", "openai")
+    assert "OPENAI_API_KEY is set as well" in done.out
+    row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}["openai"]
+    assert (row["source"], row["hint"]) == ("environment", "…9999")
+
+
+def test_a_removed_key_is_gone(sixfold: Commands, typed: pytest.MonkeyPatch) -> None:
+    sixfold.ok("provider", "set", "openai")
+    assert sixfold.ok("provider", "remove", "openai") == {"provider": "openai", "removed": True}
+    assert "is stored" in sixfold.refused("provider", "remove", "openai")
+
+
+def test_a_key_of_another_server_is_named_and_does_not_stop_the_list(
+    sixfold: Commands, typed: pytest.MonkeyPatch
+) -> None:
+    sixfold.ok("provider", "set", "openai")
+    (sixfold.folder / "server.key").write_bytes(bytes(32))
+    row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}["openai"]
+    assert "another server.key" in row["problem"]
+
+
+def test_without_a_data_folder_nothing_is_made(sixfold: Commands, tmp_path: Path) -> None:
+    sixfold.folder = tmp_path / "nowhere"
+    assert all(row["source"] is None for row in sixfold.ok("provider", "list")["providers"])
+    assert not sixfold.folder.exists()
+    assert "There is no" in sixfold.refused("provider", "check", "fal")
+
+
+@asynccontextmanager
+async def door(path: str, header: str, value: str) -> AsyncGenerator[str, None]:
+    """A provider that lets one key in."""
+
+    async def answer(request: Request) -> Response:
+        good = request.headers.get(header) == value
+        return JSONResponse({"data": []} if good else {"detail": "no"}, 200 if good else 401)
+
+    async with serving.served([Route(path, answer)]) as port:
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "header", "value"),
+    [
+        ("openai", "/v1/models", "authorization", f"Bearer {KEY}"),
+        ("replicate", "/v1/account", "authorization", f"Bearer {KEY}"),
+        ("fal", "/v1/models/pricing", "authorization", f"Key {KEY}"),
+        ("anthropic", "/v1/models", "x-api-key", KEY),
+    ],
+)
+async def test_a_provider_is_asked_whether_it_takes_the_key(
+    sixfold: Commands, monkeypatch: pytest.MonkeyPatch, name: str, path: str, header: str, value: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{KEY}\n"))
+    sixfold.ok("provider", "set", name)
+    async with door(path, header, value) as url:
+        done = await asyncio.to_thread(sixfold.ok, "provider", "check", name, "--base-url", url)
+        assert done["ok"]
+    row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}[name]
+    assert row["checked_at"] == done["checked_at"]
+    async with door(path, header, "another") as url:
+        said = await asyncio.to_thread(sixfold.refused, "provider", "check", name, "--base-url", url)
+    assert "key was refused" in said
+    assert KEY not in said

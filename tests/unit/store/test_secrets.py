@@ -1,0 +1,116 @@
+"""Providers' keys at rest: sealed, bound to their name and folder, read anew, never plain."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sixfold.settings import Settings
+from sixfold.store import secrets
+from sixfold.store.secrets import Secrets, Unreadable, provider_key
+
+KEY = "sk-proj-canary-0123456789abcdef"
+MASTER = bytes(range(32))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / secrets.MASTER).write_bytes(MASTER)
+    return tmp_path
+
+
+def test_a_key_comes_back_as_it_was_and_lies_nowhere_as_it_is(folder: Path) -> None:
+    kept = Secrets(folder, MASTER)
+    kept.put("openai_api_key", KEY)
+    kept.mark_checked("openai_api_key", KEY)
+    assert Secrets(folder, MASTER).get("openai_api_key") == KEY
+    written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert len(written) == 3
+    assert not any(KEY.encode() in content or KEY[-8:].encode() in content for content in written)
+
+
+def test_what_is_stored_is_for_its_owner_alone(folder: Path) -> None:
+    Secrets(folder, MASTER).put("fal_key", KEY)
+    places = [folder / secrets.FOLDER, *(folder / secrets.FOLDER).iterdir()]
+    assert [path.stat().st_mode & 0o777 for path in places] == [0o700, 0o600]
+
+
+def test_the_same_key_is_sealed_differently_each_time(folder: Path) -> None:
+    kept, path = Secrets(folder, MASTER), folder / secrets.FOLDER / "fal_key.json"
+    kept.put("fal_key", KEY)
+    first = json.loads(path.read_text())["sealed"]
+    kept.put("fal_key", KEY)
+    assert json.loads(path.read_text())["sealed"] != first
+
+
+def test_a_file_opens_under_no_other_name_and_no_other_master(folder: Path) -> None:
+    kept = Secrets(folder, MASTER)
+    kept.put("fal_key", KEY)
+    shutil.copy(folder / "providers/fal_key.json", folder / "providers/openai_api_key.json")
+    with pytest.raises(Unreadable):
+        kept.get("openai_api_key")
+    with pytest.raises(Unreadable, match=r"another server\.key"):
+        Secrets(folder, bytes(32)).get("fal_key")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"sealed": 5}', b'{"sealed": "AAAA"}'])
+def test_a_damaged_file_is_no_key_and_no_crash(folder: Path, content: bytes) -> None:
+    kept = Secrets(folder, MASTER)
+    kept.put("fal_key", KEY)
+    (folder / "providers/fal_key.json").write_bytes(content)
+    with pytest.raises(Unreadable):
+        kept.get("fal_key")
+    assert provider_key(Settings(data_dir=folder), "fal_key") == ""
+
+
+def test_only_providers_have_keys_here(folder: Path) -> None:
+    with pytest.raises(ValueError, match="no provider's key"):
+        Secrets(folder, MASTER).put("../server", KEY)
+    assert provider_key(Settings(data_dir=folder), "../server") == ""
+
+
+def test_a_removed_key_is_gone(folder: Path) -> None:
+    kept = Secrets(folder, MASTER)
+    kept.put("fal_key", KEY)
+    assert kept.remove("fal_key")
+    assert kept.get("fal_key") is None
+    assert not kept.remove("fal_key")
+
+
+def test_a_check_holds_for_the_very_key_that_was_checked(folder: Path) -> None:
+    kept = Secrets(folder, MASTER)
+    assert kept.checked_at("fal_key", KEY) is None
+    kept.mark_checked("fal_key", KEY)
+    assert kept.checked_at("fal_key", KEY)
+    assert kept.checked_at("fal_key", KEY + "2") is None
+
+
+def test_the_environment_goes_before_what_is_stored_and_a_new_key_is_seen_at_once(folder: Path) -> None:
+    configured = Settings(data_dir=folder)
+    assert provider_key(configured, "fal_key") == ""
+    kept = Secrets(folder, MASTER)
+    for key in (KEY, KEY + "-second"):
+        kept.put("fal_key", key)
+        assert provider_key(configured, "fal_key") == key
+    assert provider_key(configured.replace(fal_key="from-outside"), "fal_key") == "from-outside"
+    kept.remove("fal_key")
+    assert provider_key(configured, "fal_key") == ""
+
+
+def test_a_key_that_does_not_open_is_told_once_and_not_shown(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Secrets(folder, bytes(32)).put("fal_key", KEY)
+    with caplog.at_level(logging.WARNING):
+        assert [provider_key(Settings(data_dir=folder), "fal_key") for _ in range(5)] == [""] * 5
+    assert len(caplog.records) == 1
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize(("key", "shown"), [(KEY, "…cdef"), ("short", "…"), ("", "…")])
+def test_a_hint_tells_little(key: str, shown: str) -> None:
+    assert secrets.hint(key) == shown
