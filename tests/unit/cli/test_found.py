@@ -123,7 +123,7 @@ async def test_a_comfyui_is_found_with_what_it_serves(tmp_path: Path) -> None:
     async with comfyui() as comfy:
         thing = (await look(tmp_path, "comfyui", comfyui_url=comfy.url, probe=False))["ComfyUI"]
     assert (thing.found, thing.used) == (f"0.8.0 at {comfy.url}", True)
-    assert thing.unlocks.startswith("text-to-image by sd_xl_base_1.0.safetensors; image-to-image by ")
+    assert thing.unlocks.startswith("text-to-image and image-to-image by sd_xl_base_1.0.safetensors; ")
     assert "upscale by RealESRGAN_x4plus.safetensors" in banner.benefit(thing)
 
 
