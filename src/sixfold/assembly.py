@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from sixfold.core.accounts import idempotency, signins
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
+from sixfold.core.memory.search import Finder
+from sixfold.core.memory.shelf import Shelf
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import choosing
 from sixfold.core.work import pipeline as pipelines
@@ -41,6 +44,7 @@ from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.standings import Probe, Standings
+from sixfold.engines.text import minilm
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
@@ -50,6 +54,7 @@ from sixfold.store.archive import TableReader
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.files import FileStore
 from sixfold.store.keeping import Keeper, Loader
+from sixfold.store.search.index import PageIndex
 from sixfold.store.secrets import provider_key
 
 DATABASE = "sixfold.db"
@@ -79,6 +84,7 @@ class Product:
     signer: Signer
     bus: Bus
     neighbours: Neighbours | None
+    finder: Finder
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -161,6 +167,14 @@ def open_keeper(settings: Settings) -> Keeper:
 def neighbours(database: Database, bus: Bus, workers: Supervisor) -> Neighbours | None:
     """The view of the other servers, where the database may have some."""
     return Neighbours(database, bus, workers) if isinstance(database, Shared) else None
+
+
+def open_finder(settings: Settings, database: Database) -> Finder:
+    """The memory's search, with meaning where `sixfold engines add embeddings` has put MiniLM."""
+    folder = settings.data_dir / "weights" / "embeddings"
+    return Finder(
+        database, Shelf(database, PageIndex, settings.memory_index_bytes), partial(minilm.find, folder)
+    )
 
 
 def open_fetcher(settings: Settings) -> Fetcher:
@@ -247,6 +261,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         signer=signer,
         bus=bus,
         neighbours=neighbours(database, bus, workers),
+        finder=open_finder(settings, database),
     )
 
 
@@ -259,11 +274,14 @@ async def running(product: Product) -> AsyncIterator[Product]:
     await product.supervisor.start()
     watcher = asyncio.create_task(_watch(product.standings), name="standings")
     sweeper = asyncio.create_task(_sweep(product), name="sweep")
+    await product.finder.look()
+    embedding = asyncio.create_task(product.finder.run(), name="embedding")
     try:
         yield product
     finally:
         watcher.cancel()
         sweeper.cancel()
+        embedding.cancel()
         product.pipeline.drain()
         await product.supervisor.drain(product.settings.drain_seconds)
         await product.supervisor.stop()

@@ -64,6 +64,9 @@ class Settings:
     inline_seconds: float = 600
     previews: Literal["", "allow"] = ""
 
+    # the memory
+    memory_index_bytes: int = 512 * MIB
+
     # what may come in
     json_body_bytes: int = MIB
     inline_body_bytes: int = 32 * MIB

@@ -6,17 +6,18 @@ number of the account's last change and reads what is newer, so it finds what an
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Transaction
 from sixfold.core.memory import ranking, snippets, tokens
-from sixfold.core.memory.embedding import Model, Questions
+from sixfold.core.memory.embedding import Embedder, Model, Questions
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
 from sixfold.core.memory.ranking import Question, Ranked
@@ -28,19 +29,43 @@ MAX_LIMIT = 100
 MAX_OFFSET = 10_000
 _MOST_WORDS = 48  # the rarest of a query that are looked up
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
+_LOOK_SECONDS = 10.0
 _UNLOCK = "Semantic search needs an embedding model: sixfold engines add embeddings"
 
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
+def _no_model() -> Model | None:
+    return None
+
+
 class Finder:
     """`ports.Searcher`: searches the memory of every account of one database."""
 
-    def __init__(self, database: Database, shelf: Shelf, model: Model | None = None) -> None:
+    def __init__(self, database: Database, shelf: Shelf, find_model: Callable[[], Model | None] = _no_model):
+        """`find_model` loads the embedding model, or gives None while it is not installed."""
         self._database = database
         self._shelf = shelf
-        self._model = model
-        self._questions = Questions(model) if model is not None else None
+        self._find_model = find_model
+        self._questions: Questions | None = None
+        self._embedder: Embedder | None = None
+
+    async def look(self) -> bool:
+        """Whether there is an embedding model, which may have been installed since."""
+        if self._embedder is None:
+            model = await asyncio.to_thread(self._find_model)
+            if model is not None:
+                self._shelf.use(model.name)
+                self._questions = Questions(model)
+                self._embedder = Embedder(self._database, model)
+        return self._embedder is not None
+
+    async def run(self) -> None:
+        """Embed what is written, until cancelled; without a model, look for one now and then."""
+        while not await self.look():  # noqa: ASYNC110  # a folder tells nobody that a file has come
+            await asyncio.sleep(_LOOK_SECONDS)
+        if self._embedder is not None:
+            await self._embedder.run()
 
     async def search(self, caller: Caller, wanted: Search) -> Answer:
         """The pages that answer best; raises `BadRequest`, and `EngineUnavailable` without a model.
@@ -49,7 +74,7 @@ class Finder:
         """
         began = time.perf_counter()
         _check(wanted)
-        if wanted.mode in ("semantic", "hybrid") and self._model is None:
+        if wanted.mode in ("semantic", "hybrid") and self._questions is None:
             raise errors.EngineUnavailable(_UNLOCK)
         index = await self._shelf.index(caller.account_id)
         mode = self._mode(wanted, index)
@@ -65,7 +90,7 @@ class Finder:
     def _mode(self, wanted: Search, index: Index) -> Mode:
         if wanted.mode != "auto":
             return wanted.mode
-        return "hybrid" if self._model is not None and index.vectors else "lexical"
+        return "hybrid" if self._questions is not None and index.vectors else "lexical"
 
     def _hits(
         self, caller: Caller, wanted: Search, mode: Mode, vector: bytes | None
@@ -75,9 +100,8 @@ class Finder:
         view = index.view(caller.collections)
         question = ask(view, wanted.query, vector, worded=mode != "semantic")
         ranked = ranking.rank(view, question)
-        places = view.best(ranked.score, ranked.among, _filter(wanted), wanted.offset + wanted.limit)[
-            wanted.offset :
-        ]
+        places = view.best(ranked.score, ranked.among, _filter(wanted), wanted.offset + wanted.limit)
+        places = places[wanted.offset :]
         if not places:
             return ()
         ids = [view.page_id(place) for place in places]

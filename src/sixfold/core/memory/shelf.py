@@ -45,14 +45,17 @@ class _Batch:
 class Shelf:
     """The indexes of all accounts that were asked for lately."""
 
-    def __init__(
-        self, database: Database, new_index: Callable[[], Index], model: str = "", most_bytes: int = 2**29
-    ) -> None:
+    def __init__(self, database: Database, new_index: Callable[[], Index], most_bytes: int = 2**29) -> None:
         self._database = database
         self._new_index = new_index
-        self._model = model
+        self._model = ""
         self._most_bytes = most_bytes
         self._places: OrderedDict[str, _Place] = OrderedDict()
+
+    def use(self, model: str) -> None:
+        """From now on the indexes have the vectors of this model, too."""
+        self._model = model
+        self._places.clear()
 
     async def index(self, account_id: str) -> Index:
         """An account's index, read anew if it is not here, and so far that a search can take in the rest."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from sixfold.core.memory.index import Entry
 
@@ -16,11 +16,11 @@ from sixfold.core.memory.index import Entry
 class Vector(Protocol):
     """One number to a page, 0 for a page that has nothing to say."""
 
-    def __add__(self, other: Vector, /) -> Vector: ...
+    def __add__(self, other: Any, /) -> Any: ...
 
-    def __mul__(self, factor: float, /) -> Vector: ...
+    def __mul__(self, factor: float, /) -> Any: ...
 
-    def max(self) -> float:
+    def max(self) -> Any:
         """The greatest of them."""
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class PageView:
                 score[places] += np.float32(gain) * times / (times + norm[places])
         return score
 
-    def passages(self, words: Mapping[str, float], saturation: Saturation, text: Floats) -> Floats:
+    def passages(self, words: Mapping[str, float], saturation: Saturation, text: Any) -> Floats:
         """BM25 of each page's best passage; `text`, which is the page's, where the page is one passage."""
         index = self._of
         if not len(index.passage_page):
@@ -98,15 +99,15 @@ class PageView:
 
     # -- where pages stand -----------------------------------------------------------------------
 
-    def before(self, vector: Floats) -> Floats:
+    def before(self, vector: Any) -> Floats:
         """For each page the number of the one before it in its folder."""
         return np.append(vector, np.float32(0))[self._of.order.before.values]
 
-    def after(self, vector: Floats) -> Floats:
+    def after(self, vector: Any) -> Floats:
         """For each page the number of the one behind it in its folder."""
         return np.append(vector, np.float32(0))[self._of.order.after.values]
 
-    def linked(self, vector: Floats, lenders: int) -> Floats:
+    def linked(self, vector: Any, lenders: int) -> Floats:
         """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
         lent = self._nothing()
         for place in _greatest(vector, lenders):
@@ -132,13 +133,13 @@ class PageView:
             np.maximum.at(nearest, of[there], cosine[there])
         return nearest * self._visible
 
-    def over(self, vector: Floats, least: float) -> Floats:
+    def over(self, vector: Any, least: float) -> Floats:
         """1 for each page whose number is at least `least`."""
         return (vector >= least).astype(np.float32)
 
     # -- results ---------------------------------------------------------------------------------
 
-    def best(self, score: Floats, among: Floats, keep: Filter, limit: int) -> Sequence[int]:
+    def best(self, score: Any, among: Any, keep: Filter, limit: int) -> Sequence[int]:
         """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
         places = np.flatnonzero((among > 0) & self._visible & self._passing(keep))
         values = score[places]
@@ -148,7 +149,7 @@ class PageView:
         slugs = self._of.slugs
         return sorted(places.tolist(), key=lambda place: (-float(score[place]), slugs[place]))[:limit]
 
-    def at(self, vector: Floats, place: int) -> float:
+    def at(self, vector: Any, place: int) -> float:
         """One page's number."""
         return float(vector[place])
 
@@ -236,7 +237,7 @@ def _rarity(having: int, of: int) -> float:
     return math.log(1 + (of - having + 0.5) / (having + 0.5))
 
 
-def _greatest(vector: Floats, count: int) -> Places:
+def _greatest(vector: Any, count: int) -> Places:
     """Places of the greatest numbers above 0."""
     places = np.flatnonzero(vector > 0)
     if len(places) > count:

@@ -48,12 +48,12 @@ SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.bod
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));
 
--- name: memory_waiting | Pages whose vectors are still to be made, with their text; ids ascending.
+-- name: memory_waiting | Pages whose vectors are still to be made, with their text, the newest first.
 SELECT i.page_id, i.account_id, i.change, p.title, v.body FROM memory_index i
 JOIN page p ON p.id = i.page_id
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
-WHERE i.embedded = '' AND i.entry <> '' AND i.page_id > :after
-ORDER BY i.page_id LIMIT :limit;
+WHERE i.embedded = '' AND i.entry <> ''
+ORDER BY i.page_id DESC LIMIT :limit;
 
 -- name: memory_waiting_count | How many pages still wait for vectors.
 SELECT COUNT(*) AS count FROM memory_index WHERE embedded = '' AND entry <> '';

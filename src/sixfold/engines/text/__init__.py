@@ -1,0 +1,1 @@
+"""Engines that read and write text."""
