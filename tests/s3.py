@@ -48,7 +48,7 @@ class S3:
 
     def new_bucket(self) -> str:
         """A fresh bucket's name."""
-        name = f"bucket-{os.getpid()}-{next(_NUMBERS)}"
+        name = f"bucket{os.getpid()}x{next(_NUMBERS)}"
         self.request("PUT", f"/{name}")
         return name
 

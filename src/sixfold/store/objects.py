@@ -92,11 +92,21 @@ class ObjectStore:
         digest = self._digest(key)
         if digest is None:
             return await self._send(key, data, len(data), content_type)
-        info = await self._send_once(key, data, len(data), content_type)
+        info, _ = await asyncio.gather(
+            self._send_once(key, data, len(data), content_type),
+            self._keep(digest, data),
+            return_exceptions=True,
+        )
+        if isinstance(info, BaseException):
+            await asyncio.to_thread(self._cache.drop, digest)
+            raise info
+        return info
+
+    async def _keep(self, digest: str, data: bytes) -> None:
+        """Keep bytes at hand while they are sent: whoever stores something mostly reads it soon."""
         if self._cache.takes(len(data)):
             with contextlib.suppress(OSError):  # a full disk makes reads slower, and nothing else
                 await asyncio.to_thread(self._cache.write, digest, data)
-        return info
 
     async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
         """Store the file at `path` under `key`; it is moved into the cache, or removed."""

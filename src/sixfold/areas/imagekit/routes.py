@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from sixfold.areas.imagekit import schemas
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work import predictions, savepaths
 from sixfold.core.work.pipeline import Order
+from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.savepaths import Place
 from sixfold.core.work.states import State
@@ -169,10 +171,13 @@ class ImageKit:
             raise dialect.of_inputs("query", error) from error
         key = savepaths.key(place.path) or ""
         parts = key.split("/")
-        for depth in range(1, len(parts)):
-            if await self._services.uploads.stat("/".join(parts[:depth])) is not None:
-                raise _in_the_way(f"{'/'.join(parts[:depth])} is a file already")
-        async for _ in self._services.uploads.list(f"{key}/"):
+        above = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+        uploads = self._services.uploads  # asked all at once: each answer may be far away
+        *files, is_folder = await asyncio.gather(*map(uploads.stat, above), _has_any(uploads, f"{key}/"))
+        for path, file in zip(above, files, strict=True):
+            if file is not None:
+                raise _in_the_way(f"{path} is a file already")
+        if is_folder:
             raise _in_the_way("save_path is a folder already")
         return place
 
@@ -193,6 +198,12 @@ def _file(prediction: Prediction) -> OutputFile:
     if prediction.output is None or not prediction.output.files:
         raise errors.EngineFailed
     return prediction.output.files[0]
+
+
+async def _has_any(store: BlobStore, prefix: str) -> bool:
+    async for _ in store.list(prefix):
+        return True
+    return False
 
 
 def _format(request: Request) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -53,10 +55,13 @@ class MediaFiles:
         if key is None:
             raise errors.NotFound("There is no such file")
         store = self._services.uploads
-        stored = await store.stat(key)
+        try:
+            stored, head = await asyncio.gather(store.stat(key), _head(store, key))
+        except KeyError:
+            stored, head = None, b""
         if stored is None:
             raise errors.NotFound("There is no such file")
-        kind = sniffing.sniff(await _head(store, key))
+        kind = sniffing.sniff(head)
         tag = stored.tag or f"{stored.modified_at:x}-{stored.size:x}"
         return await files.answer(request, files.Shown(store, key, stored.size, kind, tag, files.REVALIDATE))
 
