@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -158,8 +159,19 @@ class Replicate:
             content = await upload.read()
         file_id = f"NWU0{len(self.stored):04d}"
         self.stored[file_id] = content
-        url = f"{self.url}/files/{file_id}"
-        return JSONResponse({"id": file_id, "size": len(content), "urls": {"get": url}}, 201)
+        document = {
+            "id": file_id,
+            "name": upload.filename,
+            "content_type": upload.content_type,
+            "size": len(content),
+            "etag": hashlib.md5(content, usedforsecurity=False).hexdigest(),
+            "checksums": {"sha256": hashlib.sha256(content).hexdigest()},
+            "metadata": {},
+            "created_at": "2026-11-20T20:00:00.000Z",
+            "expires_at": "2026-11-21T20:00:00.000Z",
+            "urls": {"get": f"{self.url}/files/{file_id}"},
+        }
+        return JSONResponse(document, 201)
 
     async def remove(self, request: Request) -> Response:
         await self.faults.take("remove", request)
