@@ -20,6 +20,8 @@ from sixfold.core.accounts import idempotency, signins
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
+from sixfold.core.memory.limits import Limits as MemoryLimits
+from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.search import Finder
 from sixfold.core.memory.shelf import Shelf
 from sixfold.core.work import catalog as catalogs
@@ -83,6 +85,7 @@ class Product:
     fetcher: Fetcher
     signer: Signer
     bus: Bus
+    memory: Memory
     neighbours: Neighbours | None
     finder: Finder
 
@@ -164,6 +167,17 @@ def open_keeper(settings: Settings) -> Keeper:
     return databases.open_keeper(settings.database_url, settings.data_dir / DATABASE)
 
 
+def open_memory(settings: Settings, database: Database, finder: Finder) -> Memory:
+    """The memory of every account."""
+    allowed = MemoryLimits(
+        page_bytes=settings.memory_page_bytes,
+        import_files=settings.memory_import_files,
+        import_bytes=settings.memory_import_bytes,
+        plans_enforced=settings.memory_plans == "enforced",
+    )
+    return Memory(database, allowed, settings.base_url, finder)
+
+
 def neighbours(database: Database, bus: Bus, workers: Supervisor) -> Neighbours | None:
     """The view of the other servers, where the database may have some."""
     return Neighbours(database, bus, workers) if isinstance(database, Shared) else None
@@ -231,6 +245,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     media = Media(database, blobs, fetcher, probe_image, _limits(settings))
     media.own_origins.add(settings.base_url)
     bus = Bus()
+    finder = open_finder(settings, database)
     road = Pipeline(
         database,
         models,
@@ -260,8 +275,9 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         fetcher=fetcher,
         signer=signer,
         bus=bus,
+        memory=open_memory(settings, database, finder),
         neighbours=neighbours(database, bus, workers),
-        finder=open_finder(settings, database),
+        finder=finder,
     )
 
 

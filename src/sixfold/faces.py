@@ -10,6 +10,8 @@ from sixfold.areas.imagekit import description as image_description
 from sixfold.areas.imagekit import routes as imagekit
 from sixfold.areas.media import description as media_description
 from sixfold.areas.media import routes as media
+from sixfold.areas.memory import description as memory_description
+from sixfold.areas.memory import routes as memory
 from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
 from sixfold.assembly import Product
@@ -40,6 +42,8 @@ def create_app(product: Product) -> ASGIApp:
         faces.append(ui.start_face(start_page))
     if "hosting" in areas:
         faces.append(hosting.face(services))
+    if "memory" in areas:
+        faces.append(memory.face(services))
     return App(faces, metrics)
 
 
@@ -53,6 +57,8 @@ def documents(product: Product) -> dict[str, Document]:
         found["image"] = image_description.document(product.catalog)
     if "hosting" in areas:
         found["hosting"] = hosting_description.document()
+    if "memory" in areas:
+        found["memory"] = memory_description.document()
     return dict(sorted(found.items()))
 
 
@@ -73,4 +79,5 @@ def build_services(product: Product) -> Services:
         doors=Doors(database, settings, origins),
         sessions=Sessions(database, settings, origins),
         repeats=Repeats(database, product.supervisor.boot, settings.inline_seconds),
+        memory=product.memory,
     )

@@ -80,7 +80,14 @@ class Settings:
     open_image_service: bool = False
     upload_url: str = ""
 
+    # the memory
+    memory_plans: Literal["", "enforced"] = ""
+    memory_page_bytes: int = MIB
+    memory_import_files: int = 200_000
+    memory_import_bytes: int = 2 * GIB
+
     # what would serve better than the embedded engines
+    hub_url: str = "https://huggingface.co"
     comfyui_url: str = ""
     fal_key: str = field(default="", repr=False)
     replicate_api_token: str = field(default="", repr=False)
@@ -105,7 +112,13 @@ class Settings:
                 f"public_url must be an origin such as https://example.com, not {self.public_url!r}"
             )
         if not _DATABASE.fullmatch(self.database_url):
-            raise InvalidSetting("database_url must be postgresql://…, or sqlite: for a file in the data folder")
+            raise InvalidSetting(
+                "database_url must be postgresql://…, or sqlite: for a file in the data folder"
+            )
+        if not _ORIGIN.fullmatch(self.hub_url):
+            raise InvalidSetting(
+                f"hub_url must be an origin such as https://example.com, not {self.hub_url!r}"
+            )
         unknown = set(self.areas) - set(AREAS)
         if unknown:
             raise InvalidSetting(f"areas has {sorted(unknown)[0]!r}; the areas are {', '.join(AREAS)}")

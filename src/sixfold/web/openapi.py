@@ -42,6 +42,7 @@ TEXTS = {
     404: "There is no such object of this account",
     405: "Method not allowed",
     409: "The request conflicts with one that was made before",
+    412: "The object is at another version than the one that was named",
     413: "The body is too large",
     416: "The range lies outside of the file",
     422: "Validation Error",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sixfold.core.database import Database
+from sixfold.core.memory.memory import Memory
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.media import MEDIA_PATH, Media
 from sixfold.core.work.pipeline import Pipeline
@@ -34,6 +35,7 @@ class Services:
     doors: Doors
     sessions: Sessions
     repeats: Repeats
+    memory: Memory
 
     def media_url(self, file: OutputFile) -> str:
         """The absolute URL of a stored file."""

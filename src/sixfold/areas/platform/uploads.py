@@ -10,12 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.areas.platform import receiving
-from sixfold.areas.platform.receiving import Received
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.media import MEDIA_PATH
-from sixfold.web import answers
+from sixfold.web import answers, receiving
 from sixfold.web.idempotency import Once
+from sixfold.web.receiving import Received
 from sixfold.web.services import Services
 
 

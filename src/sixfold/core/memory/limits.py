@@ -22,6 +22,7 @@ PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
 DEPTH = 5
 NODES = 500
+DIFF_CHARS = 1_000_000
 SHOWN = 100  # of a page's backlinks and timeline, with the page itself
 _TYPE = re.compile(r"[^\W\d][\w -]*")
 _DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?", re.ASCII)

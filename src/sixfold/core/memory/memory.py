@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from difflib import unified_diff
+from pathlib import Path
 
 from sixfold import errors
 from sixfold.core.database import Database, Row
-from sixfold.core.memory import links, pages, reading, slugs, timeline, usage, writing
+from sixfold.core.memory import exchange, links, pages, reading, slugs, timeline, transfer, usage, writing
+from sixfold.core.memory.archives import Report
 from sixfold.core.memory.drafts import Edit, Wanted
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.links import Backlink, Route, Walk
@@ -18,7 +22,7 @@ from sixfold.core.memory.reading import View
 from sixfold.core.memory.usage import Usage
 from sixfold.core.memory.writing import Saved, Terms, Writer
 
-MAX_DIFF_CHARS = 200_000
+MAX_DIFF_LINES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,10 @@ class Memory:
     async def read(self, caller: Caller, slug: str, as_of: int | None = None) -> View:
         """A page with what surrounds it, now or at a moment."""
         return await self.database.read(reading.whole(caller, slugs.normalize(slug), as_of))
+
+    async def surrounded(self, caller: Caller, page: Page) -> View:
+        """A page that was just read or written, with what surrounds it."""
+        return await self.database.read(reading.surrounded(caller, View(page)))
 
     async def fetch(self, caller: Caller, page_id: str) -> Page:
         """A page by its id or its slug."""
@@ -111,7 +119,7 @@ class Memory:
             slug=after.slug,
             older=older,
             newer=newer,
-            diff=_diff(before, after),
+            diff=await asyncio.to_thread(_diff, before, after),
             fields={
                 name: (getattr(before, name), getattr(after, name))
                 for name in names
@@ -199,6 +207,20 @@ class Memory:
             writing.note(self._writer(caller), slugs.normalize(slug), checked, terms)
         )
 
+    # -- files -----------------------------------------------------------------------------------
+
+    async def take_in(self, caller: Caller, archive: Path) -> Report:
+        """Import an archive of markdown files."""
+        return await exchange.take_in(self.database, self._writer(caller), archive)
+
+    def take_out(self, caller: Caller) -> AsyncIterator[bytes]:
+        """Export every page as a zip, piece by piece."""
+        return exchange.take_out(self.database, caller)
+
+    async def file(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[View, str]:
+        """A page as the file that an export would have of it."""
+        return await self.database.read(transfer.file_of(caller, slugs.normalize(slug), as_of))
+
     def _writer(self, caller: Caller) -> Writer:
         return Writer(caller, self.limits)
 
@@ -211,11 +233,12 @@ def part(rows: tuple[Row, ...] | list[Row], limit: int, key: str) -> Part:
 
 def _diff(before: Page, after: Page) -> str:
     """A unified diff of two texts; raises `TooLarge` where it would take minutes to make."""
-    if len(before.body) + len(after.body) > MAX_DIFF_CHARS * 2:
-        raise errors.TooLarge(f"These versions are too long to compare: {MAX_DIFF_CHARS} characters each")
+    old, new = before.body.splitlines(), after.body.splitlines()
+    if max(len(old), len(new)) > MAX_DIFF_LINES:
+        raise errors.TooLarge(f"These versions are too long to compare: {MAX_DIFF_LINES} lines are the most")
     lines = unified_diff(
-        before.body.splitlines(),
-        after.body.splitlines(),
+        old,
+        new,
         f"{before.slug} version {before.version}",
         f"{after.slug} version {after.version}",
         lineterm="",

@@ -68,8 +68,8 @@ WRITE = (
     Field(
         "body",
         "string",
-        "Markdown; [[slug]] links, - works_at [[companies/acme]] or [[works_at::companies/acme]] give a type; "
-        "front matter may set title, type, tags, collections",
+        "Markdown. [[slug]] links; - works_at [[companies/acme]] or [[works_at::companies/acme]] say how. "
+        "Front matter may set title, type, tags, collections",
         required=True,
     ),
     Field(
@@ -331,12 +331,11 @@ class _Tools:
         return {"pages": rows, "next_cursor": found.next_cursor}
 
     async def do_tag(self, caller: Caller, given: Arguments) -> Plain:
-        slug, on, page = given["slug"], terms(given), None
-        for names, remove in ((given["tags"], False), (given["remove"], True)):
-            if names:
-                page = (await self._memory.tag(caller, slug, Tagging(names, remove), on)).page
-                on = Terms()
-        page = page or (await self._memory.read(caller, slug)).page
+        slug, change = given["slug"], Tagging(given["tags"] or (), given["remove"] or ())
+        if change.add or change.remove:
+            page = (await self._memory.tag(caller, slug, change, terms(given))).page
+        else:
+            page = (await self._memory.read(caller, slug)).page
         return {"slug": page.slug, "tags": list(page.tags), "version": page.version}
 
     async def do_link(self, caller: Caller, given: Arguments) -> Plain:

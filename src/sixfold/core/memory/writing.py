@@ -83,7 +83,7 @@ def write(writer: Writer, wanted: Wanted, terms: Terms) -> Transaction[Saved]:
         )
     current = found.page if found is not None else None
     draft = drafts.compose(current if there else None, wanted, writer.limits)
-    if current is not None and there and not (yield from _differs(draft, current)):
+    if current is not None and there and not (yield from differs(draft, current)):
         return Saved(current, changed=False)
     page = yield from _save(
         writer, "write", Plan(current, draft, deleted=found is not None and found.deleted)
@@ -100,20 +100,19 @@ def edit(writer: Writer, slug: str, change: Edit, terms: Terms) -> Transaction[S
 
 @dataclass(frozen=True, slots=True)
 class Tagging:
-    """Tags to add to a page, or to take off."""
+    """Tags to add to a page, and tags to take off."""
 
-    names: Sequence[str]
-    remove: bool = False
+    add: Sequence[str] = ()
+    remove: Sequence[str] = ()
 
 
 def tag(writer: Writer, slug: str, change: Tagging, terms: Terms) -> Transaction[Saved]:
     """Add tags to a page, or take some off."""
     found = yield from _open(writer, slug, terms)
-    given = drafts.texts("tags", list(change.names))
-    before = found.page.tags
-    kept = [name for name in before if name not in given] if change.remove else [*before, *given]
-    draft = replace(drafts.of(found.page), tags=drafts.texts("tags", kept))
-    return (yield from _changed(writer, "untag" if change.remove else "tag", found.page, draft))
+    gone = drafts.texts("tags", list(change.remove))
+    kept = [name for name in found.page.tags if name not in gone]
+    tags = drafts.texts("tags", [*kept, *drafts.texts("tags", list(change.add))])
+    return (yield from _changed(writer, "tag", found.page, replace(drafts.of(found.page), tags=tags)))
 
 
 def rename(writer: Writer, slug: str, to: str, terms: Terms) -> Transaction[Saved]:
@@ -126,7 +125,7 @@ def rename(writer: Writer, slug: str, to: str, terms: Terms) -> Transaction[Save
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
         raise errors.Conflict(f"{to} is the slug of another {state}")
     title = to if found.page.title == found.page.slug else found.page.title
-    draft = replace(drafts.of(found.page), slug=to, title=title)
+    draft = replace(drafts.of(found.page), slug=to, title=title, path="")
     return Saved((yield from _save(writer, "rename", Plan(found.page, draft, reads_links=False))))
 
 
@@ -204,7 +203,7 @@ def _open(writer: Writer, slug: str, terms: Terms) -> Transaction[Found]:
     return found
 
 
-def _differs(draft: Draft, page: Page) -> Transaction[bool]:
+def differs(draft: Draft, page: Page) -> Transaction[bool]:
     """Whether saving a draft would change the page, its kept links or its timeline."""
     if drafts.differs(draft, page):
         return True

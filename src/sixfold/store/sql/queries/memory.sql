@@ -289,9 +289,7 @@ WHERE page_id = :page_id AND account_id = :account_id AND maker = 'api' AND ende
 ORDER BY date, id;
 
 -- name: pages_exported | Pages in the order of their slugs, whole.
-SELECT p.*, v.head, v.body, v.path,
-       EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = p.id AND l.maker = 'api' AND l.ended_at IS NULL) AS linked
-FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+SELECT p.*, v.head, v.body, v.path FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))

@@ -1,0 +1,1 @@
+"""Area D, the memory: pages, links, timelines, search, files in and out; coded errors."""

@@ -1,0 +1,139 @@
+"""What Area D's requests say: arguments from queries and bodies, versions from headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.core.memory import limits, tools
+from sixfold.core.memory.operations import Field, Operation
+from sixfold.core.memory.writing import Terms
+from sixfold.web import bodies
+
+_TAG = re.compile(r'(?:W/)?"(?P<version>\d{1,15})"', re.ASCII)
+_ANY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+_SWITCHES: Mapping[str, Any] = {"true": True, "1": True, "false": False, "0": False}
+MAX_PARAMETERS = 100
+
+
+async def nothing(_caller: Any, _given: Any) -> dict[str, Any]:
+    """Fields of a request are read as those of an operation; this one is never called."""
+    return {}
+
+
+def fields(*wanted: Field) -> Operation:
+    """Some fields together, to be read and described as one."""
+    return Operation("", "", wanted, writes=False, handler=nothing)
+
+
+LIMIT, CURSOR, AS_OF = tools.LIMIT, tools.CURSOR, tools.AS_OF
+PAGE = fields(
+    replace(tools.SLUG, required=False),
+    *(replace(field, required=False) for field in tools.WRITE if field.name not in {"slug", "if_version"}),
+)
+NEW_PAGE = fields(tools.SLUG, *(replace(f, required=False) for f in tools.WRITE if f.name != "slug"))
+SEARCH = fields(*tools.SEARCH)
+LIST = fields(*tools.LIST)
+PATCH = fields(
+    *(field for field in tools.EDIT if field.name not in {"slug", "to"}),
+    Field("slug", "string", "rename: the new slug", max_chars=limits.LONG_SLUG),
+)
+VERSIONS = fields(
+    *(field for field in tools.HISTORY if field.name != "slug"),
+)
+RESTORE = fields(*(field for field in tools.RESTORE if field.name != "slug"))
+PARTS = fields(AS_OF, LIMIT, CURSOR)
+COUNTS = fields(LIMIT, CURSOR)
+LINK = fields(
+    Field("to", "string", "The slug that it leads to", required=True, max_chars=limits.LONG_SLUG),
+    *(field for field in tools.LINK if field.name in {"type", "context", "if_version"}),
+    Field(
+        "action",
+        "string",
+        "add, or judge an inferred one",
+        default="add",
+        choices=("add", "confirm", "dismiss"),
+    ),
+)
+UNLINK = fields(*(field for field in LINK.fields if field.name in {"to", "type", "if_version"}))
+TRAVERSE = fields(*(field for field in tools.TRAVERSE if field.name != "slug"))
+ENTRY = fields(
+    *(
+        replace(field, required=field.name in {"date", "summary"})
+        for field in tools.TIMELINE
+        if field.name in {"date", "summary", "detail", "source", "if_version"}
+    )
+)
+TAGS = fields(
+    Field("tags", "strings", "Tags", required=True),
+    *(field for field in tools.TAG if field.name == "if_version"),
+)
+
+
+def from_query(operation: Operation, request: Request) -> dict[str, Any]:
+    """The arguments in a query string; lists are given again and again, or with commas."""
+    given: dict[str, Any] = {}
+    if len(request.query_params) > MAX_PARAMETERS:
+        raise errors.BadRequest("The query has too many parameters")
+    for field in operation.fields:
+        values = request.query_params.getlist(field.name)
+        if values:
+            given[field.name] = _typed(field, values)
+    return operation.read(given)
+
+
+def _typed(field: Field, values: list[str]) -> Any:
+    if field.kind == "strings":
+        return [part for value in values for part in value.split(",") if part.strip()]
+    text = values[-1]
+    if field.kind == "integer":
+        digits = text.removeprefix("-")
+        return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 19 else text
+    if field.kind == "boolean":
+        return _SWITCHES.get(text.lower(), text)
+    return text
+
+
+async def from_body(operation: Operation, request: Request) -> dict[str, Any]:
+    """The arguments in a JSON body."""
+    return operation.read(bodies.parse_object(await request.body()))
+
+
+async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
+    """The arguments of a DELETE: in its body where it has one, else in the query string."""
+    raw = await request.body()
+    return operation.read(bodies.parse_object(raw)) if raw.strip() else from_query(operation, request)
+
+
+def terms(request: Request, given: Mapping[str, Any] | None = None) -> Terms:
+    """On which terms a change is wanted: `If-Match`, `If-None-Match: *`, or `if_version` of the body."""
+    wanted = given or {}
+    version = wanted.get("if_version")
+    only_new = (request.headers.get("if-none-match") or "").strip() == "*"
+    header = request.headers.get("if-match")
+    overwrite = bool(wanted.get("overwrite"))
+    if header is None:
+        return Terms(version, overwrite, only_new)
+    if header.strip() == "*":
+        return Terms(version, overwrite, only_new, must_exist=True)
+    tags = [tag.strip() for tag in header.split(",")]
+    if not all(_ANY_TAG.fullmatch(tag) for tag in tags):
+        raise errors.BadRequest('If-Match must be a version in quotes, as in "3", or *')
+    versions = [int(found["version"]) for found in map(_TAG.fullmatch, tags) if found is not None]
+    if len(versions) > 1:
+        raise errors.BadRequest("If-Match takes one version")
+    named = versions[0] if versions else 0  # a tag that is none of ours matches no version
+    if version is not None and version != named:
+        raise errors.BadRequest("If-Match and if_version name two versions")
+    return Terms(named, overwrite, only_new)
+
+
+def moment(request: Request) -> int | None:
+    """`as_of`, in epoch µs."""
+    text = request.query_params.get("as_of")
+    return None if text is None else limits.moment("as_of", text)

@@ -1,0 +1,244 @@
+"""Files of pages: archives are read here, without trust. Nothing is unpacked to disk, no link is followed."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+
+from sixfold import errors
+from sixfold.core.memory.limits import Limits
+
+MAX_ERRORS = 1_000
+MAX_PATH = 1_000
+ENDINGS = (".md", ".markdown")
+_MAX_DIRECTORY = 48 * 2**20  # bytes of a zip's list of members, which must be held in memory
+_MAX_READ = 16 * 2**20  # bytes of one read that a tar's own headers may ask for
+_NO_ARCHIVE = "The file is no zip or tar archive that can be read"
+_ENCRYPTED = 1
+_UTF8_NAME = 0x800
+_OUTLINER = "logseq/"
+_NOT_PAGES = ("__MACOSX/", _OUTLINER)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One markdown file: its path in the archive, and its text or why there is none."""
+
+    path: str
+    text: str = ""
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """What an import has done so far."""
+
+    created: int = 0
+    updated: int = 0
+    skipped: int = 0
+    errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    def refuse(self, path: str, why: str) -> None:
+        """Note a file that could not be taken."""
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append((path[:MAX_PATH], why))
+
+
+def files(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
+    """The markdown files of a zip or tar archive in its order; everything else counts as skipped.
+
+    Raises `BadRequest` for what is no archive, `TooLarge` when it holds more than `limits` allow.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            yield from _zipped(archive, limits, report)
+        else:
+            yield from _tarred(archive, limits, report)
+    except OSError as error:
+        if error.errno is not None:  # the disk's own; a decompressor's has none
+            raise
+        raise errors.BadRequest(_NO_ARCHIVE) from error
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        raise errors.BadRequest(_NO_ARCHIVE) from error
+
+
+def is_outliner(archive: Path) -> bool:
+    """Whether an archive has the settings folder of an outliner, whose file names spell folders otherwise."""
+    with contextlib.suppress(OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error):
+        if zipfile.is_zipfile(archive):
+            _check_directory(archive)
+            with zipfile.ZipFile(archive) as opened:
+                return any(name.startswith(_OUTLINER) for name in opened.namelist())
+        with contextlib.closing(_decompressed(archive)) as stream:
+            careful = cast("IO[bytes]", _Careful(stream, 2**32))
+            with tarfile.open(fileobj=careful, mode="r:") as opened:
+                return any(member.name.startswith(_OUTLINER) for member in opened)
+    return False
+
+
+class _Budget:
+    """How many members and bytes an archive may still have."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._files = self._bytes = 0
+
+    def spend(self, size: int) -> None:
+        self._files += 1
+        self._bytes += size
+        if self._files > self._limits.import_files:
+            raise errors.TooLarge(f"The archive has more than {self._limits.import_files} entries")
+        if self._bytes > self._limits.import_bytes:
+            raise errors.TooLarge(f"The archive holds more than {self._limits.import_bytes} bytes")
+
+
+# -- zip -----------------------------------------------------------------------------------------
+
+
+def _zipped(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
+    _check_directory(archive)
+    budget = _Budget(limits)
+    with zipfile.ZipFile(archive) as opened:
+        for info in opened.infolist():
+            path = _zip_name(info)
+            if info.is_dir():
+                continue
+            budget.spend(0)
+            if not is_page(path):
+                report.skipped += 1
+            elif stat.S_ISLNK(info.external_attr >> 16):
+                yield File(path, error="is a link, which is not followed")
+            elif info.flag_bits & _ENCRYPTED:
+                yield File(path, error="is encrypted")
+            else:
+                with opened.open(info) as member:
+                    data = member.read(limits.page_bytes + 1)
+                budget.spend(len(data))
+                yield file(path, data, limits)
+
+
+def _zip_name(info: zipfile.ZipInfo) -> str:
+    """A member's name; without the flag for UTF-8 it often is UTF-8 all the same."""
+    if not info.flag_bits & _UTF8_NAME:
+        with contextlib.suppress(UnicodeError):
+            return info.filename.encode("cp437").decode("utf-8")
+    return info.filename
+
+
+def _check_directory(archive: Path) -> None:
+    """Refuse a zip whose list of members alone would fill the memory."""
+    size = archive.stat().st_size
+    with archive.open("rb") as opened:
+        opened.seek(max(0, size - 2**17))
+        tail = opened.read()
+    end = tail.rfind(b"PK\5\6")
+    listed = int.from_bytes(tail[end + 12 : end + 16], "little")
+    if listed == 0xFFFFFFFF:
+        end = tail.rfind(b"PK\6\6")
+        listed = int.from_bytes(tail[end + 40 : end + 48], "little") if end >= 0 else size
+    if listed > _MAX_DIRECTORY:
+        raise errors.TooLarge("The archive has more entries than can be listed")
+
+
+# -- tar -----------------------------------------------------------------------------------------
+
+
+class _Careful:
+    """A decompressed stream that no header of the archive can make read without end."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream = stream
+        self._most = most
+
+    def read(self, size: int = -1) -> bytes:
+        """Some bytes."""
+        if size < 0 or size > _MAX_READ:
+            raise tarfile.ReadError("a header is too large")
+        return self._stream.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go on to a place."""
+        if whence == 0 and offset > self._most:
+            raise errors.TooLarge(f"The archive holds more than {self._most} bytes")
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Where it stands."""
+        return self._stream.tell()
+
+
+def _tarred(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
+    budget = _Budget(limits)
+    with contextlib.closing(_decompressed(archive)) as stream:
+        careful = cast("IO[bytes]", _Careful(stream, limits.import_bytes + 2**30))
+        with tarfile.open(fileobj=careful, mode="r:") as opened:
+            for member in opened:
+                opened.members = []  # pyright: ignore[reportAttributeAccessIssue] # it would keep them all
+                if member.isdir():
+                    continue
+                budget.spend(member.size if member.isreg() else 0)
+                if not is_page(member.name):
+                    report.skipped += 1
+                elif not member.isreg():
+                    yield File(member.name, error="is a link or a device, which is not followed")
+                else:
+                    reader = opened.extractfile(member)
+                    data = reader.read(limits.page_bytes + 1) if reader is not None else b""
+                    yield file(member.name, data, limits)
+
+
+def _decompressed(archive: Path) -> IO[bytes]:
+    with archive.open("rb") as opened:
+        magic = opened.read(6)
+    if magic[:2] == b"\x1f\x8b":
+        return cast("IO[bytes]", gzip.open(archive, "rb"))
+    if magic[:3] == b"BZh":
+        return cast("IO[bytes]", bz2.open(archive, "rb"))
+    if magic == b"\xfd7zXZ\0":
+        return cast("IO[bytes]", lzma.open(archive, "rb"))
+    return archive.open("rb")
+
+
+# -- one file ------------------------------------------------------------------------------------
+
+
+def is_page(path: str) -> bool:
+    """Whether a path is a page's: markdown, and not in a hidden folder or one of a program's own."""
+    if not path.lower().endswith(ENDINGS) or path.startswith(_NOT_PAGES):
+        return False
+    return not any(part.startswith(".") and part.strip(".") for part in path.split("/"))
+
+
+def file(path: str, data: bytes, limits: Limits) -> File:
+    """A page's file; one that cannot be a page says why."""
+    parts = PurePosixPath(path).parts
+    if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > MAX_PATH:
+        return File(path, error="has a path that leads out of the archive, or is too long")
+    if len(data) > limits.page_bytes:
+        return File(path, error=f"is larger than {limits.page_bytes} bytes")
+    try:
+        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
+    except UnicodeDecodeError:
+        return File(path, error="is not text in UTF-8")
+    if "\0" in text:
+        return File(path, error="has the character U+0000, which no text may have")
+    return File(path, text)

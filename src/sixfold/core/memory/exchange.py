@@ -1,0 +1,93 @@
+"""Archives to pages and pages to archives, a batch at a time, so that neither is ever whole in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import zipfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, cast
+
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Database
+from sixfold.core.memory import archives, transfer
+from sixfold.core.memory.archives import File, Report
+from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.writing import Writer
+
+_OLDEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no earlier time
+_PLAIN_FILE = 0o100644 << 16
+
+
+async def take_in(database: Database, writer: Writer, archive: Path) -> Report:
+    """Import an archive, a transaction for each batch: what was taken before something fails stays.
+
+    Raises `Forbidden`, `BadRequest` for what is no archive, `TooLarge`, `InsufficientCredits`.
+    """
+    writer.check()
+    report = Report()
+    naming = transfer.Naming(await asyncio.to_thread(archives.is_outliner, archive))
+    found = archives.files(archive, writer.limits, report)
+    while batch := await asyncio.to_thread(_batch, found):
+        part = await database.write(transfer.put(writer, batch, naming))
+        report.created += part.created
+        report.updated += part.updated
+        report.skipped += part.skipped
+        for path, why in part.errors:
+            report.refuse(path, why)
+    return report
+
+
+def _batch(found: Iterator[File]) -> list[File]:
+    batch: list[File] = []
+    chars = 0
+    for file in itertools.islice(found, transfer.BATCH_FILES):
+        batch.append(file)
+        chars += len(file.text)
+        if chars > transfer.BATCH_CHARS:
+            break
+    return batch
+
+
+class _Sink:
+    """What a zip is written to: bytes that are taken away as they come."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        """Take some bytes."""
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def taken(self) -> bytes:
+        """What has come since the last time."""
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+
+async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
+    """A zip of every page that the caller sees, as it is made."""
+    sink, paths, after = _Sink(), transfer.Paths(), ""
+    archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
+    while batch := await database.read(transfer.exported(caller, after)):
+        after = batch[-1][0].slug
+        await asyncio.to_thread(_write, archive, [(paths.of(page), page, text) for page, text in batch])
+        yield sink.taken()
+    archive.close()
+    yield sink.taken()
+
+
+def _write(archive: zipfile.ZipFile, files: Sequence[tuple[str, Page, str]]) -> None:
+    for path, page, text in files:
+        moment = datetime.fromtimestamp(page.updated_at / SECOND_US, UTC).timetuple()[:6]
+        info = zipfile.ZipInfo(path, max(_OLDEST, moment))
+        info.compress_type = zipfile.ZIP_DEFLATED
+        info.external_attr = _PLAIN_FILE
+        archive.writestr(info, text.encode())

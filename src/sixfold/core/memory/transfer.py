@@ -1,0 +1,170 @@
+"""Pages as files: a batch of files in, files out, byte for byte.
+
+A file's path without `.md` is its slug. Text that was imported goes out as it came, unless the page's fields
+were changed since: then its front matter says so, and all else in it stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sixfold import errors
+from sixfold.core.database import Query, Transaction
+from sixfold.core.memory import drafts, frontmatter, links, pages, reading, slugs, timeline, usage
+from sixfold.core.memory.archives import ENDINGS, File, Report
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.pages import Plan
+from sixfold.core.memory.reading import View
+from sixfold.core.memory.writing import Writer, differs
+
+BATCH_FILES = 250
+BATCH_CHARS = 4 * 2**20
+EXPORT_PAGES = 200
+_PLAIN = Limits(page_bytes=2**40)
+_JOURNAL = re.compile(r"journals/(\d{4})_(\d{2})_(\d{2})")
+
+
+# -- in ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Naming:
+    """Which slug each file of one import gets; two files of one name get two."""
+
+    outliner: bool = False
+    _taken: dict[str, str] = field(default_factory=dict[str, str])
+
+    def slug(self, path: str) -> str | None:
+        """The slug of a path; None where it spells none."""
+        name = next((path[: -len(end)] for end in ENDINGS if path.lower().endswith(end)), path)
+        if self.outliner:
+            name = _JOURNAL.sub(r"journals/\1-\2-\3", name).removeprefix("pages/").replace("___", "/")
+        plain = slugs.loosely(name)
+        if plain is None:
+            return None
+        slug, number = plain, 1
+        while self._taken.setdefault(slug, path) != path:
+            number += 1
+            slug = f"{plain[: slugs.MAX_CHARS - 8]}-{number}"
+        return slug
+
+
+def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Report]:
+    """Write some files as pages, whole; those that say nothing new are skipped."""
+    writer.check()
+    report = Report()
+    wanted: dict[str, tuple[File, Wanted]] = {}
+    for file in batch:
+        slug = naming.slug(file.path)
+        if file.error or slug is None:
+            report.refuse(file.path, file.error or "has no letter or digit in its name")
+        else:
+            wanted[slug] = (file, Wanted(slug, file.text, whole=True, path=file.path))
+    rows = yield Query(
+        "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": pages.encode(list(wanted))}
+    )
+    there = {row["slug"]: row for row in rows}
+    plans: list[Plan] = []
+    for slug, (file, sent) in wanted.items():
+        row = there.get(slug)
+        current = pages.of(row) if row is not None else None
+        deleted = row is not None and row["deleted_at"] is not None
+        try:
+            draft = drafts.compose(current, sent, writer.limits)
+        except errors.BadRequest as error:
+            report.refuse(file.path, error.message)
+            continue
+        if current is not None and not deleted and not (yield from differs(draft, current)):
+            report.skipped += 1
+            continue
+        report.created += current is None or deleted
+        report.updated += current is not None and not deleted
+        plans.append(Plan(current, draft, deleted))
+    if plans:
+        yield from usage.spend(writer.caller.account_id, writer.limits, len(plans))
+        yield from pages.save(writer.caller, "import", plans)
+    return report
+
+
+# -- out -----------------------------------------------------------------------------------------
+
+
+def text(page: Page) -> Transaction[str]:
+    """A page as a file: its text, and in its front matter whatever the text alone does not say."""
+    kept = yield from links.of_calls(page)
+    told = yield from timeline.of_calls(page)
+    values = dict(_fields(page))
+    if kept:
+        values["links"] = [_without_empty(to=to, type=kind, context=why) for to, kind, why in kept]
+    if told:
+        values["timeline"] = [
+            _without_empty(date=entry.date, summary=entry.summary, detail=entry.detail, source=entry.source)
+            for entry in told
+        ]
+    return (frontmatter.changed(page.head, values) if values else page.head) + page.body
+
+
+def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[View, str]]:
+    """The page of a slug, now or at a moment, as a file."""
+    view = yield from reading.page(caller, slug, as_of)
+    if as_of is not None:
+        return view, view.page.head + view.page.body
+    return view, (yield from text(view.page))
+
+
+def _fields(page: Page) -> Mapping[str, frontmatter.Value]:
+    """The fields that must stand in the front matter for the file to read as the page is."""
+    values: dict[str, frontmatter.Value] = {
+        "title": page.title,
+        "type": page.type,
+        "tags": page.tags,
+        "collections": page.collections,
+    }
+    if not page.head and not page.path:  # written by a call: the file says everything
+        return {name: value for name, value in values.items() if value}
+    read = drafts.compose(None, Wanted(page.slug, page.head + page.body, whole=True), _PLAIN)
+    return {name: value for name, value in values.items() if getattr(read, name) != value}
+
+
+def _without_empty(**texts: str) -> Mapping[str, str]:
+    return {name: value for name, value in texts.items() if value}
+
+
+def exported(caller: Caller, after: str) -> Transaction[tuple[tuple[Page, str], ...]]:
+    """Some pages with their texts as files, in the order of slugs, from behind one on."""
+    rows = yield Query(
+        "pages_exported",
+        {
+            "account_id": caller.account_id,
+            "after": after,
+            "scope": pages.scope_of(caller),
+            "sep": pages.SEPARATOR,
+            "limit": EXPORT_PAGES,
+        },
+    )
+    found: list[tuple[Page, str]] = []
+    for row in rows:
+        page = pages.of(row)
+        found.append((page, (yield from text(page))))
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class Paths:
+    """The names of files in an archive, each once."""
+
+    _used: set[str] = field(default_factory=set[str])
+
+    def of(self, page: Page) -> str:
+        """A page's file: where it came from, else its slug."""
+        name = page.path or f"{page.slug}.md"
+        number = 1
+        while name in self._used:
+            name = f"{page.slug}.md" if number == 1 else f"{page.slug}-{number}.md"
+            number += 1
+        self._used.add(name)
+        return name
