@@ -15,8 +15,12 @@ from sixfold.core.work.ports import BlobStore, ObjectInfo
 from sixfold.store.files import FileStore
 from tests import buckets, s3
 
-MAKERS: Mapping[str, Callable[[Path], BlobStore]] = {"files": FileStore, "s3": buckets.s3_store}
-STORES = [pytest.param(name, marks=s3.NEEDED if name == "s3" else ()) for name in MAKERS]
+MAKERS: Mapping[str, Callable[[Path], BlobStore]] = {
+    "files": FileStore,
+    "s3": buckets.s3_store,
+    "gcs": buckets.gcs_store,
+}
+STORES = [pytest.param(name, marks=s3.NEEDED if name != "files" else ()) for name in MAKERS]
 PIECE = 256 << 10
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sixfold import errors, settings
 from sixfold.core.work.media import blob_key
@@ -329,6 +332,32 @@ def fetched(target: str) -> tuple[int, str | None, bytes]:
         return answer.status, answer.getheader("Content-Type"), answer.read()
     finally:
         connection.close()
+
+
+async def test_google_and_azure_sign_without_a_network(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    account = {
+        "type": "service_account",
+        "client_email": "sixfold@example.com",
+        "private_key_id": "1",
+        "private_key": pem.decode(),
+    }
+    google = {"service_account_key": json.dumps(account)}
+    azure = {"account_name": "account", "account_key": "c2VjcmV0"}
+    stores = {
+        "gs://bucket/a/b": (google, "storage.googleapis.com/bucket/a/b/key?"),
+        "az://container/a/b": (azure, "account.blob.core.windows.net/container/a/b/key?"),
+    }
+    for url, (options, start) in stores.items():
+        bucket = open_bucket(url, Access(options))
+        store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), Ways(link_seconds=60))
+        link = await store.link("key")
+        assert link is not None
+        assert link.startswith(f"https://{start}")
+        assert "c2VjcmV0" not in link
 
 
 @pytest.mark.parametrize(
