@@ -1,20 +1,444 @@
-"""Links drawn from plain sentences, written in the transaction that writes the page."""
+"""Links drawn from plain sentences, written in the transaction that writes the page.
+
+A page's statements (`statements.read`) are kept with their sentence, place and pattern. Names are looked
+up among what pages answer to: slug, title, aliases, last segment, a person's first or last name. Where both
+ends are pages, the link stands on the subject's page, with the maker `inference`; where one is not there
+yet, the statement waits for it. A link ends with its last sentence unless somebody confirmed it; a dismissed
+one stays so while its sentence stands.
+
+What search calls: `answers(account_id, text, scope)` reads "who works at Acme" and gives pages, each with a
+part of a score and its sentence.
+"""
 
 from __future__ import annotations
 
-from sixfold.core.database import Transaction
-from sixfold.core.memory.model import Page
+import tomllib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.memory import dates, entities, patterns, questions, statements
+from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.patterns import Table
+from sixfold.core.memory.resolution import Known, Settled, Where, settle
+from sixfold.core.memory.statements import Statement
+
+_TABLE = Path(__file__).parents[2] / "data" / "relations.toml"
+_MAX_NAMES = 5_000  # rows that one look-up of names may give
+_MAX_WAITING = 2_000  # statements of other pages that one save may settle anew
+_MAX_SUPPORT = 20_000
+_texts = msgspec.json.Decoder(tuple[str, ...]).decode
+
+Triple = tuple[str, str, str]  # subject's id, relation, object's id
+
+
+@cache
+def table() -> Table:
+    """The patterns of `data/relations.toml`."""
+    return patterns.build(tomllib.loads(_TABLE.read_text("utf-8")))
+
+
+def _encode(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# -- writing ---------------------------------------------------------------------------------------
 
 
 def refresh(page: Page) -> Transaction[None]:
     """Draw the inferred links of a page anew from what it now says."""
-    del page
-    return
-    yield
+    yield from refresh_many((page,))
+
+
+def refresh_many(pages: Sequence[Page]) -> Transaction[None]:
+    """`refresh` for many pages of one account, each of them once: an import's way in."""
+    if not pages:
+        return
+    account_id = pages[0].account_id
+    changed_names, moved = yield from _put_names(account_id, pages)
+    affected = yield from _take_back([page.id for page in pages if page.version > 1])
+    affected |= yield from _put_statements(account_id, pages)
+    affected |= yield from _settle_others(account_id, pages, changed_names, moved)
+    affected |= yield from _resting_on(pages)
+    yield from _draw(account_id, affected, max(page.updated_at for page in pages))
 
 
 def forget(page: Page) -> Transaction[None]:
-    """Take back every inferred link of a page that is no more."""
-    del page
-    return
-    yield
+    """Take back every inferred link of a page that is no more, and whatever was said of it."""
+    ids = _encode([page.id])
+    rows = yield Query("names_of", {"account_id": page.account_id, "ids": ids})
+    yield Query("names_clear", {"account_id": page.account_id, "ids": ids})
+    affected = yield from _take_back([page.id])
+    names = {str(row["name"]) for row in rows}
+    affected |= yield from _settle_others(page.account_id, (), names, [page.id])
+    yield from _draw(page.account_id, affected, page.updated_at)
+
+
+def _put_names(account_id: str, pages: Sequence[Page]) -> Transaction[tuple[set[str], list[str]]]:
+    """Write what pages answer to; gives the names that have come or gone, and the pages that lost one."""
+    known = [page.id for page in pages if page.version > 1]
+    before: dict[str, dict[str, int]] = {}
+    if known:
+        rows = yield Query("names_of", {"account_id": account_id, "ids": _encode(known)})
+        for row in rows:
+            before.setdefault(row["page_id"], {})[row["name"]] = row["rank"]
+    stale: list[str] = []
+    fresh: list[tuple[str, str, int]] = []
+    changed: set[str] = set()
+    moved: list[str] = []
+    for page in pages:
+        names = statements.names_of(page, statements.aliases(page), table())
+        old = before.get(page.id, {})
+        if names == old:
+            continue
+        if old:
+            stale.append(page.id)
+        if old.keys() - names.keys():
+            moved.append(page.id)
+        fresh += [(name, page.id, rank) for name, rank in names.items()]
+        changed |= names.keys() ^ old.keys()
+    if stale:
+        yield Query("names_clear", {"account_id": account_id, "ids": _encode(stale)})
+    if fresh:
+        yield Query("names_put", {"account_id": account_id, "rows": _encode(fresh)})
+    return changed, moved
+
+
+def _take_back(ids: Sequence[str]) -> Transaction[set[Triple]]:
+    if not ids:
+        return set()
+    rows = yield Query("statements_clear", {"ids": _encode(ids)})
+    return {triple for row in rows if (triple := _triple(row)) is not None}
+
+
+def _triple(row: Row) -> Triple | None:
+    if row["subject_id"] is None or row["object_id"] is None:
+        return None
+    return row["subject_id"], row["relation"], row["object_id"]
+
+
+def _put_statements(account_id: str, pages: Sequence[Page]) -> Transaction[set[Triple]]:
+    """Read the pages, look their names up, keep what they state; gives the links that follow."""
+    marked = {page.id: entities.identifiers(page.body) for page in pages}
+    known = yield from _known(account_id, {entities.key(name) for names in marked.values() for name in names})
+    read = {
+        page.id: statements.read(
+            page, table(), sorted(n for n in marked[page.id] if entities.key(n) in known)
+        )
+        for page in pages
+    }
+    keys = {key for found in read.values() for statement in found for key in _keys(statement)} - known.keys()
+    known |= yield from _known(account_id, keys)
+    rows: list[tuple[object, ...]] = []
+    affected: set[Triple] = set()
+    for page in pages:
+        where = Where(page.slug, page.collections)
+        for number, statement in enumerate(read[page.id]):
+            settled = settle(statement, where, known, table())
+            if settled is None:
+                continue
+            rows.append(_row(page.id, number, statement, settled))
+            if settled.subject_id is not None and settled.object_id is not None:
+                affected.add((settled.subject_id, settled.relation, settled.object_id))
+    if rows:
+        yield Query("statements_put", {"account_id": account_id, "rows": _encode(rows)})
+    return affected
+
+
+def _keys(statement: Statement) -> Iterable[str]:
+    return (
+        key
+        for key in (statement.subject, statement.near_subject, statement.object, statement.near_object)
+        if key
+    )
+
+
+def _row(page_id: str, number: int, statement: Statement, settled: Settled) -> tuple[object, ...]:
+    return (
+        page_id, number, settled.relation, statement.pattern, settled.subject, settled.subject_id,
+        settled.object, settled.object_id, statement.said, statement.sentence, statement.start,
+        statement.moment,
+    )  # fmt: skip
+
+
+def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[Known]]]:
+    """The pages that each of some names may mean, the best first."""
+    wanted = sorted(names)
+    found: dict[str, list[Known]] = {}
+    if wanted:
+        rows = yield Query(
+            "names_find", {"account_id": account_id, "names": _encode(wanted), "limit": _MAX_NAMES}
+        )
+        for row in rows:
+            kind = table().kind(row["type"], row["slug"])
+            page = Known(row["id"], row["rank"], row["slug"], kind, _texts(row["collections"]))
+            found.setdefault(row["name"], []).append(page)
+    return found
+
+
+def _settle_others(
+    account_id: str, pages: Sequence[Page], names: set[str], moved: Sequence[str]
+) -> Transaction[set[Triple]]:
+    """Look again whom other pages' statements mean: those that name what has come, or meant what has gone."""
+    own = {page.id for page in pages}
+    rows: dict[tuple[str, int], Row] = {}
+    for query, params in (
+        ("statements_naming", {"account_id": account_id, "names": _encode(sorted(names))} if names else None),
+        ("statements_meaning", {"ids": _encode(moved)} if moved else None),
+    ):
+        if params is not None:
+            found = yield Query(query, {**params, "limit": _MAX_WAITING})
+            rows |= {(row["page_id"], row["number"]): row for row in found if row["page_id"] not in own}
+    if not rows:
+        return set()
+    known = yield from _known(
+        account_id, {row[end] for row in rows.values() for end in ("subject", "object")} - {""}
+    )
+    affected: set[Triple] = set()
+    updates: list[tuple[object, ...]] = []
+    for row in rows.values():
+        statement = Statement(
+            row["relation"], row["pattern"], row["subject"], "", row["object"], "", row["said"],
+            row["sentence"], row["start"], row["moment"],
+        )  # fmt: skip
+        settled = settle(statement, Where(row["slug"], _texts(row["collections"])), known, table())
+        after = (
+            (settled.subject_id, settled.object_id, settled.relation)
+            if settled
+            else (None, None, row["relation"])
+        )
+        if after == (row["subject_id"], row["object_id"], row["relation"]):
+            continue
+        updates.append((row["page_id"], row["number"], *after))
+        before = _triple(row)
+        affected |= {before} if before is not None else set()
+        if after[0] is not None and after[1] is not None:
+            affected.add((after[0], after[2], after[1]))
+    if updates:
+        yield Query("statements_settle", {"rows": _encode(updates)})
+    return affected
+
+
+# -- the links that follow -------------------------------------------------------------------------
+
+
+def _resting_on(pages: Sequence[Page]) -> Transaction[set[Triple]]:
+    """The links of pages whose collections may have changed: who may read their sentences is asked again."""
+    ids = [page.id for page in pages if page.version > 1]
+    if not ids:
+        return set()
+    rows = yield Query("statements_kept", {"ids": _encode(ids)})
+    return {(row["page_id"], row["type"], row["target_id"]) for row in rows if row["target_id"] is not None}
+
+
+def _draw(account_id: str, affected: set[Triple], moment: int) -> Transaction[None]:
+    """Bring the links of these triples to what is stated now."""
+    if not affected:
+        return
+    subjects = sorted({triple[0] for triple in affected})
+    rows = yield Query(
+        "statements_between",
+        {
+            "subjects": _encode(subjects),
+            "objects": _encode(sorted({triple[2] for triple in affected})),
+            "limit": _MAX_SUPPORT,
+        },
+    )
+    support: dict[Triple, list[Row]] = {}
+    for row in rows:
+        triple = (row["subject_id"], row["relation"], row["object_id"])
+        if triple in affected and _may_tell(row):
+            support.setdefault(triple, []).append(row)
+    kept = yield Query("statements_kept", {"ids": _encode(subjects)})
+    live = {(row["page_id"], row["type"], row["target_id"]): row for row in kept}
+    ended: list[dict[str, str]] = []
+    put: list[dict[str, object]] = []
+    for triple in sorted(affected):
+        reasons, row = support.get(triple, []), live.get(triple)
+        stands = row is not None and any(reason["sentence"] == row["context"] for reason in reasons)
+        if row is not None and (stands or row["origin"] == "confirmed"):
+            continue
+        if row is not None:
+            ended.append({"id": row["page_id"], "type": row["type"], "target": row["target"]})
+        if reasons:
+            put.append(_link(triple, reasons[0]))
+    if ended:
+        yield Query("links_end", {"maker": "inference", "rows": _encode(ended), "ended_at": moment})
+    if put:
+        yield Query("links_put", {"account_id": account_id, "rows": _encode(put), "at": moment})
+
+
+def _may_tell(row: Row) -> bool:
+    """Whether everyone who sees the subject's page may read the sentence, which may stand on another one."""
+    if row["page_id"] == row["subject_id"]:
+        return True
+    return set(_texts(row["subject_collections"])) <= set(_texts(row["collections"]))
+
+
+def _link(triple: Triple, reason: Row) -> dict[str, object]:
+    subject, relation, other = triple
+    return {
+        "id": subject,
+        "type": relation,
+        "target": reason["object_slug"],
+        "maker": "inference",
+        "origin": "inferred",
+        "context": reason["sentence"],
+        "target_id": other,
+        "by_name": 0,
+    }
+
+
+# -- looking back ----------------------------------------------------------------------------------
+
+
+class Evidence(NamedTuple):
+    """One statement of a page: the sentence, where it begins in the body, the pattern that read it.
+
+    `subject` and `object` are slugs; where there is no page, the names as they were understood, with
+    `resolved` false. `origin` is that of the link which follows, "" where none does.
+    """
+
+    relation: str
+    pattern: str
+    subject: str
+    object: str
+    sentence: str
+    start: int
+    moment: str
+    resolved: bool
+    origin: str
+
+
+def evidence(caller: Caller, page: Page, limit: int = 500) -> Transaction[tuple[Evidence, ...]]:
+    """What a page states in plain sentences, in its order; pages that the caller may not see stay names."""
+    rows = yield Query(
+        "statements_of_page", {"account_id": page.account_id, "page_id": page.id, "limit": limit}
+    )
+    found: list[Evidence] = []
+    for row in rows:
+        ends = [_shown(caller, row, end) for end in ("subject", "object")]
+        found.append(
+            Evidence(
+                relation=row["relation"],
+                pattern=row["pattern"],
+                subject=ends[0] or row["subject"].lstrip("/"),
+                object=ends[1] or row["object"].lstrip("/") or row["said"],
+                sentence=row["sentence"],
+                start=row["start"],
+                moment=row["moment"],
+                resolved=bool(ends[0] and ends[1]),
+                origin=(row["origin"] or "") if ends[0] and ends[1] else "",
+            )
+        )
+    return tuple(found)
+
+
+def _shown(caller: Caller, row: Row, end: str) -> str:
+    slug = row[f"{end}_slug"]
+    return str(slug) if slug is not None and caller.sees(_texts(row[f"{end}_collections"])) else ""
+
+
+class Answer(NamedTuple):
+    """A page that answers a question: `score` from 0 to 1, and the sentence that says so."""
+
+    page_id: str
+    score: float
+    sentence: str
+
+
+_FOUND, _SAYS = 1.0, 0.6  # the page that was asked for, and the one whose sentence tells
+_OTHER_TIME = 0.25
+_MAX_ANSWERS = 200
+_SEPARATOR = "\n"  # as in `pages`
+
+
+def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transaction[tuple[Answer, ...]]:
+    """Pages that answer a relational question ("who works at Acme", "what did Ada decide"), the best first.
+
+    Nothing where the text is no such question or names nobody. `scope` are the collections that the caller
+    sees; empty is all.
+    """
+    asked = forms().read(text)
+    if not asked:
+        return ()
+    known = yield from _known(account_id, {name for question in asked for name in question.names})
+    best: dict[str, Answer] = {}
+    for question in asked:
+        means = [[page.id for page in _best(known.get(name, ()))] for name in question.names]
+        if all(means):
+            found = yield from _answered(account_id, question, means, _scope(scope))
+            for answer in found:
+                if answer.page_id not in best or best[answer.page_id].score < answer.score:
+                    best[answer.page_id] = answer
+    seen = yield from _visible(account_id, list(best), _scope(scope))
+    return tuple(sorted((best[page_id] for page_id in seen), key=lambda answer: -answer.score))
+
+
+@cache
+def forms() -> questions.Forms:
+    """The questions of `data/relations.toml`."""
+    return questions.Forms(table())
+
+
+def _scope(collections: Sequence[str]) -> str:
+    return _SEPARATOR + _SEPARATOR.join(collections) + _SEPARATOR if collections else ""
+
+
+def _best(pages: Sequence[Known]) -> list[Known]:
+    """The pages of the best rank, at most three."""
+    return [page for page in pages if page.rank == pages[0].rank][:3]
+
+
+def _answered(
+    account_id: str, question: questions.Asked, means: Sequence[Sequence[str]], scope: str
+) -> Transaction[list[Answer]]:
+    given = set(means[0])
+    params = {
+        "account_id": account_id,
+        "relations": _encode(sorted(question.relations)),
+        "side": {"subject": "object", "object": "subject", "both": "both"}[question.wanted],
+        "ids": _encode(sorted(given)),
+        "scope": scope,
+        "sep": _SEPARATOR,
+        "limit": _MAX_ANSWERS,
+    }
+    stated = yield Query("statements_answering", params)
+    written = yield Query("links_answering", params)
+    found: list[Answer] = []
+    for row in stated:
+        if len(means) > 1 and not {row["subject_id"], row["object_id"]} & set(means[1]):
+            continue
+        fit = 1.0
+        if question.moment:
+            moment = row["moment"] or dates.of_slug(row["slug"])
+            fit = 1.0 if dates.agree(moment, question.moment) else _OTHER_TIME
+        found += [Answer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)]
+        found.append(Answer(row["page_id"], _SAYS * fit, row["sentence"]))
+    for row in written:
+        fit = _OTHER_TIME if question.moment else 1.0
+        found += [Answer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)]
+    return found
+
+
+def _asked_for(row: Row, question: questions.Asked, given: set[str]) -> list[str]:
+    """The ends of a statement that are an answer."""
+    ends = {
+        "subject": [row["subject_id"]],
+        "object": [row["object_id"]],
+        "both": [row["subject_id"], row["object_id"]],
+    }[question.wanted]
+    return [end for end in ends if end is not None and end not in given]
+
+
+def _visible(account_id: str, ids: Sequence[str], scope: str) -> Transaction[list[str]]:
+    if not ids:
+        return []
+    rows = yield Query(
+        "pages_within", {"account_id": account_id, "ids": _encode(ids), "scope": scope, "sep": _SEPARATOR}
+    )
+    return [row["id"] for row in rows]

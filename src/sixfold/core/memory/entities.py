@@ -1,0 +1,262 @@
+"""Names in a sentence: which spans may name a page, and by what key a page is found.
+
+A sentence is *masked* before patterns look at it: every name becomes one private character that stands for
+its mention, every date another, so that a pattern sees `<name> works at <name>` and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from sixfold.core.memory import dates
+
+NAME_0, NAME_END = 0xE000, 0xEFFF  # private characters: what a mention is masked with
+DATE_0, DATE_END = 0xF000, 0xF7FF
+QUOTATION = "\uf8f0"  # stands for what somebody else said
+MAX_MENTIONS = 200  # of one sentence
+
+
+def words(line: str) -> frozenset[str]:
+    """The words of a line, as a set."""
+    return frozenset(line.replace(",", " ").split())
+
+
+_UPPER = "".join(
+    chr(code)
+    for code in (*range(0x41, 0x250), *range(0x370, 0x530), *range(0x1E00, 0x1F00))
+    if chr(code).isupper()
+)
+_WORD = re.compile(
+    rf"(?<![\w'’@#/.-])[{_UPPER}](?:[\w+]|[-./&](?=\w)(?!based\b|born\b)|['’](?!s\b)(?=\w))*"
+    rf"(?:(?<=\b[{_UPPER}])\.(?=[ \n]))?"
+)
+_NUMBER = re.compile(r"\d{1,4}(?:\.\d{1,3})*(?![\w%.,:]*[\w%])")
+_GAP = re.compile(
+    r"(?:\.?[ \n]+|\s*&\s*"
+    r"|[ \n]+(?:de|del|van|von|der|den|la|le|al|bin|da|do|dos|du|di)(?:[ \n]+(?:la|der|den))?[ \n]+)"
+)
+_OF = re.compile(r"[ \n]+of[ \n]+(?:the[ \n]+)?")
+_MARKED = re.compile(
+    r"!?\[\[(?P<slug>[^\]|#\n]{1,200})(?:#[^\]|\n]*)?(?:\|(?P<said>[^\]\n]{0,200}))?\]\]"
+    r"|!\[[^\]\n]*\]\([^)\n]*\)"
+    r"|\[(?P<text>[^\]\n]{1,200})\]\([^)\n]{0,500}\)"
+    r"|`(?P<code>[^`\n]{1,100})`"
+    r"|(?P<address><?https?://[^\s>)]+>?|<[a-zA-Z/!][^<>\n]{0,300}>)"
+    r"|“(?P<curly>[^”\n]{1,400})”|(?<!\w)\"(?P<straight>[^\"\n]{1,400})\"(?!\w)"
+    r"|(?P<stress>\*{1,3}|(?<!\w)_{1,3}|_{1,3}(?!\w)|~~[^~\n]{1,300}~~)"
+)
+_MARKS = frozenset('[*_`"“<~') | {":"}
+_IDENTIFIER = re.compile(r"(?<![\w/@.-])[a-z][a-z0-9]{0,40}(?:[-_.][a-z0-9]{1,40}){1,5}(?![\w/@-])")
+_OF_HEADS = words(
+    "university bank ministry department institute house museum church college school state city"
+    " board republic kingdom academy council chamber guild friends order library isle cape bay"
+    " hospital court office"
+)
+_HONORIFICS = frozenset({"dr", "mr", "mrs", "ms", "prof", "sir", "dame", "lord", "lady", "professor"})
+_OFFICES = words(
+    "CEO CTO CFO COO CMO VP SVP President Director Chairman Chairwoman Founder Co-founder Co-Founder"
+    " Professor"
+)
+_BEFORE_NAMES = _HONORIFICS | {"the", "project"}
+_LEGAL = re.compile(
+    r"(?:,? (?:inc|ltd|llc|gmbh|corp|corporation|plc|limited|incorporated|sa|ag|bv|oy|ab|as))+$"
+)
+_SPLIT = re.compile(r"[\s\-_/–]+")
+_DROPPED = re.compile(r"[.'’\"“”*`,()]+")
+_LAST_QUOTED_WORDS = 6  # a longer quotation is what somebody said, a shorter one may be a title
+_MAY_BE_A_DATE = re.compile(r"\d|[Ll]ast|[Dd]ay|[Tt]his|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec")
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A span that may name a page. `key` begins with `/` where a link names the slug itself.
+
+    `sure` says that its writer marked it as a name: a link, code, a quoted title. `first` says that it opens
+    its sentence, where a capital means nothing.
+    """
+
+    text: str
+    key: str
+    sure: bool = False
+    first: bool = False
+
+
+@dataclass(slots=True)
+class Masked:
+    """A sentence whose names and dates are single characters, in lower case."""
+
+    text: str
+    mentions: list[Mention] = field(default_factory=list[Mention])
+    moments: list[str] = field(default_factory=list[str])
+
+    def mention(self, character: str) -> Mention:
+        """The mention that a character stands for."""
+        return self.mentions[ord(character) - NAME_0]
+
+    def add(self, mention: Mention) -> str:
+        """The character that stands for one more mention."""
+        self.mentions.append(mention)
+        return chr(NAME_0 + len(self.mentions) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Words that are capitalised and yet name nobody."""
+
+    not_names: frozenset[str]
+    common: frozenset[str]
+    roles: frozenset[str]
+    verbs: frozenset[str]
+
+
+@lru_cache(maxsize=8192)
+def key(name: str) -> str:
+    """The key that spellings of one name share: case, hyphens, honorifics and legal forms left out."""
+    text = unicodedata.normalize("NFKC", name).casefold()
+    text = _DROPPED.sub(lambda found: "" if found[0].strip(",()") else " ", text)
+    words = [word for word in _SPLIT.split(text) if word]
+    while len(words) > 1 and words[0] in _BEFORE_NAMES:
+        words = words[1:]
+    return _LEGAL.sub("", " ".join(words))
+
+
+def slug_key(slug: str) -> str:
+    """The key of a page that is named by its whole slug."""
+    return "/" + slug.strip().casefold().replace(" ", "-")
+
+
+def identifiers(body: str) -> set[str]:
+    """Words in lower case that look like names of things: `billing-service`, `auth_v2`."""
+    return set(_IDENTIFIER.findall(body))
+
+
+def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str = "") -> Masked:
+    """The sentence with its names, and the identifiers in `known`, masked; dates counted from `base`."""
+    masked = Masked("")
+    text = sentence.replace("\n", " ")
+    if not _MARKS.isdisjoint(text):
+        text = _MARKED.sub(lambda found: _marked(found, masked), text)
+    if _MAY_BE_A_DATE.search(text):
+        text = _mask_dates(text, base, masked)
+    pieces: list[str] = []
+    end = 0
+    for first, last in _spans(text, words):
+        if len(masked.mentions) >= MAX_MENTIONS:
+            break
+        name = text[first:last]
+        pieces += (text[end:first], masked.add(Mention(name, key(name), first=_opens(text, first))))
+        end = last
+    text = "".join((*pieces, text[end:]))
+    for name in known:
+        if name in text:
+            text = re.sub(
+                rf"(?<![\w/@.-]){re.escape(name)}(?![\w/@-])",
+                masked.add(Mention(name, key(name), sure=True)),
+                text,
+            )
+    lowered = text.lower()
+    masked.text = lowered if len(lowered) == len(text) else text
+    return masked
+
+
+def _marked(found: re.Match[str], masked: Masked) -> str:
+    """What stands for a link, code, a quotation or an emphasis."""
+    said = found.groupdict()
+    if len(masked.mentions) >= MAX_MENTIONS:
+        return " "
+    if said["slug"]:
+        if "::" in said["slug"]:
+            return " "  # a typed link, which is explicit
+        slug = said["slug"].strip()
+        name_key = slug_key(slug) if "/" in slug else key(slug)
+        return masked.add(Mention(said["said"] or slug.rpartition("/")[2], name_key, sure=True))
+    if said["code"]:
+        return masked.add(Mention(said["code"], key(said["code"]), sure=True))
+    if said["text"]:
+        return str(said["text"])
+    quoted = said["curly"] or said["straight"]
+    if quoted:
+        bare = quoted.rstrip(".,;!?")
+        if len(bare.split()) <= _LAST_QUOTED_WORDS and bare[:1].isupper():
+            return masked.add(Mention(bare, key(bare), sure=True)) + quoted[len(bare) :]
+        return QUOTATION
+    return "" if said["stress"] and said["stress"][0] != "~" else " "
+
+
+def _mask_dates(text: str, base: str, masked: Masked) -> str:
+    pieces: list[str] = []
+    end = 0
+    for found in dates.find(text, base):
+        if len(masked.moments) >= MAX_MENTIONS:
+            break
+        lead = len(text[found.start : found.end]) - len(_without_lead(text[found.start : found.end]))
+        pieces += (text[end : found.start + lead], chr(DATE_0 + len(masked.moments)))
+        masked.moments.append(found.moment)
+        end = found.end
+    return "".join((*pieces, text[end:])) if pieces else text
+
+
+def _without_lead(date: str) -> str:
+    word, space, rest = date.partition(" ")
+    return rest if space and word.lower() in {"in", "since", "during", "by", "until", "on"} else date
+
+
+def _spans(text: str, words: Vocabulary) -> list[tuple[int, int]]:
+    """Where names stand: runs of capitalised words without the roles and function words around them."""
+    runs: list[list[re.Match[str]]] = []
+    for found in _WORD.finditer(text):
+        if runs and found[0] not in _OFFICES and _joined(text, runs[-1][-1], found):
+            runs[-1].append(found)
+        else:
+            runs.append([found])
+    spans: list[tuple[int, int]] = []
+    for run in runs:
+        if run[0][0].lower() in words.verbs and _opens(text, run[0].start()):
+            del run[0]
+        _trim(run, words)
+        if not run:
+            continue
+        first, last = run[0].start(), run[-1].end()
+        number = _NUMBER.match(text, last + 1) if text[last : last + 1] == " " else None
+        last = number.end() if number is not None else last
+        if len(run) == 1 and number is None and _is_common(text, run[0], words):
+            continue
+        spans.append((first, last))
+    return spans
+
+
+def _joined(text: str, left: re.Match[str], right: re.Match[str]) -> bool:
+    """Whether two capitalised words belong to one name."""
+    gap = text[left.end() : right.start()]
+    if gap == " ":
+        return True
+    if len(gap) > 12:
+        return False
+    if gap.startswith("."):
+        return left[0].lower() in _HONORIFICS and gap.strip(". ") == ""
+    if _OF.fullmatch(gap):
+        return left[0].lower() in _OF_HEADS
+    return _GAP.fullmatch(gap) is not None
+
+
+def _trim(run: list[re.Match[str]], words: Vocabulary) -> None:
+    """Take the words from both ends of a run that belong to no name."""
+    while run:
+        word = run[0][0].lower()
+        office = run[0][0] in _OFFICES or (word in words.roles and len(run) != 2)
+        if word not in words.not_names and not office:
+            break
+        del run[0]
+
+
+def _is_common(text: str, word: re.Match[str], words: Vocabulary) -> bool:
+    lower = word[0].lower()
+    return len(lower) == 1 or (lower in words.common and _opens(text, word.start()))
+
+
+def _opens(text: str, start: int) -> bool:
+    return not text[:start].strip(" \"'“‘(*_-–—•")

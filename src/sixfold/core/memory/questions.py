@@ -1,0 +1,172 @@
+"""Questions about relations: "who works at Acme" as a relation, the side that is asked for, and a name.
+
+The questions stand beside the patterns in `data/relations.toml`: `who (works|is working) (at|for) {B}`. The
+slot that is there is given, the other one is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from sixfold.core.memory import dates, entities
+from sixfold.core.memory.entities import words
+from sixfold.core.memory.patterns import Table
+
+Side = Literal["subject", "object", "both"]
+MAX_CHARS = 300  # a longer text is no such question
+_LEAD = re.compile(
+    r"^(?:(?:so|and|ok|okay|hey|please|now|hi)[, ]+)*(?:(?:can|could|would) you (?:please )?)?"
+    r"(?:(?:tell|show|remind|give) me (?:again )?|list |find (?:me )?|do (?:you|we) know "
+    r"|i (?:want|need|would like) to know |what do (?:you|we) know about )?"
+)
+_PEOPLE = re.compile(
+    r"^(?:(?:which|what) (?:person|people|employees|engineers|colleagues|men|women|ones?|of (?:us|them)"
+    r"|friends|developers)"
+    r"|(?:all |the |those |any )*(?:people|everyone|everybody|anyone|anybody|persons|somebody|someone|those"
+    r"|employees|engineers)"
+    r"(?: (?:who|that))?) (?=\w)"
+)
+_TRAIL = re.compile(
+    r"[\s?.!]+$|[, ]+(?:now|today|currently|these days|at the moment|again|please|so far|exactly|at present"
+    r"|right now|then)[\s?.!]*$"
+)
+_MONTHS = re.compile(
+    r"\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b"
+)
+_WORDS = re.compile(r"[a-z]+")
+_GENITIVE = re.compile(r"['’]s?$")
+_ARTICLE = re.compile(r"^(?:the|a|an|our|my) ")
+_VAGUE = words(
+    "is was are were did does do has have who what which where whom whose when why how in on at to of"
+    " by for from with the a an it and or be been under would"
+)
+_MAX_WORDS = 8
+
+
+class Asked(NamedTuple):
+    """A question as it was understood: answers are on the side `wanted` of one of the relations.
+
+    `names` are the keys of what was given, `moment` a date that was asked for or empty.
+    """
+
+    relations: frozenset[str]
+    wanted: Side
+    names: tuple[str, ...]
+    moment: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """One question of the table; compiled when it is first needed."""
+
+    relation: str
+    source: str
+    wanted: Side
+    anchors: frozenset[str]
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """What the question matches."""
+        return re.compile(self.source)
+
+
+class Forms:
+    """Every question of a table, found by its telling word."""
+
+    def __init__(self, table: Table) -> None:
+        self._by_word: dict[str, list[Form]] = {}
+        self._answering = _answering(table)
+        self._symmetric = frozenset(name for name, row in table.relations.items() if row.symmetric)
+        for relation in table.relations.values():
+            for text in relation.ask:
+                form = _form(relation.name, text)
+                for word in form.anchors or {""}:
+                    self._by_word.setdefault(word, []).append(form)
+
+    def read(self, text: str, base: str = "") -> tuple[Asked, ...]:
+        """What a text asks; nothing where it is no question of the table."""
+        if len(text) > MAX_CHARS:
+            return ()
+        bare, moment = _bare(text, base)
+        tried = {id(form): form for word in _WORDS.findall(bare) for form in self._by_word.get(word, ())}
+        found: dict[Asked, None] = {}
+        for form in (*tried.values(), *self._by_word.get("", ())):
+            match = form.regex.fullmatch(bare)
+            said: tuple[str, ...] = match.groups() if match is not None else ()
+            names = tuple(name for text in said if (name := _name(text)))
+            if names:
+                wanted: Side = "both" if form.relation in self._symmetric or len(names) > 1 else form.wanted
+                found[Asked(self._answering[form.relation], wanted, names, moment)] = None
+        return tuple(found)
+
+
+def _answering(table: Table) -> Mapping[str, frozenset[str]]:
+    """For each relation those that answer a question about it: itself, and what implies it."""
+    return {
+        name: frozenset({name, *(other for other, row in table.relations.items() if name in row.implies)})
+        for name in table.relations
+    }
+
+
+def _bare(text: str, base: str) -> tuple[str, str]:
+    """The question in lower case without courtesies and dates, and its date."""
+    lower = " ".join(text.lower().replace("’", "'").split())
+    titled = _MONTHS.sub(lambda month: month[0].capitalize(), lower)
+    moment = ""
+    for found in reversed(dates.find(titled, base)):
+        moment = found.moment or moment
+        lower = lower[: found.start] + lower[found.end :]
+        lower = re.sub(r" (?:in|on|during|since|at|of)?\s*(?=[?.!]*$)", "", lower)
+    while True:
+        shorter = _TRAIL.sub("", lower)
+        if shorter == lower:
+            break
+        lower = shorter
+    lower = _LEAD.sub("", " ".join(lower.split()))
+    return _PEOPLE.sub("who ", lower), moment
+
+
+def _name(said: str) -> str:
+    text = _ARTICLE.sub("", _GENITIVE.sub("", said.strip(" \"'“”,")))
+    return entities.key(text) if 0 < len(text.split()) <= _MAX_WORDS else ""
+
+
+def _form(relation: str, text: str) -> Form:
+    source = ""
+    given = set(re.findall(r"\{([AB])\}", text))
+    for piece in re.split(r"(\{\w+\}|\([^()]*\)\??)", text):
+        if piece in {"{A}", "{B}"}:
+            source += "(.{1,80}?)"
+        elif piece == "{words}":
+            source += r"(?:[\w'-]+ ){0,4}?"
+        elif piece.startswith("("):
+            options = "|".join(
+                re.escape(option.strip()).replace(r"\{words\}", r"(?:[\w'-]+ ){0,3}[\w'-]+")
+                for option in piece.strip("()?").split("|")
+            )
+            source += f"(?:(?:{options}) )?" if piece.endswith("?") else f"(?:{options})"
+        else:
+            source += re.escape(piece)
+    wanted: Side = "both" if len(given) == 2 else "subject" if given == {"B"} else "object"
+    return Form(relation, source.replace(r"\ ", " ").replace(")?  ", ")? "), wanted, _anchors(text))
+
+
+def _anchors(text: str) -> frozenset[str]:
+    best: frozenset[str] = frozenset()
+    for piece in re.split(r"(\{\w+\}|\([^()]*\)\??)", text):
+        if piece.startswith("{") or piece.endswith(")?") or not piece.strip():
+            continue
+        options = piece.strip("()").split("|") if piece.startswith("(") else [piece]
+        words = [
+            [word for word in _WORDS.findall(option.replace("'s", "")) if word not in _VAGUE]
+            for option in options
+        ]
+        if all(words):
+            found = frozenset(max(option, key=len) for option in words)
+            if not best or min(map(len, found)) > min(map(len, best)):
+                best = found
+    return best

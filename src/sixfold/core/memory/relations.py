@@ -1,0 +1,172 @@
+"""What a plain sentence says of two names: the patterns of the table, matched.
+
+Only patterns whose telling word stands in the sentence are tried, and each is one bounded regular expression:
+the time is linear in the length of the text. What surrounds a match may take it back: doubt, denial, a
+question, "the brother of".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from sixfold.core.memory.entities import DATE_0, Masked, Mention, words
+from sixfold.core.memory.patterns import DATE, MENTION, Pattern, Table
+
+_MENTION = re.compile(MENTION)
+_DATE = re.compile(DATE)
+_WORDS = re.compile(r"[a-z]+")
+_CLAUSE = re.compile(r"[;:—]|, (?:but|and|while|so|though|although) ")
+_GOES_ON = re.compile(
+    rf"(?:$|[.,;:!?)—–-]|['’]|\s*(?:$|[(—–-]|{DATE}|(?:in|on|at|to|for|with|about|since|from|last|this|yesterday|today|as|during"
+    r"|after|before|where|who|which|over|near|by|of|into|because|when|while|until|through|here|there|together|again"
+    r"|once|twice|for|and|but|or|via|under|within|without|instead|too|daily|every|the|a|an|early|late|online)\b))"
+)
+_GENITIVE = re.compile(r"['’](?:s\b|(?=\s))")
+_OVER = re.compile(r"\s*(?:,? but )?(?:any ?more|no (?:more|longer)|again$)")
+_BEFORE_SUBJECTS = words(
+    "and but while that because both when where as after before since then yesterday today so said"
+    " says the later meanwhile also engineers founders"
+)
+_OF_PLACE = frozenset(
+    {"at", "in", "on", "for"}
+)  # "works at Acme and Bob founded Globex" begins a clause anew
+_RELATIVE = re.compile(r",? (?:who|which|that) ")
+_OF_ROLE = re.compile(r" (?:of|for|to|in|on) ")
+
+
+class Slots(NamedTuple):
+    """A relation between two mentions that a sentence states."""
+
+    relation: str
+    pattern: str
+    subject: Mention
+    object: Mention
+    moment: str
+
+
+# -- matching --------------------------------------------------------------------------------------
+
+
+def stated(masked: Masked, table: Table) -> list[Slots]:
+    """What a masked sentence says, each pair of names once for each relation."""
+    text = masked.text
+    if text.rstrip("\"'”’)*_ ").endswith("?"):
+        return []
+    tried: dict[int, None] = dict.fromkeys(table.by_word.get("", ()))
+    for word in _WORDS.findall(text):
+        for number in table.by_word.get(word, ()):
+            tried[number] = None
+    found: dict[tuple[str, str, str], Slots] = {}
+    for number in tried:
+        pattern = table.patterns[number]
+        for match in _matches(pattern, text):
+            if _refused(text, match, pattern, table):
+                continue
+            for slots in _pairs(masked, match, pattern):
+                found.setdefault((slots.relation, slots.subject.key, slots.object.key), slots)
+    return [slots for slots in found.values() if not _implied(slots, found, table)]
+
+
+def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
+    """Every match; the last name of one may be the first of the next, as in "A knows B, who knows C"."""
+    match = pattern.regex.search(text)
+    while match is not None:
+        yield match
+        ends = [match.start(group) for group in match.re.groupindex if group in "ABP"]
+        match = pattern.regex.search(text, max(match.start() + 1, *ends))
+
+
+def _implied(slots: Slots, found: Mapping[tuple[str, str, str], Slots], table: Table) -> bool:
+    """Whether a more telling relation says the same of the same two."""
+    return any(
+        (name, slots.subject.key, slots.object.key) in found
+        for name, row in table.relations.items()
+        if slots.relation in row.implies
+    )
+
+
+def _refused(text: str, match: re.Match[str], pattern: Pattern, table: Table) -> bool:
+    """Whether what stands around a match takes back what it says."""
+    before = text[: match.start()]
+    cuts = [cut.end() for cut in _CLAUSE.finditer(before)]
+    clause = before[cuts[-1] :] if cuts else before
+    words = clause.split()
+    free = pattern.anywhere or _RELATIVE.match(text, _first_end(match)) is not None
+    word = words[-1].strip("(\"'“") if words else ""
+    if not free and word in table.before and not (word in _OF_PLACE and " and " in match[0][:8]):
+        return True
+    if table.doubt.search(clause) or table.denial.search(text):
+        return True
+    if not _filled(match, table):
+        return True
+    inside = text[match.start() : match.end()]
+    return bool(_GENITIVE.match(text, match.end()) or _OVER.match(text, match.end())) or "?" in inside
+
+
+def _first_end(match: re.Match[str]) -> int:
+    """Where the first name of a match ends."""
+    return min(match.end(group) for group in match.re.groupindex if group in "ABP")
+
+
+def _filled(match: re.Match[str], table: Table) -> bool:
+    """Whether the free slots hold what they are for: adverbs, and an occupation."""
+    groups = match.groupdict()
+    if not table.adverbs.issuperset((groups.get("adverbs") or "").split()):
+        return False
+    role = groups.get("role")
+    if role is None:
+        return True
+    words = _OF_ROLE.split(role)[0].replace(",", "").replace("/", " ").split()
+    return bool(words) and (
+        words[-1] in table.words.roles or words[-1].removesuffix("s") in table.words.roles
+    )
+
+
+def _pairs(masked: Masked, match: re.Match[str], pattern: Pattern) -> Iterator[Slots]:
+    text = masked.text
+    groups = match.groupdict()
+    moment = _moment(masked, text, match)
+    if "P" in groups:
+        pair = _names(masked, match, "P")
+        for number, subject in enumerate(pair):
+            yield from (
+                Slots(pattern.relation, pattern.id, subject, other, moment) for other in pair[number + 1 :]
+            )
+        return
+    subjects = _names(masked, match, "A")
+    if "B" in groups:
+        objects = _names(masked, match, "B")
+    else:
+        clause = groups.get("clause") or ""
+        objects = [masked.mention(name) for name in _MENTION.findall(clause)][:1] or [Mention(clause, "")]
+    for subject in subjects:
+        for other in objects:
+            if subject.key != other.key or not subject.key:
+                yield Slots(pattern.relation, pattern.id, subject, other, moment)
+
+
+def _names(masked: Masked, match: re.Match[str], group: str) -> list[Mention]:
+    """The names of a list; one at the edge of the match that belongs to the clause beside it is left out."""
+    text = masked.text
+    found = _MENTION.findall(match[group])
+    if len(found) > 1 and match.end(group) == match.end() and not _GOES_ON.match(text, match.end()):
+        del found[-1]
+    if len(found) > 1 and match.start(group) == match.start() and not _begins(text, match.start()):
+        del found[:-1]
+    return [masked.mention(name) for name in found]
+
+
+def _begins(text: str, start: int) -> bool:
+    """Whether a list that starts here is a subject, and not partly somebody's object."""
+    before = text[:start].rstrip()
+    if not before or before[-1] in ',;:—–-(.“"' or _DATE.match(before[-1]):
+        return True
+    return before.rpartition(" ")[2] in _BEFORE_SUBJECTS
+
+
+def _moment(masked: Masked, text: str, match: re.Match[str]) -> str:
+    """The moment that the sentence gives: the first one behind the match's beginning, else before it."""
+    found = _DATE.search(text, match.start()) or _DATE.search(text)
+    return masked.moments[ord(found[0]) - DATE_0] if found is not None else ""

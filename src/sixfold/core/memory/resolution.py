@@ -1,0 +1,98 @@
+"""Who is meant: a name among the pages that answer to it, near ones first, nobody where there is doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sixfold.core.memory.patterns import Table
+from sixfold.core.memory.statements import Statement
+
+_PERSON = frozenset({"person"})
+_WHOLE = 4  # names of a lower rank are whole ones; this rank is a person's first or last name
+
+
+class Known(NamedTuple):
+    """A page that a name may mean."""
+
+    id: str
+    rank: int
+    slug: str
+    kind: str
+    collections: tuple[str, ...]
+
+
+class Settled(NamedTuple):
+    """Whom a statement means; None where nobody is known. The relation may have become its `otherwise`."""
+
+    relation: str
+    subject: str
+    subject_id: str | None
+    object: str
+    object_id: str | None
+
+
+class Where(NamedTuple):
+    """The page that a statement stands on: what is near it is meant first."""
+
+    slug: str
+    collections: tuple[str, ...]
+
+
+def settle(
+    statement: Statement, where: Where, known: Mapping[str, Sequence[Known]], table: Table
+) -> Settled | None:
+    """Whom a statement means; None where the kinds of the pages do not fit what it says."""
+    stated = table.relations[statement.relation]
+    subject, first = _meant(statement.subject, statement.near_subject, stated.subjects, where, known)
+    other, last = _meant(statement.object, statement.near_object, stated.objects, where, known)
+    if first is not None and last is not None and first.id == last.id:
+        return None
+    relation = statement.relation
+    if not (_fits(first, stated.subjects) and _fits(last, stated.objects)):
+        otherwise = table.relations.get(stated.otherwise)
+        if otherwise is None or not (_fits(first, otherwise.subjects) and _fits(last, otherwise.objects)):
+            return None
+        relation = otherwise.name
+    return Settled(relation, subject, first and first.id, other, last and last.id)
+
+
+def _fits(page: Known | None, kinds: frozenset[str]) -> bool:
+    return page is None or not page.kind or not kinds or page.kind in kinds
+
+
+def _meant(
+    name: str, near: str, kinds: frozenset[str], where: Where, known: Mapping[str, Sequence[Known]]
+) -> tuple[str, Known | None]:
+    """The name to look for, and the one page that it means, if there is one."""
+    whole = _chosen([page for page in known.get(name, ()) if page.rank < _WHOLE], kinds, where)
+    if whole is not None or not name:
+        return name, whole
+    if near:
+        nearer = _chosen(known.get(near, ()), kinds, where)
+        if nearer is not None and nearer.kind == "person":
+            return near, nearer
+        if kinds == _PERSON:
+            return near, nearer
+    return name, _chosen(known.get(name, ()), kinds, where)
+
+
+def _chosen(pages: Sequence[Known], kinds: frozenset[str], where: Where) -> Known | None:
+    """The page of the best rank; among several the one nearby; none where that leaves a doubt."""
+    fitting = [page for page in pages if not page.kind or not kinds or page.kind in kinds] or list(pages)
+    if not fitting:
+        return None
+    rank = min(page.rank for page in fitting)
+    best = [page for page in fitting if page.rank == rank]
+    for near in (_same_folder, _same_collection):
+        if len(best) > 1:
+            best = [page for page in best if near(page, where)] or best
+    return best[0] if len(best) == 1 else None
+
+
+def _same_folder(page: Known, where: Where) -> bool:
+    return page.slug.rpartition("/")[0] == where.slug.rpartition("/")[0]
+
+
+def _same_collection(page: Known, where: Where) -> bool:
+    return not set(page.collections).isdisjoint(where.collections)

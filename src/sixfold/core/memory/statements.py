@@ -1,0 +1,261 @@
+"""What a page states: every relation that its plain sentences give, before any name is looked up.
+
+A statement names its two ends by keys; who they are is decided where the pages are known (`inference`). The
+page itself stands for "she", for a list item that begins with its verb, and for a `Title: value` line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sixfold.core.memory import dates, entities, prose, relations
+from sixfold.core.memory.entities import Masked, Mention, words
+from sixfold.core.memory.model import Page
+from sixfold.core.memory.patterns import Table
+from sixfold.core.memory.prose import Sentence
+from sixfold.core.memory.relations import Slots
+
+MAX_STATEMENTS = 500  # of one page
+_PRONOUN = re.compile(
+    r"(?:(?:later|then|today|now|since then|also|soon after),? )?"
+    r"(he|she|they|it|we|the (?:company|project|team|service))(?= |['’]s )"
+)
+_ELLIPSIS = re.compile(r"((?:,? (?:and|but)|[,;]|, then) (?:then |also |now |later |has )?)([a-z]+)(?= )")
+_RELATIVE = re.compile(r"\b(?:who|which|whose|whom|that)\b")
+_COPULAS = frozenset({"is", "was", "are", "were"})
+_PERSONS = frozenset({"he", "she", "they"})
+_SEPARATOR = re.compile(r"\s*(?:[,;|]|\s[–—&]\s|\band\b)\s*")
+_ASIDE = re.compile(r"\s*(?:\([^()]*\)|\s[-–—]\s.*|:\s.*)$")
+_EMPTY = words("none tbd tba n/a na unknown nobody nothing - – ? various all everyone me self open")
+_ALIASES = re.compile(r"^alias(?:es)?::?[ \t]*(?:(\S.*)$|\n((?:[ \t]*-[ \t]+.*\n?)+))", re.MULTILINE)
+_ALIAS = re.compile(r"[^,\n\[\]-][^,\n\[\]]*")
+_MAX_VALUE_WORDS = 5
+_FALSE_ENDS = words(
+    "labs lab inc group systems university college team project bank institute press hall street"
+)
+
+
+class Statement(NamedTuple):
+    """One relation between two names. `near` is a fuller spelling of the name on the same page, or empty.
+
+    `subject` and `object` are keys of `entities.key`; one that begins with `/` is a slug. An `object` that is
+    empty is no name: `said` then has what it is in words. `start` is where the sentence begins in the body.
+    """
+
+    relation: str
+    pattern: str
+    subject: str
+    near_subject: str
+    object: str
+    near_object: str
+    said: str
+    sentence: str
+    start: int
+    moment: str
+
+
+@dataclass(slots=True)
+class _Reader:
+    """What is remembered from sentence to sentence."""
+
+    page: Page
+    table: Table
+    kind: str
+    base: str
+    known: Collection[str]
+    own: Mention
+    block: int = -1
+    last: Mention | None = None
+    names: dict[str, None] | None = None
+
+
+def read(page: Page, table: Table, known: Collection[str] = ()) -> list[Statement]:
+    """Every statement of a page in its order; `known` are identifiers that name pages."""
+    base = dates.of_slug(page.slug)
+    own = Mention(page.title, entities.slug_key(page.slug), sure=True)
+    reader = _Reader(page, table, table.kind(page.type, page.slug), base, known, own, names={})
+    found: list[tuple[Sentence, Slots]] = []
+    for sentence in prose.sentences(page.body):
+        found += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
+        if len(found) >= MAX_STATEMENTS:
+            break
+    nearer = _nearer(reader)
+    return [_statement(sentence, slots, nearer) for sentence, slots in found[:MAX_STATEMENTS]]
+
+
+def names_of(page: Page, aliases: Collection[str], table: Table) -> dict[str, int]:
+    """The keys that a page answers to, and how well: 0 its slug, 1 title, 2 alias, 3 last segment,
+    4 a person's first or last name."""
+    title = entities.key(page.title)
+    segment = page.slug.rpartition("/")[2]
+    found = {entities.slug_key(page.slug): 0}
+    for name, rank in (
+        (title, 1),
+        *((entities.key(alias), 2) for alias in aliases),
+        (entities.key(segment), 3),
+    ):
+        if name and not (name in table.words.common | table.words.not_names and rank == 3):
+            found.setdefault(name, rank)
+    words = title.split()
+    if len(words) > 1 and table.kind(page.type, page.slug) == "person":
+        found.setdefault(words[0], 4)
+        found.setdefault(words[-1], 4)
+    return found
+
+
+def aliases(page: Page) -> tuple[str, ...]:
+    """Other names that a page gives itself: `aliases` in its front matter, or `alias::` at its top."""
+    found: list[str] = []
+    for text in (page.head, page.body[:500]):
+        if "alias" in text:
+            for line in _ALIASES.finditer(text):
+                found += _ALIAS.findall(line[1] or line[2] or "")
+    return tuple(name for name in (alias.strip(" \t\"'[]") for alias in found) if name)[:50]
+
+
+def _of_sentence(reader: _Reader, sentence: Sentence) -> Iterator[Slots]:
+    table = reader.table
+    if sentence.block != reader.block:
+        reader.block, reader.last = sentence.block, None
+    titled = table.fields.get(sentence.field.lower()) if sentence.field else None
+    if titled is not None and sentence.opens:
+        yield from _titled(reader, sentence, *titled)
+    masked = entities.mask(sentence.text, table.words, reader.known, reader.base)
+    if not masked.mentions:
+        return
+    _stand_in(reader, sentence, masked)
+    stated = relations.stated(masked, table)
+    yield from stated
+    _remember(reader, masked, stated)
+
+
+def _stand_in(reader: _Reader, sentence: Sentence, masked: Masked) -> None:
+    """Put the page, or who was spoken of last, where a pronoun or nothing at all stands for it."""
+    table, text = reader.table, masked.text
+    pronoun = _PRONOUN.match(text)
+    if pronoun is not None:
+        who = _meant(reader, pronoun[1])
+        if who is not None:
+            text = masked.text = text[: pronoun.start(1)] + masked.add(who) + text[pronoun.end(1) :]
+    subject = _subject(text)
+    if subject and _ELLIPSIS.search(text):
+        masked.text = _ELLIPSIS.sub(lambda found: _filled(found, subject, table), text)
+        return
+    first = text.split(" ", 1)[0]
+    if sentence.opens and reader.kind and first in table.words.verbs:
+        masked.text = masked.add(reader.own) + " " + text
+
+
+def _subject(text: str) -> str:
+    """The character of the one name that begins a sentence, if its later verbs can mean nobody else."""
+    if not text or not "\ue000" <= text[0] <= "\uefff" or _RELATIVE.search(text):
+        return ""
+    return text[0] if text[1:2] == " " and not text.startswith(("and ", "& "), 2) else ""
+
+
+def _filled(found: re.Match[str], subject: str, table: Table) -> str:
+    return f"; {subject} {found[2]}" if found[2] in table.words.verbs | _COPULAS else found[0]
+
+
+def _meant(reader: _Reader, pronoun: str) -> Mention | None:
+    if pronoun in _PERSONS or pronoun == "it":
+        if reader.last is not None:
+            return reader.last
+        if not reader.names:
+            return reader.own if (reader.kind == "person") == (pronoun in _PERSONS) else None
+        if reader.kind == "person" and pronoun in _PERSONS and _alone(reader):
+            return reader.own
+        return None
+    return reader.own if reader.kind in {"organisation", "project"} else None
+
+
+def _alone(reader: _Reader) -> bool:
+    """Whether no other name than the page's own has been said in this block."""
+    words = set(entities.key(reader.page.title).split())
+    return reader.last is None and all(set(name.split()) <= words for name in reader.names or ())
+
+
+def _remember(reader: _Reader, masked: Masked, stated: list[Slots]) -> None:
+    """Who the next sentence's pronoun means: the only name of this one, or its one subject."""
+    assert reader.names is not None  # noqa: S101 - set by `read`
+    own_words = set(entities.key(reader.page.title).split())
+    said = [mention for mention in masked.mentions if mention.key]
+    for mention in said:
+        reader.names.setdefault(mention.key)
+    first = masked.text[:1]
+    opens = "\ue000" <= first <= "\uefff"
+    subject = masked.mention(first) if opens else None
+    others = {
+        slots.object.key for slots in stated if "person" not in reader.table.relations[slots.relation].objects
+    }
+    rest = {mention.key for mention in said} - others
+    if subject is None:
+        reader.last = None
+    elif subject is reader.own or set(subject.key.split()) <= own_words:
+        reader.last = reader.own  # on a person's own page the talk goes on being of that person
+    else:
+        reader.last = subject if rest <= {subject.key} else None
+
+
+def _titled(reader: _Reader, sentence: Sentence, relation: str, inverse: bool) -> Iterator[Slots]:
+    """What a `Title: value` line, or an item under a heading, says of the page itself."""
+    wanted = reader.table.relations[relation]
+    rows = (wanted, reader.table.relations.get(wanted.otherwise, wanted))
+    if reader.kind and not any(_fits(reader.kind, row.objects if inverse else row.subjects) for row in rows):
+        return
+    masked = entities.mask(sentence.text.rstrip(". "), reader.table.words, reader.known, reader.base)
+    moment = masked.moments[0] if masked.moments else ""
+    text = sentence.text.rstrip(". ")
+    for value in _values(text, masked):
+        ends = (value, reader.own) if inverse else (reader.own, value)
+        if value.key and value.key != reader.own.key:
+            yield Slots(relation, f"{relation}.field", *ends, moment)
+
+
+def _fits(kind: str, kinds: frozenset[str]) -> bool:
+    return not kinds or kind in kinds
+
+
+def _values(text: str, masked: Masked) -> Iterator[Mention]:
+    if any(mention.sure for mention in masked.mentions):
+        yield from (mention for mention in masked.mentions if mention.sure)
+        return
+    for part in _SEPARATOR.split(text)[:30]:
+        bare = _ASIDE.sub("", part).strip(" *_`.@")
+        if (
+            bare
+            and bare.lower() not in _EMPTY
+            and len(bare.split()) <= _MAX_VALUE_WORDS
+            and not bare[0].isdigit()
+        ):
+            yield Mention(bare, entities.key(bare))
+
+
+def _nearer(reader: _Reader) -> dict[str, str]:
+    """For each single word that is a name here, the one fuller name of the page that begins with it."""
+    fuller: dict[str, set[str]] = {}
+    own = entities.key(reader.page.title)
+    for name in (*(reader.names or ()), own if reader.kind == "person" else ""):
+        words = name.split()
+        if 2 <= len(words) <= 3 and words[-1] not in _FALSE_ENDS and not name.startswith("/"):
+            fuller.setdefault(words[0], set()).add(name)
+            fuller.setdefault(words[-1], set()).add(name)
+    return {word: names.pop() for word, names in fuller.items() if len(names) == 1}
+
+
+def _statement(sentence: Sentence, slots: Slots, nearer: dict[str, str]) -> Statement:
+    return Statement(
+        relation=slots.relation,
+        pattern=slots.pattern,
+        subject=slots.subject.key,
+        near_subject=nearer.get(slots.subject.key, ""),
+        object=slots.object.key,
+        near_object=nearer.get(slots.object.key, ""),
+        said="" if slots.object.key else slots.object.text,
+        sentence=" ".join(sentence.text.split()),
+        start=sentence.start,
+        moment=slots.moment,
+    )

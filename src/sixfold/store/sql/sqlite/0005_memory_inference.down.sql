@@ -1,0 +1,3 @@
+DELETE FROM page_link WHERE maker = 'inference';
+DROP TABLE memory_statement;
+DROP TABLE memory_name;

@@ -1,0 +1,198 @@
+"""Inferred links on both databases: drawn, waiting, taken back, confirmed, dismissed, told to no stranger."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.memory import inference
+from sixfold.core.memory.model import Caller
+from tests import databases
+from tests.unit.memory.world import World, world
+
+WORKS = "Ada Byron works at Bell Labs."
+
+
+@pytest.fixture(params=databases.BACKS)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    async with world(request.param, tmp_path) as found:
+        yield found
+
+
+async def people(place: World) -> None:
+    await place.save("people/ada-byron", "", "Ada Byron", "person")
+    await place.save("companies/bell-labs", "", "Bell Labs", "company")
+
+
+async def test_a_sentence_links_the_pages_that_it_names_and_is_kept_with_its_place(place: World) -> None:
+    await people(place)
+    await place.save("notes/today", f"Rain. {WORKS}")
+    (link,) = (await place.links("people/ada-byron")).values()
+    assert (link.type, link.target, link.context, link.origin) == (
+        "works_at", "companies/bell-labs", WORKS, "inferred",
+    )  # fmt: skip
+    (found,) = await place.evidence("notes/today")
+    assert (found.pattern, found.start, found.sentence) == ("works_at.verb", 6, WORKS)
+
+
+async def test_a_name_without_a_page_waits_for_it(place: World) -> None:
+    await place.save("notes/today", WORKS)
+    (found,) = await place.evidence("notes/today")
+    assert not found.resolved
+    await place.save("people/ada-byron", "", "Ada Byron", "person")
+    assert await place.links("people/ada-byron") == {}
+    await place.save("companies/bell-labs", "", "Bell Labs", "company")
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
+
+
+async def test_a_link_ends_with_its_last_sentence(place: World) -> None:
+    await people(place)
+    await place.save("notes/one", WORKS)
+    await place.save("notes/two", "We know that Ada Byron works for Bell Labs.")
+    await place.save("notes/one", "Nothing.")
+    (link,) = (await place.links("people/ada-byron")).values()
+    assert link.context == "We know that Ada Byron works for Bell Labs."
+    await place.delete("notes/two")
+    assert await place.links("people/ada-byron") == {}
+
+
+async def test_a_dismissed_link_stays_dismissed_while_its_sentence_stands(place: World) -> None:
+    await people(place)
+    await place.save("notes/one", WORKS)
+    await place.judge("people/ada-byron", "works_at", "companies/bell-labs", "dismissed")
+    await place.save("notes/one", f"{WORKS} And it rains.")
+    assert await place.links("people/ada-byron") == {}
+    assert await place.answers("who works at Bell Labs?") == {}
+    await place.save("notes/one", "Ada Byron is an engineer at Bell Labs.")
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
+
+
+async def test_a_confirmed_link_outlives_its_sentence(place: World) -> None:
+    await people(place)
+    await place.save("notes/one", WORKS)
+    await place.judge("people/ada-byron", "works_at", "companies/bell-labs", "confirmed")
+    await place.save("notes/one", "Nothing.")
+    (link,) = (await place.links("people/ada-byron")).values()
+    assert link.origin == "confirmed"
+    assert (await place.answers("where does Ada Byron work?"))["bell-labs"] == 1.0
+
+
+async def test_an_explicit_link_is_never_replaced(place: World) -> None:
+    await place.save("companies/bell-labs", "", "Bell Labs", "company")
+    await place.save(
+        "people/ada-byron", f"- works_at [[companies/bell-labs]]\n\n{WORKS}", "Ada Byron", "person"
+    )
+    assert await place.links("people/ada-byron") == {}
+    assert (await place.answers("who works at Bell Labs"))["ada-byron"] == 1.0
+
+
+async def test_a_deleted_page_is_no_end_of_a_link_until_it_is_back(place: World) -> None:
+    await people(place)
+    await place.save("notes/one", WORKS)
+    await place.delete("companies/bell-labs")
+    assert await place.links("people/ada-byron") == {}
+    await place.save("companies/bell-labs", "", "Bell Labs", "company")
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
+
+
+async def test_a_page_with_another_title_is_another_name(place: World) -> None:
+    await people(place)
+    await place.save("notes/one", WORKS)
+    await place.save("companies/bell-labs", "", "Something Else", "company")
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]  # by its slug
+    await place.save("people/ada-byron", "", "Ada Lovelace", "person", aliases=("Countess",))
+    await place.save("notes/one", "Countess works at Bell Labs.")
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
+
+
+async def test_a_first_name_means_somebody_only_while_it_is_one_persons(place: World) -> None:
+    await people(place)
+    await place.save("notes/one", "Ada works at Bell Labs.")
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
+    await place.save("people/ada-nilsson", "", "Ada Nilsson", "person")
+    assert await place.links("people/ada-byron") == {}
+    await place.save("notes/one", "Ada Byron came. Ada works at Bell Labs.")
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
+
+
+async def test_what_does_not_fit_the_kinds_of_pages_is_no_link(place: World) -> None:
+    await people(place)
+    await place.save("places/oslo", "", "Oslo", "place")
+    await place.save(
+        "notes/one", "Bell Labs works at Oslo. Bell Labs is based in Oslo. Oslo married Ada Byron."
+    )
+    assert [(row.relation, row.subject) for row in await place.evidence("notes/one")] == [
+        ("located_in", "companies/bell-labs")
+    ]
+
+
+async def test_a_sentence_that_a_key_may_not_see_is_told_to_nobody_with_that_key(
+    place: World,
+) -> None:
+    await place.save("people/ada-byron", "", "Ada Byron", "person", collections=("open",))
+    await place.save("companies/bell-labs", "", "Bell Labs", "company", collections=("open",))
+    await place.save("notes/secret", WORKS, collections=("closed",))
+    narrow = replace(place.writes, collections=("open",))
+    assert await place.links("people/ada-byron", narrow) == {}
+    assert await place.answers("who works at Bell Labs", ("open",)) == {}
+    assert (await place.answers("who works at Bell Labs"))["ada-byron"] == 1.0
+    await place.save("notes/secret", WORKS, collections=("closed", "open"))
+    assert list(await place.links("people/ada-byron", narrow)) == [("works_at", "companies/bell-labs")]
+    assert (await place.answers("who works at Bell Labs", ("open",)))["ada-byron"] == 1.0
+
+
+async def test_a_page_that_leaves_a_collection_takes_its_sentences_along(place: World) -> None:
+    await place.save("people/ada-byron", "", "Ada Byron", "person")
+    await place.save("companies/bell-labs", "", "Bell Labs", "company", collections=("open",))
+    await place.save("notes/secret", WORKS)
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
+    await place.save("people/ada-byron", "", "Ada Byron", "person", collections=("open",))
+    assert await place.links("people/ada-byron") == {}
+
+
+async def test_accounts_do_not_know_each_others_names(place: World) -> None:
+    await people(place)
+    stranger = World(place.database, Caller(await _another_account(place), "ben"))
+    await stranger.save("notes/one", WORKS)
+    (found,) = await stranger.evidence("notes/one")
+    assert not found.resolved
+    assert await place.links("people/ada-byron") == {}
+    assert await stranger.answers("who works at Bell Labs") == {}
+
+
+async def _another_account(place: World) -> str:
+    from sixfold.core.accounts import accounts  # noqa: PLC0415 - this one test needs it
+
+    return (await place.database.write(accounts.create("ben@example.com"))).id
+
+
+async def test_a_batch_is_read_like_its_pages_one_by_one(place: World) -> None:
+    await people(place)
+    bodies = [WORKS, "Ada Byron lives in Oslo.", "Bell Labs owns Hooli."]
+    made = [await place.save(f"notes/n{number}", "") for number in range(3)]
+    batch = [replace(page, body=body, version=2) for page, body in zip(made, bodies, strict=True)]
+    await place.database.write(inference.refresh_many(batch))
+    assert [len(await place.evidence(f"notes/n{number}")) for number in range(3)] == [1, 1, 1]
+    assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
+
+
+async def test_a_question_with_a_month_prefers_what_happened_in_it(place: World) -> None:
+    for who in ("Ada Byron", "Alan Turing", "Grace Hopper"):
+        await place.save(f"people/{who.lower().replace(' ', '-')}", "", who, "person")
+    await place.save("meetings/2026-05-12-lunch", "Ada Byron met Alan Turing.")
+    await place.save("notes/june", "On 9 June 2026 Ada Byron met Grace Hopper.")
+    found = await place.answers("Who did Ada Byron meet in May?")
+    assert found["alan-turing"] == 1.0
+    assert found["grace-hopper"] < 0.5
+    assert found["2026-05-12-lunch"] < found["alan-turing"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "?", "who", "who works at", "who works at " + "x" * 5000, "💥" * 50, "'; DROP TABLE page"]
+)
+async def test_no_text_is_a_dangerous_question(tmp_path: Path, text: str) -> None:
+    async with world(None, tmp_path) as place:
+        assert await place.answers(text) == {}

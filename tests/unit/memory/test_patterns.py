@@ -1,0 +1,209 @@
+"""The table of relations: every example means what it says, and no text makes it slow."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from sixfold.core.memory import dates, entities, inference, prose, relations, statements
+from sixfold.core.memory.model import Page
+from sixfold.core.memory.patterns import Pattern
+
+TABLE = inference.table()
+
+
+def page(body: str, title: str = "Somebody", kind: str = "note", slug: str = "notes/somebody") -> Page:
+    """A page that is nowhere but here."""
+    return Page("page_1", "acct_1", slug, title, body, kind, (), (), 1, 0, 0, "ada")
+
+
+def said(body: str, **fields: str) -> set[tuple[str, str, str]]:
+    """What a text states, by keys."""
+    return {(row.subject, row.relation, row.object) for row in statements.read(page(body, **fields), TABLE)}
+
+
+@pytest.mark.parametrize("pattern", TABLE.patterns, ids=lambda pattern: pattern.id)
+def test_every_example_of_the_table_means_just_what_it_says(pattern: Pattern) -> None:
+    masked = entities.mask(pattern.example, TABLE.words)
+    found = {
+        (slots.relation, slots.subject.text, slots.object.text) for slots in relations.stated(masked, TABLE)
+    }
+    assert found == {(pattern.relation, *pattern.means)}
+
+
+@pytest.mark.parametrize("pattern", TABLE.patterns, ids=lambda pattern: pattern.id)
+def test_no_example_survives_doubt_or_a_question_mark(pattern: Pattern) -> None:
+    example = pattern.example.rstrip(".")
+    for text in (f"If {example}, we shall see", f"Nobody knows whether {example}", f"{example}?"):
+        assert relations.stated(entities.mask(text, TABLE.words), TABLE) == [], text
+
+
+def test_ids_of_patterns_are_unique_and_begin_with_their_table() -> None:
+    ids = [pattern.id for pattern in TABLE.patterns]
+    assert len(ids) == len(set(ids))
+    pasts = {row.past: name for name, row in TABLE.relations.items() if row.past}
+    for pattern in TABLE.patterns:
+        assert pattern.id.partition(".")[0] == pasts.get(pattern.relation, pattern.relation)
+
+
+def test_every_relation_can_be_asked_for_and_names_only_kinds_and_relations_that_there_are() -> None:
+    kinds = set(TABLE.kinds.values())
+    for row in TABLE.relations.values():
+        assert row.subjects | row.objects <= kinds, row.name
+        assert {row.otherwise, row.past, *row.implies} - {""} <= TABLE.relations.keys(), row.name
+        if row.name not in {past.past for past in TABLE.relations.values()}:
+            assert row.ask, row.name
+
+
+HOSTILE = {
+    "capitals": "A " * 50_000,
+    "names": "Ada Byron and " * 10_000,
+    "one name in commas": "Ada, " * 20_000,
+    "a role without end": "Ada is " + "a big " * 20_000 + "engineer at Bell",
+    "brackets": "[" * 50_000 + "]" * 50_000,
+    "wiki links": "[[" * 50_000,
+    "stars": "*" * 100_000,
+    "quotation marks": '"' * 100_000,
+    "one word": "x" * 200_000,
+    "full stops": ". " * 100_000,
+    "lists": "- Ada works at Bell\n" * 5_000,
+    "fields": "Employer: " * 20_000,
+    "nested quotes": "> " * 50_000,
+    "unclosed code": "`" * 99_999,
+    "sentences": "Ada works at Bell. " * 10_000,
+    "hyphens": "a-" * 50_000,
+    "titles": "Dr. " * 20_000,
+    "dates": "1 May 2026 " * 10_000,
+    "front matter": "---\naliases:\n" + "- x\n" * 20_000,
+    "spaces": "Ada" + " " * 100_000 + "works at Bell",
+    "new lines": "\n" * 200_000,
+    "particles": "Ada " + "de la " * 20_000 + "Cruz works at Bell",
+    "ampersands": "A&" * 50_000,
+    "no script at all": "\U000e0001\ue000\uf000\uffff" * 10_000,
+}
+
+
+@pytest.mark.timeout(20)  # each takes milliseconds; what backtracks takes forever
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_text_takes_the_reader_long(text: str) -> None:
+    assert len(statements.read(page(text), TABLE)) <= statements.MAX_STATEMENTS
+    statements.names_of(page(text, title=text[:500]), (), TABLE)
+    inference.forms().read(text[:300])
+
+
+@pytest.mark.timeout(60)
+def test_shuffled_words_of_the_table_break_nothing() -> None:
+    """Ten thousand sentences of the table's own words in any order: what is found has two different names."""
+    dice = random.Random(6)  # noqa: S311 - a repeatable shuffle, no secret
+    words = sorted({word for pattern in TABLE.patterns for word in pattern.example.split()})
+    for _ in range(2_000):
+        text = " ".join(dice.choices(words, k=dice.randint(3, 25)))
+        for row in statements.read(page(text), TABLE):
+            assert row.subject
+            assert row.subject != row.object
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("on 3 May 2026", "2026-05-03"),
+        ("on May 3rd, 2026", "2026-05-03"),
+        ("in May 2026", "2026-05"),
+        ("in May", "--05"),
+        ("since 2019", "2019"),
+        ("2026-05-03", "2026-05-03"),
+        ("2026-05", "2026-05"),
+        ("on the 31 February 2026", ""),
+        ("in 1066", None),
+        ("May works", None),
+        ("in Maybe", None),
+    ],
+)
+def test_dates_are_read_as_people_write_them(text: str, moment: str | None) -> None:
+    assert [found.moment for found in dates.find(text)] == ([] if moment is None else [moment])
+
+
+def test_dates_agree_where_one_is_a_part_of_the_other() -> None:
+    assert dates.agree("2026-05-03", "2026-05")
+    assert dates.agree("2026", "2026-05-03")
+    assert dates.agree("2026-05-03", "--05")
+    assert dates.agree("--05", "--05")
+    assert not dates.agree("2026-05-03", "2026-06")
+    assert not dates.agree("2026", "--05")
+    assert not dates.agree("", "2026")
+
+
+def test_relative_dates_are_counted_from_the_day_of_the_page() -> None:
+    found = dates.find("yesterday and last month", "2026-05-03")
+    assert [date.moment for date in found] == ["2026-05-02", "2026-04"]
+    assert said("Yesterday Ada Byron met Alan Turing.", slug="diary/2026-05-03")
+    (row,) = statements.read(page("Ada Byron met Alan Turing yesterday.", slug="diary/2026-05-03"), TABLE)
+    assert row.moment == "2026-05-02"
+
+
+def test_sentences_know_where_they_stand_and_leave_out_what_is_not_said() -> None:
+    body = (
+        "# Title\n\nDr. No met J. R. Smith. He left Acme, Inc. She stayed.\n\n> Quoted.\n\n"
+        "```\ncode here\n```\n\n- [ ] open task\n- [x] done task\n- works_at [[companies/acme]]\n\n"
+        "---\n\n| a | b |\n\n    indented\n\nLast"
+    )
+    found = prose.sentences(body)
+    assert [sentence.text for sentence in found] == [
+        "Dr. No met J. R. Smith.", "He left Acme, Inc.", "She stayed.", "done task", "Last",
+    ]  # fmt: skip
+    assert all(body[row.start : row.start + len(row.text)] == row.text for row in found)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "Bell Labs",
+        "bell-labs",
+        "The Bell Labs",
+        "BELL LABS",
+        "Bell Labs, Inc.",
+        "“Bell Labs”",
+        "Bell_Labs GmbH",
+        "Bell  Labs",
+    ],
+)
+def test_spellings_of_a_name_share_a_key(spelling: str) -> None:
+    assert entities.key(spelling) == "bell labs"
+
+
+def test_lists_give_each_of_their_names_and_no_neighbour() -> None:
+    assert said("Ada Byron, Alan Turing and Grace Hopper work at Bell Labs and Hooli.") == {
+        (who, "works_at", where)
+        for who in ("ada byron", "alan turing", "grace hopper")
+        for where in ("bell labs", "hooli")
+    }
+    assert said("Ada Byron works at Globex and Alan Turing founded Hooli.") == {
+        ("ada byron", "works_at", "globex"),
+        ("alan turing", "founded", "hooli"),
+    }
+
+
+def test_a_pronoun_means_the_one_it_can_mean_or_nobody() -> None:
+    assert ("alan turing", "works_at", "hooli") in said("Alan Turing came. He works at Hooli.")
+    assert said("Alan Turing met Grace Hopper. She works at Hooli.") == {
+        ("alan turing", "met", "grace hopper")
+    }
+    assert ("/people/ada", "lives_in", "oslo") in said(
+        "She lives in Oslo.", title="Ada", kind="person", slug="people/ada"
+    )
+    assert said("She lives in Oslo.") == set()
+
+
+def test_a_list_item_that_begins_with_its_verb_speaks_of_the_page() -> None:
+    assert said("- Uses Kafka\n- Depends on Redis\n", kind="project", slug="projects/x") == {
+        ("/projects/x", "uses", "kafka"),
+        ("/projects/x", "depends_on", "redis"),
+    }
+    assert said("- Uses Kafka\n", slug="notes/x") == set()
+
+
+def test_the_table_is_read_by_people_so_its_lines_are_in_the_little_language_only() -> None:
+    for pattern in TABLE.patterns:
+        assert not re.search(r"[\\\[\]^$*+]|\(\?", pattern.text), pattern.id
