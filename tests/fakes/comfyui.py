@@ -13,6 +13,8 @@ route is also under `/api`. What a test may turn:
 - `sockets = False` refuses websockets, `drop_sockets()` cuts those that are open;
 - `old = True` leaves out what later versions brought: own prompt ids, `execution_success`, aimed interrupts;
 - `forget()` is a restart, `stop()` the end of the process.
+
+`python -m tests.fakes.comfyui [CHECKPOINT …]` prints its address and serves until it is ended.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -478,3 +481,14 @@ async def comfyui(shelf: Shelf | None = None) -> AsyncIterator[Comfy]:
         yield comfy
     finally:
         await comfy.stop()
+
+
+async def _serve(checkpoints: list[str]) -> None:
+    async with comfyui(Shelf(checkpoints=tuple(checkpoints)) if checkpoints else None) as comfy:
+        sys.stdout.write(f"{comfy.url}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":  # python -m tests.fakes.comfyui: a process of its own, until it is ended
+    asyncio.run(_serve(sys.argv[1:]))

@@ -337,6 +337,31 @@ async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: by
         await place.server.stats()
 
 
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/system_stats", b'{"system": {"comfyui_version": "1"}, "devices": [7]}'),
+        ("/queue", b'{"queue_running": [7]}'),
+        ("/history", b'{"status": 7}'),
+    ],
+)
+async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str, answer: bytes) -> None:
+    place.comfy.sockets = False
+    hold = place.comfy.hold("KSampler")
+    place.comfy.answers[path] = answer
+    if path == "/system_stats":
+        with pytest.raises(faults.ComfyError, match="not understood"):
+            await place.server.stats()
+        return
+    run = place.begun(graph())
+    await reached(hold.reached)
+    if path == "/history":
+        prompt_id = place.comfy.running.prompt_id if place.comfy.running else ""
+        place.comfy.answers[f"/history/{prompt_id}"] = f'{{"{prompt_id}": {answer.decode()}}}'.encode()
+    with pytest.raises(faults.ComfyError, match="not understood"):
+        await run
+
+
 async def test_an_answer_that_has_no_end_is_cut_off(place: Place) -> None:
     place.comfy.answers["/view"] = place.comfy.answers["/object_info"] = endless(b"x" * 65536)
     with pytest.raises(faults.ComfyError, match="larger than 1 MiB"):

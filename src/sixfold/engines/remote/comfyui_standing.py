@@ -8,9 +8,11 @@ import httpx
 
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
-from sixfold.engines.remote.comfyui_stock import DEFAULT_URL, Found, probe
+from sixfold.engines.remote import comfyui_stock
+from sixfold.engines.remote.comfyui_stock import DEFAULT_URL, UPSCALE, Found, probe
 
 PROBE_SECONDS = 1.0
+BUSY_SECONDS = 120.0  # a server that was ready and loads a large model may be deaf for so long
 
 
 class ComfyStandings:
@@ -20,6 +22,7 @@ class ComfyStandings:
         self._client = client
         self._looks = looks
         self._asking: dict[str, asyncio.Task[Found]] = {}
+        self._heard: dict[str, tuple[float, Found]] = {}
 
     async def __call__(self, spec: EngineSpec) -> Standing:
         """How an engine's server answers now."""
@@ -33,6 +36,12 @@ class ComfyStandings:
         model = found.serves.get(task)
         if model is None:
             return Standing(False, found.missing.get(task, f"ComfyUI at {url} cannot do {task}"))
+        wanted = str(spec.options.get("checkpoint", ""))
+        if wanted and task != UPSCALE:
+            pinned = comfyui_stock.pinned(wanted, found.models)
+            if pinned is None:
+                return Standing(False, comfyui_stock.NOT_THERE.format(wanted))
+            model = pinned
         return Standing(True, f"{model}, ComfyUI {found.version} at {found.url}")
 
     async def _found(self, url: str) -> Found:
@@ -40,4 +49,13 @@ class ComfyStandings:
         if asking is None:
             asking = self._asking[url] = asyncio.create_task(probe(self._client, url, seconds=PROBE_SECONDS))
             asking.add_done_callback(lambda _done: self._asking.pop(url, None))
-        return await asyncio.shield(asking)
+        return self._or_before(url, await asyncio.shield(asking))
+
+    def _or_before(self, url: str, found: Found) -> Found:
+        """What was found; of a server that is only slow now, what it said the last time."""
+        now = asyncio.get_running_loop().time()
+        if not found.problem:
+            self._heard[url] = (now, found)
+        elif found.slow and url in self._heard and now - self._heard[url][0] < BUSY_SECONDS:
+            return self._heard[url][1]
+        return found

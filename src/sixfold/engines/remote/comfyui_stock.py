@@ -15,8 +15,11 @@ from typing import Any
 
 import httpx
 
-from sixfold.upstreams.comfyui.faults import ComfyError
+from sixfold.upstreams.comfyui import faults
+from sixfold.upstreams.comfyui.faults import ComfyError, Slow
 from sixfold.upstreams.comfyui.server import Limits, Server, Stats
+
+Schemas = Mapping[str, Mapping[str, Any]]  # a node class -> its `/object_info`
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
 DEFAULT_URL = "http://127.0.0.1:8188"
@@ -58,6 +61,8 @@ _NO_UPSCALER = (
     "ComfyUI has no model for upscaling: put one such as RealESRGAN_x4plus.safetensors into its folder "
     "models/upscale_models."
 )
+
+NOT_THERE = "ComfyUI does not have the model {} that this engine is set to."
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class Stock:
     """What was read of a server: schemas by class, models (best first), an upscaler or none."""
 
     stats: Stats
-    schemas: Mapping[str, Mapping[str, Any]]
+    schemas: Schemas
     choices: tuple[Choice, ...]
     upscaler: str
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -115,10 +120,10 @@ class Stock:
 
     def pinned(self, file: str) -> Stock:
         """The same with one model alone; raises `ComfyError` where it is not there."""
-        kept = tuple(choice for choice in self.choices if file in (choice.file, _base(choice.file)))
-        if not kept:
-            raise ComfyError(f"ComfyUI does not have the model {file} that this engine is set to.")
-        return dataclasses.replace(self, choices=kept)
+        there = pinned(file, (choice.file for choice in self.choices))
+        if there is None:
+            raise ComfyError(NOT_THERE.format(file))
+        return dataclasses.replace(self, choices=tuple(c for c in self.choices if c.file == there))
 
     @property
     def serves(self) -> dict[str, str]:
@@ -132,15 +137,19 @@ class Stock:
 class Found:
     """What a probe learnt. `problem` says why nothing was found; `missing` what to put where.
 
+    `slow`: somebody is there, and did not answer in time; a server that loads a model does not.
+    `models` are the files that can make pictures, the best first;
     `serves` maps `text-to-image`, `image-to-image` and `upscale` to the model's file that does it.
     """
 
     url: str
     problem: str = ""
+    slow: bool = False
     version: str = ""
     device: str = ""
     memory_bytes: int = 0
     memory_free_bytes: int = 0
+    models: tuple[str, ...] = ()
     serves: Mapping[str, str] = field(default_factory=dict[str, str])
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -152,9 +161,9 @@ async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: f
         async with asyncio.timeout(seconds):
             stock = await read(server)
     except ComfyError as error:
-        return Found(url, str(error))
+        return Found(url, str(error), slow=isinstance(error, Slow))
     except TimeoutError:
-        return Found(url, f"ComfyUI did not answer within {seconds:g} seconds.")
+        return Found(url, f"ComfyUI did not answer within {seconds:g} seconds.", slow=True)
     stats = stock.stats
     return Found(
         server.url,
@@ -162,6 +171,7 @@ async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: f
         device=stats.device,
         memory_bytes=stats.memory_bytes,
         memory_free_bytes=stats.memory_free_bytes,
+        models=tuple(choice.file for choice in stock.choices),
         serves=stock.serves,
         missing=stock.missing,
     )
@@ -172,11 +182,15 @@ async def read(server: Server) -> Stock:
     stats = await server.stats()
     answers = await asyncio.gather(*(server.object_info(name) for name in CLASSES))
     schemas = {name: schema for answer in answers for name, schema in answer.items() if name in CLASSES}
-    checkpoints = options(schemas, "CheckpointLoaderSimple", "ckpt_name")
+    with faults.understood():
+        checkpoints = options(schemas, "CheckpointLoaderSimple", "ckpt_name")
     stated = await _architectures(server, checkpoints)
-    whole = [
-        Choice(file, family) for file in checkpoints if (family := family_of(file, stated.get(file, "")))
-    ]
+    with faults.understood():
+        return _sorted(stats, schemas, {file: family_of(file, stated.get(file, "")) for file in checkpoints})
+
+
+def _sorted(stats: Stats, schemas: Schemas, known: Mapping[str, Family | None]) -> Stock:
+    whole = [Choice(file, family) for file, family in known.items() if family is not None]
     split, lacking = _split_sets(schemas)
     choices = tuple(sorted([*whole, *split], key=lambda choice: -choice.family.rank))
     upscaler = _upscaler(options(schemas, "UpscaleModelLoader", "model_name"))
@@ -184,7 +198,12 @@ async def read(server: Server) -> Stock:
     return dataclasses.replace(stock, missing=_missing(stock, lacking))
 
 
-def options(schemas: Mapping[str, Mapping[str, Any]], class_type: str, name: str) -> tuple[str, ...]:
+def pinned(file: str, models: Iterable[str]) -> str | None:
+    """The model that an operator means by a file's name, with its folder or without."""
+    return next((model for model in models if file in (model, _base(model))), None)
+
+
+def options(schemas: Schemas, class_type: str, name: str) -> tuple[str, ...]:
     """The choices of an input, in either of the two ways in which ComfyUI spells them."""
     inputs: dict[str, Any] = schemas.get(class_type, {}).get("input", {})
     spec: list[Any] = {**inputs.get("optional", {}), **inputs.get("required", {})}.get(name) or [[]]
@@ -248,7 +267,7 @@ async def _architectures(server: Server, files: Iterable[str]) -> dict[str, str]
     }
 
 
-def _split_sets(schemas: Mapping[str, Mapping[str, Any]]) -> tuple[list[Choice], str]:
+def _split_sets(schemas: Schemas) -> tuple[list[Choice], str]:
     """Models that lie apart from their text encoders and VAE; and what the first incomplete one lacks."""
     complete: list[Choice] = []
     lacking = ""
@@ -266,7 +285,7 @@ def _split_sets(schemas: Mapping[str, Mapping[str, Any]]) -> tuple[list[Choice],
     return complete, lacking
 
 
-def _named(schemas: Mapping[str, Mapping[str, Any]], parts: Parts) -> Iterator[str]:
+def _named(schemas: Schemas, parts: Parts) -> Iterator[str]:
     two = len(parts.clips) > 1
     loader, name = ("DualCLIPLoader", "clip_name1") if two else ("CLIPLoader", "clip_name")
     known = parts.type in options(schemas, loader, "type")

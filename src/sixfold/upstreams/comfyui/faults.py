@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sixfold.core.work.engines import EngineError
@@ -19,6 +20,10 @@ class ComfyError(EngineError):
 
 class Unreachable(ComfyError):
     """No answer came, or the connection broke."""
+
+
+class Slow(Unreachable):
+    """It is there, and did not answer in time."""
 
 
 class Refused(ComfyError):
@@ -39,6 +44,15 @@ class NodeFailed(ComfyError):
 
 class Interrupted(ComfyError):
     """Somebody else stopped the run on the ComfyUI server."""
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Around the reading of an answer: one of another shape than ComfyUI's becomes a sentence."""
+    try:
+        yield
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
+        raise ComfyError("ComfyUI answered something that is not understood.") from error
 
 
 def plain(text: str) -> str:

@@ -102,12 +102,14 @@ class Run:
 
     def progress(self, data: Mapping[str, Any]) -> None:
         if data.get("max"):
-            self.watch(Stepped(str(data.get("node")), float(data.get("value", 0)), float(data["max"])))
+            self.watch(_stepped(data.get("node"), data))
 
     def progress_state(self, data: Mapping[str, Any]) -> None:
-        for node, state in dict(data.get("nodes") or {}).items():
-            if state.get("state") == "running" and state.get("max"):
-                self.watch(Stepped(str(node), float(state.get("value", 0)), float(state["max"])))
+        with faults.understood():
+            nodes = dict(data.get("nodes") or {})
+            running = [_stepped(node, at) for node, at in nodes.items() if at.get("state") == "running"]
+        for event in running:
+            self.watch(event)
 
     def executed(self, data: Mapping[str, Any]) -> None:
         output = data.get("output")
@@ -140,6 +142,11 @@ class Run:
         if status.get("status_str") == "error":
             raise faults.ComfyError("ComfyUI failed, and did not say why.")
         self.outputs.update(entry.get("outputs") or {})
+
+
+def _stepped(node: Any, state: Mapping[str, Any]) -> Stepped:
+    with faults.understood():
+        return Stepped(str(node), float(state.get("value") or 0), float(state.get("max") or 1))
 
 
 _HEARD: dict[str, Callable[[Run, Mapping[str, Any]], None]] = {

@@ -112,14 +112,14 @@ class Server:
         system = said.get("system")
         if not isinstance(system, dict) or "comfyui_version" not in system:
             raise ComfyError("What answers at this address is not ComfyUI.")
-        devices = said.get("devices") or [{}]
-        first = devices[0] if isinstance(devices[0], dict) else {}
-        return Stats(
-            str(system["comfyui_version"]).removeprefix("v"),
-            str(first.get("name", "")).split(" : ")[0],
-            int(first.get("vram_total") or 0),
-            int(first.get("vram_free") or 0),
-        )
+        with faults.understood():
+            first: dict[str, Any] = (said.get("devices") or [{}])[0]
+            return Stats(
+                str(system["comfyui_version"]).removeprefix("v"),
+                str(first.get("name", "")).split(" : ")[0],
+                int(first.get("vram_total") or 0),
+                int(first.get("vram_free") or 0),
+            )
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -191,7 +191,8 @@ class Server:
         status, answer = await self._exchange("POST", "/prompt", json=body)
         if status == 400:
             run.over = True
-            raise faults.refusal(_decoded(answer))
+            with faults.understood():
+                raise faults.refusal(_decoded(answer))
         said = _decoded(answer) if status == 200 else None
         if not isinstance(said, dict) or "prompt_id" not in said:
             raise ComfyError(f"ComfyUI did not take the prompt ({status}).")
@@ -231,7 +232,8 @@ class Server:
             return
         run.unanswered_since = None
         if entry is not None:
-            run.read(entry)
+            with faults.understood():
+                run.read(entry)
             return
         run.missed = 0 if running or pending else run.missed + 1
         if run.missed > 1:
@@ -258,17 +260,16 @@ class Server:
         """The ids of this run that are running, and that wait; found by the client's id as well, since
         a call that was cut off may have left a prompt whose id was never learnt."""
         queue = await self._object("/queue")
-        found: list[tuple[str, ...]] = []
-        for part in ("queue_running", "queue_pending"):
-            items = (item for item in queue.get(part) or () if isinstance(item, list) and len(item) > 3)
-            found.append(
+        with faults.understood():  # number, id, prompt, extra data, …
+            running, pending = (
                 tuple(
                     str(item[1])
-                    for item in items
-                    if item[1] == run.prompt_id or dict(item[3]).get("client_id") == run.client_id
+                    for item in queue.get(part) or ()
+                    if item[1] == run.prompt_id or item[3].get("client_id") == run.client_id
                 )
+                for part in ("queue_running", "queue_pending")
             )
-        return found[0], found[1]
+        return running, pending
 
     # -- one call --------------------------------------------------------------------------------
 
@@ -317,7 +318,7 @@ def _as_sentences(limits: Limits) -> Iterator[None]:
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise Unreachable("ComfyUI cannot be reached.") from error
     except httpx.TimeoutException as error:
-        raise Unreachable(f"ComfyUI did not answer within {limits.answer_seconds:g} seconds.") from error
+        raise faults.Slow(f"ComfyUI did not answer within {limits.answer_seconds:g} seconds.") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unreachable("The connection to ComfyUI broke.") from error
 

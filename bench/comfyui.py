@@ -1,0 +1,171 @@
+"""What Sixfold adds in front of a ComfyUI: the same prompt sent straight there, and through each layer.
+
+The ComfyUI is the tests' own, in a process of its own. It makes a picture of 512 x 512 in a few
+milliseconds, where a real one takes seconds: what differs between the rows is ours. Rows are measured in
+turns, each with a seed of its own, so that nothing is reused.
+
+.venv/bin/python -m bench comfyui
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+from websockets.asyncio.client import connect
+
+from bench.table import Row, calibration, of_samples
+from sixfold import assembly, settings
+from sixfold.core.work.engines import Task
+from sixfold.engines.remote import comfyui_graphs, comfyui_stock
+from sixfold.engines.remote.comfyui import ComfyEngine
+from sixfold.engines.remote.comfyui_graphs import Plan, Wish
+from sixfold.engines.remote.comfyui_stock import Stock
+from sixfold.upstreams.comfyui.server import Server
+from tests.areas.house import House, house
+
+TITLE = "In front of a ComfyUI"
+ROUNDS, PROBES = 40, 20
+SIDE = 512
+One = Callable[[int], Awaitable[None]]
+
+
+class _Outside:
+    """A client without a proxy, and no keys."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+
+    def key(self, name: str) -> str:
+        return name[:0]
+
+    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
+        raise NotImplementedError(f"{url} {target} {max_bytes}")
+
+
+class _Context:
+    """Hears nothing."""
+
+    scratch = Path()
+
+    def progress(self, fraction: float) -> None:
+        assert 0 <= fraction <= 1
+
+    def log(self, line: str) -> None:
+        assert line
+
+
+def _plan(stock: Stock, seed: int) -> Plan:
+    return comfyui_graphs.text_to_image(stock, Wish("a lake", "", SIDE, SIDE, seed))
+
+
+async def _straight(client: httpx.AsyncClient, url: str, plan: Plan) -> None:
+    """What a careful client of one's own does: socket, prompt, end, picture."""
+    me = uuid.uuid4().hex
+    async with connect(
+        f"{url.replace('http', 'ws')}/ws?clientId={me}", proxy=None, compression=None
+    ) as socket:
+        sent = await client.post(f"{url}/prompt", json={"prompt": plan.nodes, "client_id": me})
+        mine = sent.json()["prompt_id"]
+        output: Mapping[str, Any] = {}
+        async for text in socket:
+            said = json.loads(text)
+            if said["type"] == "executed":
+                output = said["data"]["output"]
+            if said["type"] == "execution_success" and said["data"]["prompt_id"] == mine:
+                break
+        socket.transport.abort()
+    picture = await client.get(f"{url}/view", params=output["images"][0])
+    assert picture.content.startswith(b"\x89PNG")
+
+
+def _by_engine(client: httpx.AsyncClient, url: str, format_: str) -> One:
+    engine = ComfyEngine(_Outside(client), url=url)
+
+    async def one(seed: int) -> None:
+        inputs = {"prompt": "a lake", "width": SIDE, "height": SIDE, "seed": seed, "format": format_}
+        result = await engine.run(Task("t", "ra2", inputs), _Context())
+        assert len(result.artifacts) == 1
+
+    return one
+
+
+def _by_road(home: House) -> One:
+    async def one(seed: int) -> None:
+        inputs = {"prompt": "a lake", "width": SIDE, "height": SIDE, "seed": seed}
+        body = {"model": "ra2", "input": inputs}
+        answer = await home.client.post("/api/containers/run", json=body, headers=home.bearer)
+        assert answer.json()["status"] == "succeeded", answer.text
+
+    return one
+
+
+async def _measure(url: str, folder: Path) -> list[Row]:
+    async with (
+        httpx.AsyncClient(trust_env=False) as client,
+        house(folder, assembly.read_toml("models.toml"), comfyui_url=url) as home,
+    ):
+        stock = await comfyui_stock.read(Server(client, url))
+        ways: dict[str, One] = {
+            "straight to ComfyUI": lambda seed: _straight(client, url, _plan(stock, seed)),
+            "by the engine, PNG": _by_engine(client, url, "png"),
+            "by the engine, encoded anew as WebP": _by_engine(client, url, "webp"),
+            "by the whole road: key, money, queue, run, signed, stored": _by_road(home),
+        }
+        samples: dict[str, list[float]] = {name: [] for name in ways}
+        seeds = itertools.count(1)
+        for turn in range(ROUNDS + 2):  # the first two turns read what the server has, and warm up
+            for name, one in ways.items():
+                began = time.perf_counter()
+                await one(next(seeds))
+                if turn > 1:
+                    samples[name].append(time.perf_counter() - began)
+        probes: list[float] = []
+        for _ in range(PROBES):
+            began = time.perf_counter()
+            await comfyui_stock.probe(client, url)
+            probes.append(time.perf_counter() - began)
+    straight = statistics.median(samples["straight to ComfyUI"])
+    rows = [
+        of_samples(name, taken, "ms", _note(statistics.median(taken) - straight))
+        for name, taken in samples.items()
+    ]
+    return [*rows, of_samples("a look at what it has (probe)", probes, "ms")]
+
+
+def _note(added: float) -> str:
+    return f"{added * 1e3:+.1f} ms" if added else ""
+
+
+async def _bench() -> list[Row]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.fakes.comfyui",
+        "sd_turbo.safetensors",
+        stdout=asyncio.subprocess.PIPE,
+        env=settings.worker_environment(),
+    )
+    assert process.stdout is not None
+    try:
+        url = (await process.stdout.readline()).decode().strip()
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+            return await _measure(url, Path(folder))
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    return calibration() + asyncio.run(_bench())

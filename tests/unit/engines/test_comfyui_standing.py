@@ -1,0 +1,76 @@
+"""Whether a ComfyUI counts as ready: asked once for all engines, and not given up because it is busy."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.choosing import Standing
+from sixfold.engines.remote import comfyui_standing
+from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from tests.fakes.comfyui import comfyui
+from tests.fakes.comfyui_nodes import Shelf
+
+
+def spec(task: str, url: str, **more: str) -> EngineSpec:
+    row: dict[str, Any] = {"version": "1", "quality": "full", "concurrency": 1, "idle_seconds": 1}
+    options = {"task": task, "url": url, **more}
+    return EngineSpec(f"comfyui-{task}", "a:b", kind="comfyui", unlock="", options=options, **row)
+
+
+async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
+    async with comfyui(Shelf(upscale_models=())) as comfy, httpx.AsyncClient(trust_env=False) as client:
+        ask = ComfyStandings(client, looks=True)
+        tasks = ("text-to-image", "image-to-image", "upscale")
+        one, two, three = await asyncio.gather(*(ask(spec(task, comfy.url)) for task in tasks))
+        assert comfy.called("/system_stats") == 1
+    assert one.ready
+    assert two.ready
+    assert one.detail == f"sd_xl_base_1.0.safetensors, ComfyUI 0.8.0 at {comfy.url}"
+    assert not three.ready
+    assert "RealESRGAN_x4plus.safetensors into its folder models/upscale_models" in three.detail
+
+
+async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 0.2)
+    async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
+        ask = ComfyStandings(client, looks=True)
+        asked = spec("text-to-image", comfy.url)
+        comfy.silent.add("/system_stats")
+        assert not (await ask(asked)).ready  # never heard of
+        comfy.silent.clear()
+        assert (await ask(asked)).ready
+        comfy.silent.add("/system_stats")
+        assert (await ask(asked)).ready
+        monkeypatch.setattr(comfyui_standing, "BUSY_SECONDS", 0.0)
+        assert not (await ask(asked)).ready
+        monkeypatch.undo()
+        comfy.silent.clear()
+        assert (await ask(asked)).ready
+        await comfy.stop()
+        assert (await ask(asked)).detail == "ComfyUI cannot be reached."
+
+
+async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
+    shelf = Shelf(checkpoints=("XL/sd_xl_base_1.0.safetensors", "v1-5-pruned.ckpt"))
+    async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
+        ask = ComfyStandings(client, looks=True)
+        for named in ("v1-5-pruned.ckpt", "sd_xl_base_1.0.safetensors"):
+            there = await ask(spec("text-to-image", comfy.url, checkpoint=named))
+            assert there.ready
+            assert named in there.detail
+        gone = await ask(spec("text-to-image", comfy.url, checkpoint="gone.ckpt"))
+    assert gone == Standing(False, "ComfyUI does not have the model gone.ckpt that this engine is set to.")
+
+
+async def test_nothing_is_asked_where_looking_is_off() -> None:
+    async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
+        standing = await ComfyStandings(client, looks=False)(spec("text-to-image", comfy.url))
+        assert comfy.calls == []
+    assert not standing.ready
