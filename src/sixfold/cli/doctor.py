@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sixfold import __version__, assembly, errors
-from sixfold.cli import banner, found, locking, opening, places
+from sixfold.cli import banner, found, locking, opening, places, weights
 from sixfold.cli.terminal import Paint, put_json, size
 from sixfold.core.accounts import ledger
 from sixfold.core.work import choosing
@@ -64,8 +64,9 @@ def list_engines(arguments: argparse.Namespace) -> None:
     catalog = _catalog(configured)
     _, terms = asyncio.run(_look(configured, catalog))
     rows = [_engine(engine, catalog, terms) for engine in catalog.engines().values()]
+    kept = weights.installed(configured)
     if arguments.json:
-        put_json({"engines": rows})
+        put_json({"engines": rows, "weights": kept})
         return
     paint = Paint()
     heads = ("", "engine", "kind", "quality", "serves", "here")
@@ -82,9 +83,25 @@ def list_engines(arguments: argparse.Namespace) -> None:
         for row in rows
     ]
     paint.table(heads, cells)
+    if kept:
+        paint.line()
+        heads = ("family", "weights", "size", "commercial", "licence", "from")
+        paint.table(heads, [_weights(row) for row in kept])
     clauses = [row["unlock"] for row in rows if not row["ready"]]
     if clauses:
         paint.line(f"\n  {choosing.sentence(clauses)}")
+
+
+def _weights(row: dict[str, Any]) -> tuple[str, ...]:
+    origin = f"{row['repository']}@{row['revision'][:12]}" if row["repository"] else "this machine"
+    return (
+        row["family"],
+        row["name"],
+        size(row["bytes"]),
+        row["commercial"] or "?",
+        row["licence"] or "?",
+        origin,
+    )
 
 
 def _catalog(configured: Settings) -> Catalog:

@@ -229,8 +229,30 @@ def _upkeep(commands: Group) -> None:
     _asking(commands, "doctor", "doctor:doctor", "say what is here, what works and what would unlock more")
     engines = _group(commands, "engines", "what the models run on")
     _asking(engines, "list", "doctor:list_engines", "list the engines and the models that they serve")
+    _weights(engines)
     migrate = _asking(commands, "migrate", "upkeep:migrate", "bring the database to another schema")
     migrate.add_argument("--to", type=int, metavar="N", help="this schema (default: the newest)")
+
+
+def _weights(engines: Group) -> None:
+    add = _asking(
+        engines,
+        "add",
+        "weights:add",
+        "fetch weights, check every file, and try them with a first picture",
+        "It goes on where it was interrupted. Only safetensors are taken.",
+    )
+    add.add_argument("family", metavar="FAMILY", help="what they make, as in image")
+    add.add_argument("--model", metavar="NAME", help="which of the family, or any owner/name of the Hub")
+    add.add_argument("--revision", metavar="REV", help="a commit, tag or branch (default: the newest commit)")
+    add.add_argument(
+        "--from", dest="source", metavar="PATH", help="copy this folder or .safetensors file instead"
+    )
+    add.add_argument("--name", metavar="NAME", help="what to call them here (default: the model's name)")
+    add.add_argument("--no-check", dest="check", action="store_false", help="leave out the first picture")
+    remove = _asking(engines, "remove", "weights:remove", "delete weights that were added")
+    remove.add_argument("family", metavar="FAMILY")
+    remove.add_argument("name", metavar="NAME", help="as `engines list` shows it")
 
 
 def _backup(commands: Group) -> None:

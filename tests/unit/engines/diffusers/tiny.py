@@ -268,3 +268,15 @@ def pickled(folder: Path, base: Path) -> Path:
     weights.unlink()
     torch.save({"harmless": torch.zeros(1)}, weights.with_suffix(".bin"))
     return folder
+
+
+def scrambled(folder: Path) -> None:
+    """Break a saved pipeline so that it gives noise: its decoder's last layer answers to noise of its own."""
+    vae = AutoencoderKL.from_pretrained(folder / "vae")
+    torch.manual_seed(0)
+    with torch.no_grad():
+        last = vae.decoder.conv_out
+        last.weight.normal_(0, 1)
+        last.weight -= last.weight.mean(dim=(2, 3), keepdim=True)  # edges only: neighbours disagree
+        last.weight *= torch.tensor([[1.0, -1, 1], [-1, 1, -1], [1, -1, 1]])
+    vae.save_pretrained(folder / "vae", safe_serialization=True)

@@ -7,6 +7,7 @@ hold one in place of safetensors are refused.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,11 @@ from sixfold.core.work.engines import EngineError
 RECORD = "sixfold.json"  # what `sixfold engines add` writes beside the weights
 INDEX = "model_index.json"
 _PICKLES = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".msgpack", ".h5")
+# What a component's weights are called: plain, in a variant, in shards. Other names are other people's.
+WEIGHTS = re.compile(
+    r"(?:diffusion_pytorch_model|model)(?:\.(?P<variant>\w+))?(?:-\d{5}-of-\d{5})?\.safetensors"
+)
+VARIANTS = ("fp16", "bf16")
 _MAX_HEADER_BYTES = 100 << 20  # the format's own bound
 _ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
@@ -65,7 +71,8 @@ def added(weights: Path) -> dict[str, str]:
     Under "" stands what came first; it serves whatever nothing was made for. ControlNets serve nothing.
     """
     found: dict[str, str] = {}
-    records = [(read_json(path), path.parent.name) for path in weights.glob(f"*/{RECORD}")]
+    places = [path for path in weights.glob(f"*/{RECORD}") if not path.parent.name.startswith(".")]
+    records = [(read_json(path), path.parent.name) for path in places]
     for record, name in sorted(records, key=lambda pair: (str(pair[0].get("added", "")), pair[1])):
         if record.get("role", "pipeline") == "pipeline":
             for service in (*record.get("serves", ()), ""):
@@ -143,7 +150,12 @@ def check(folder: Path) -> None:
 
 def components(folder: Path) -> Iterator[str]:
     """The components of a pipeline's folder that hold weights."""
-    for name, value in read_json(folder / INDEX).items():
+    return weighted(read_json(folder / INDEX))
+
+
+def weighted(index: Mapping[str, Any]) -> Iterator[str]:
+    """The components of a `model_index.json` that hold weights."""
+    for name, value in index.items():
         if name.startswith("_") or not isinstance(value, list) or len(value) != 2 or value[1] is None:
             continue
         if not any(word in str(value[1]) for word in _WEIGHTLESS):
@@ -166,21 +178,31 @@ def check_component(folder: Path, title: str) -> None:
 
 
 def variant(folder: Path) -> str | None:
-    """`fp16` where a pipeline's folder holds its weights in that variant only."""
+    """The variant (`fp16`) that a pipeline's folder is loaded in, where some component has nothing else."""
     for component in components(folder):
-        names = [path.name for path in (folder / component).glob("*.safetensors")]
-        if names and all(".fp16." in name for name in names):
-            return "fp16"
+        names = [path.name for path in weight_files(folder / component)]
+        found = next((match["variant"] for name in names if (match := WEIGHTS.fullmatch(name))), None)
+        if found:
+            return found
     return None
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors that a model's folder is loaded from: its full set, or else the fp16 variant."""
-    for index in sorted(folder.glob("*.safetensors.index*.json"), key=lambda path: ".fp16." in path.name):
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
-        return [folder / name for name in names if _is_plain(str(name))]
-    files = sorted(folder.glob("*.safetensors"))
-    return [path for path in files if ".fp16." not in path.name] or files
+    """The safetensors that a model's folder is loaded from: its plain ones, or else those of a variant."""
+    for kind in (None, *VARIANTS):
+        files = [path for path in sorted(folder.glob("*.safetensors")) if _is_of(path.name, kind)]
+        index = folder / f"*.safetensors.index{f'.{kind}' if kind else ''}.json"
+        for listed in sorted(folder.glob(index.name)):
+            names = sorted(set(read_json(listed).get("weight_map", {}).values()))
+            return [folder / name for name in names if _is_plain(str(name))]
+        if files:
+            return files
+    return []
+
+
+def _is_of(name: str, kind: str | None) -> bool:
+    found = WEIGHTS.fullmatch(name)
+    return found is not None and found["variant"] == kind
 
 
 def sizes(source: Source, item_bytes: int) -> dict[str, int]:

@@ -1,0 +1,316 @@
+"""`engines add` and `engines remove`: weights come to this machine, are looked at, and go."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold import assembly
+from sixfold.cli import opening
+from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.core.work.engines import EngineError
+from sixfold.engines.image.diffusers import layout, sources
+from sixfold.settings import Settings
+from sixfold.store import weights as store
+from sixfold.store.weights import Installed, WeightsError, WeightStore
+from sixfold.upstreams.hub import File, Hub, HubError, Tree, matches
+
+_MARGIN_BYTES = 512 << 20  # what a disk keeps beside the weights
+_COMMERCIAL = {"yes": "commercial use allowed", "conditions": "commercial use on conditions: read it"}
+_CHECK_FILE = "check.png"
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What is to be added: a row of the table, or what stands in for one."""
+
+    family: str
+    name: str
+    row: Mapping[str, Any]
+
+    @property
+    def role(self) -> str:
+        """`pipeline`, or a part that serves one."""
+        return str(self.row.get("role", "pipeline"))
+
+
+def add(arguments: argparse.Namespace) -> None:
+    """`engines add`: from the Hub, or with --from out of a folder or file."""
+    configured = opening.settings_of(arguments)
+    order = _order(arguments)
+    shelf = WeightStore(configured.data_dir / "weights")
+    say = _Say(Paint(), quiet=arguments.json)
+    try:
+        gathered = shelf.begin(order.family, order.name)
+        if arguments.source:
+            origin = _copy(Path(arguments.source).expanduser(), gathered, order, shelf)
+        else:
+            origin = _download(configured, gathered, order, shelf, say)
+            if origin is None:
+                return _already(arguments, shelf, order)
+        record = _record(order, gathered, origin)
+        if arguments.check:
+            record["check"] = _checked(gathered, order, say)
+        added = shelf.finish(order.family, order.name, record)
+    except (HubError, WeightsError, EngineError) as error:
+        raise Refused(str(error)) from error
+    if arguments.json:
+        return put_json(_shown(added))
+    say.line(f"  {order.name} is in {added.folder}; a running server uses it within seconds")
+    return None
+
+
+def remove(arguments: argparse.Namespace) -> None:
+    """`engines remove`: weights that were added, and what an unfinished try left."""
+    configured = opening.settings_of(arguments)
+    try:
+        WeightStore(configured.data_dir / "weights").remove(arguments.family, arguments.name)
+    except WeightsError as error:
+        raise Refused(str(error)) from error
+    if arguments.json:
+        put_json({"family": arguments.family, "name": arguments.name, "removed": True})
+    else:
+        Paint().line(f"  {arguments.name} is gone")
+
+
+def installed(configured: Settings) -> list[dict[str, Any]]:
+    """What was added, for `engines list`."""
+    return [_shown(one) for one in WeightStore(configured.data_dir / "weights").installed()]
+
+
+def _shown(one: Installed) -> dict[str, Any]:
+    record = one.record
+    return {
+        "family": one.family,
+        "name": one.name,
+        "role": record.get("role", "pipeline"),
+        "serves": record.get("serves", []),
+        "repository": record.get("repository", ""),
+        "revision": record.get("revision", ""),
+        "licence": record.get("licence", ""),
+        "commercial": record.get("commercial", ""),
+        "bytes": record.get("bytes", 0),
+        "added": record.get("added", ""),
+    }
+
+
+def _already(arguments: argparse.Namespace, shelf: WeightStore, order: _Order) -> None:
+    there = shelf.get(order.family, order.name)
+    shutil.rmtree(shelf.begin(order.family, order.name), ignore_errors=True)
+    if there is not None and arguments.json:
+        put_json(_shown(there))
+    elif there is not None:
+        Paint().line(f"  {order.name} is there already, at {str(there.record.get('revision', ''))[:12]}")
+
+
+# -- what to add -----------------------------------------------------------------------------------
+
+
+def _order(arguments: argparse.Namespace) -> _Order:
+    table = assembly.read_toml("weights.toml")
+    family = str(arguments.family)
+    if family not in table:
+        raise Refused(f"There is no family {family}; there is {', '.join(table)}")
+    models: Mapping[str, Any] = table[family]
+    wanted = arguments.model
+    if arguments.source:
+        row = models.get(wanted, {}) if wanted else {}
+        name = arguments.name or wanted or _slug(Path(arguments.source).stem)
+    elif wanted and "/" in wanted:
+        row = {"repository": wanted, "licence": "not known here: read the repository's page"}
+        name = arguments.name or _slug(wanted.rpartition("/")[2])
+    else:
+        name = wanted or next(name for name, row in models.items() if row.get("default"))
+        if name not in models:
+            raise Refused(f"There is no model {name}; there is {', '.join(models)}, or any owner/name")
+        row = models[name]
+        name = arguments.name or name
+    if arguments.revision:
+        row = {**row, "revision": arguments.revision}
+    return _Order(family, name, row)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._") or "weights"
+
+
+# -- from the Hub ----------------------------------------------------------------------------------
+
+
+def _download(
+    configured: Settings, gathered: Path, order: _Order, shelf: WeightStore, say: _Say
+) -> dict[str, Any] | None:
+    """Fetch what is missing; None when exactly this is installed already."""
+    repository, revision = str(order.row["repository"]), str(order.row.get("revision", "main"))
+    with Hub(configured.hub_url) as hub:
+        tree = hub.tree(repository, revision)
+        there = shelf.get(order.family, order.name)
+        if there is not None and there.record.get("revision") == tree.commit:
+            return None
+        files = _chosen(hub, tree, gathered, order)
+        missing = [file for file in files if not matches(gathered / file.path, file)]
+        total = sum(file.size for file in files)
+        say.about(order, tree, total)
+        _room(sum(file.size for file in missing), shelf)
+        for number, file in enumerate(missing, 1):
+            with say.bar(f"{number} of {len(missing)}  {file.path}  {size(file.size)}", file.size) as heard:
+                hub.fetch(tree, file, gathered / file.path, heard)
+    known = {file.path: file.sha256 for file in files}
+    return {"repository": repository, "revision": tree.commit, "from": configured.hub_url, "sha256": known}
+
+
+def _chosen(hub: Hub, tree: Tree, gathered: Path, order: _Order) -> list[File]:
+    by_path = {file.path: file for file in tree.files}
+    variant = str(order.row.get("variant", ""))
+    if order.role != "pipeline":
+        return [by_path[path] for path in layout.of_model(by_path, variant)]
+    index = by_path.get(sources.INDEX)
+    if index is None:
+        raise Refused(f"{tree.repository} has no {sources.INDEX}: it is no pipeline in diffusers' layout")
+    if not matches(gathered / index.path, index):
+        hub.fetch(tree, index, gathered / index.path)
+    chosen = layout.of_pipeline(by_path, sources.read_json(gathered / index.path), variant)
+    return [by_path[path] for path in chosen]
+
+
+def _room(needed: int, shelf: WeightStore) -> None:
+    free = shelf.free_bytes()
+    if needed + _MARGIN_BYTES > free:
+        raise Refused(f"The weights need {size(needed)} and the disk has {size(free)} free")
+
+
+# -- from this machine -----------------------------------------------------------------------------
+
+
+def _copy(source: Path, gathered: Path, order: _Order, shelf: WeightStore) -> dict[str, Any]:
+    """Copy weights that lie elsewhere on this machine."""
+    if not source.exists():
+        raise Refused(f"There is no folder or file {source}")
+    origin: dict[str, Any] = {"from": source.name}
+    if source.is_dir():
+        pairs = _of_folder(source, order)
+    else:
+        found = sources.find(str(source), None, None)
+        pairs = [(found.folder / name, name) for name in _small_files(found.folder)]
+        pairs.append((source, source.name))
+        origin["file"] = source.name
+    _room(sum(path.stat().st_size for path, _ in pairs), shelf)
+    for path, name in pairs:
+        target = gathered / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return origin
+
+
+def _of_folder(source: Path, order: _Order) -> list[tuple[Path, str]]:
+    names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
+    variant = str(order.row.get("variant", ""))
+    if order.role == "pipeline":
+        sources.check(source)
+        variant = variant or sources.variant(source) or ""
+        chosen = layout.of_pipeline(names, sources.read_json(source / sources.INDEX), variant)
+    else:
+        chosen = layout.of_model(names, variant)
+    return [(source / name, name) for name in chosen]
+
+
+def _small_files(folder: Path) -> list[str]:
+    """A configuration without its weights."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return [name for name in names if Path(name).suffix in {".json", ".txt", ".model", ".jinja"}]
+
+
+# -- the record and the first picture --------------------------------------------------------------
+
+
+def _record(order: _Order, gathered: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept beside the weights: where they came from, and the hash of every file as it lies here."""
+    known: Mapping[str, str] = origin.get("sha256", {})
+    files: dict[str, Any] = {}
+    for path in sorted(gathered.rglob("*")):
+        name = path.relative_to(gathered).as_posix()
+        if path.is_file() and path.suffix != ".part" and name not in {sources.RECORD, _CHECK_FILE}:
+            files[name] = {"bytes": path.stat().st_size, "sha256": known.get(name) or store.sha256(path)}
+    kept = ("licence", "commercial", "role", "control", "serves", "sampling")
+    return {
+        "family": order.family,
+        "name": order.name,
+        **{name: order.row[name] for name in kept if name in order.row},
+        **{name: value for name, value in origin.items() if name != "sha256"},
+        "added": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "bytes": sum(file["bytes"] for file in files.values()),
+        "files": files,
+    }
+
+
+def _checked(gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
+    """Make a first picture; raises `EngineError` where none comes out of it."""
+    if order.role != "pipeline":
+        sources.check_component(gathered, order.name)
+        return {"passed": True, "by": "its files are whole"}
+    missing = next((name for name in ("torch", "diffusers") if importlib.util.find_spec(name) is None), None)
+    if missing:
+        say.line(f"  Not tried yet: {missing} is not installed here (`make weights`)")
+        return {"passed": False, "by": f"{missing} is not installed"}
+    from sixfold.engines.image.diffusers import selfcheck
+
+    with say.bar("a first picture", 100) as heard:
+        data, line = selfcheck.picture(gathered, lambda fraction: heard(round(100 * fraction)))
+    (gathered / _CHECK_FILE).write_bytes(data)
+    say.line(f"  {_CHECK_FILE} shows neither black nor noise: {line}")
+    return {"passed": True, "by": line, "file": _CHECK_FILE}
+
+
+class _Say:
+    """What a person sees meanwhile; nothing where a program reads."""
+
+    def __init__(self, paint: Paint, *, quiet: bool) -> None:
+        self.paint = paint
+        self.quiet = quiet
+
+    def line(self, text: str) -> None:
+        """One line."""
+        if not self.quiet:
+            self.paint.line(text)
+
+    def about(self, order: _Order, tree: Tree, total: int) -> None:
+        """What is going to be fetched, and under which licence."""
+        use = _COMMERCIAL.get(str(order.row.get("commercial")), "commercial use: read it")
+        self.line(f"  {self.paint.bold(order.name)}  {tree.repository} at {tree.commit[:12]}, {size(total)}")
+        self.line(f"  {order.row.get('licence', 'no licence is known')}; {use}\n")
+
+    def bar(self, text: str, total: int) -> _Bar:
+        """A line that fills, on a terminal; elsewhere a line."""
+        return _Bar(self, text, total)
+
+
+class _Bar:
+    def __init__(self, say: _Say, text: str, total: int) -> None:
+        self._say, self._text, self._total, self._last = say, text, max(1, total), -1
+
+    def __enter__(self) -> Callable[[int], None]:
+        return self._heard
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        paint = self._say.paint
+        if self._say.quiet:
+            return
+        if paint.is_terminal:
+            paint.stream.write("\r\x1b[K")
+        if kind is None:
+            paint.line(f"  {paint.accent('●')} {self._text}")
+
+    def _heard(self, count: int) -> None:
+        percent = min(100, 100 * count // self._total)
+        if self._say.quiet or not self._say.paint.is_terminal or percent == self._last:
+            return
+        self._last = percent
+        self._say.paint.stream.write(f"\r\x1b[K  {self._say.paint.dim('○')} {self._text}  {percent} %")
+        self._say.paint.stream.flush()

@@ -1,0 +1,128 @@
+"""The folder of installed weights: `FAMILY/NAME/` with a record, each there whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+RECORD = "sixfold.json"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_UNFINISHED = ".unfinished-"
+_CHUNK_BYTES = 1 << 20
+
+
+class WeightsError(Exception):
+    """It cannot be done; the text is one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """One set of weights, with what was written down when it was added."""
+
+    family: str
+    name: str
+    folder: Path
+    record: Mapping[str, Any]
+
+
+class WeightStore:
+    """Weights under one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def installed(self) -> list[Installed]:
+        """Everything that is there, by family and name; a folder with a damaged record is left out."""
+        found: list[Installed] = []
+        for path in sorted(self._root.glob(f"*/*/{RECORD}")):
+            if path.parent.name.startswith("."):
+                continue
+            try:
+                record = json.loads(path.read_text("utf-8"))
+            except (OSError, ValueError):
+                continue
+            if isinstance(record, dict):
+                known = cast("dict[str, Any]", record)
+                found.append(Installed(path.parent.parent.name, path.parent.name, path.parent, known))
+        return found
+
+    def get(self, family: str, name: str) -> Installed | None:
+        """One set of weights, or None."""
+        return next((one for one in self.installed() if (one.family, one.name) == (family, name)), None)
+
+    def begin(self, family: str, name: str) -> Path:
+        """The folder in which weights of this name are gathered; what an earlier try left is still in it."""
+        for word in (family, name):
+            if not _NAME.fullmatch(word):
+                raise WeightsError(f"{word!r} is no name: small letters, digits, dots and dashes")
+        folder = self._root / family / f"{_UNFINISHED}{name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def free_bytes(self) -> int:
+        """What the disk has left."""
+        folder = self._root
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+    def finish(self, family: str, name: str, record: Mapping[str, Any]) -> Installed:
+        """Make the gathered folder the one of this name, at once; replaces an older one."""
+        gathered = self.begin(family, name)
+        for stray in gathered.rglob("*.part"):
+            stray.unlink()
+        _write(gathered / RECORD, json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+        target = self._root / family / name
+        old = self._root / family / f"{_UNFINISHED}old-{name}"
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            target.rename(old)
+        gathered.rename(target)
+        _sync(target.parent)
+        shutil.rmtree(old, ignore_errors=True)
+        return Installed(family, name, target, record)
+
+    def remove(self, family: str, name: str) -> None:
+        """Take weights away, with what an unfinished try left; raises `WeightsError` when there are none."""
+        unfinished = self._root / family / f"{_UNFINISHED}{name}"
+        target = self._root / family / name
+        there = self.get(family, name) is not None
+        if not there and not unfinished.is_dir():
+            raise WeightsError(f"There are no weights {name} of the family {family}")
+        if there:  # unseen first, then gone: a crash between leaves no half of it in sight
+            away = self._root / family / f"{_UNFINISHED}old-{name}"
+            shutil.rmtree(away, ignore_errors=True)
+            target.rename(away)
+            shutil.rmtree(away)
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    """A file's hash, in hexadecimal."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,229 @@
+"""The Hugging Face Hub as a place to fetch from: what a repository holds, and a file, whole and checked.
+
+Every file is pinned by the commit, resumed where it was left, and checked against the hash that the Hub
+gives for it: sha256 for a large one, git's own for a small one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+_TRIES = 6  # in a row without a single new byte
+_RESUMES = 1000  # of one file, each with some new bytes
+_LONGEST_WAIT_SECONDS = 60.0
+_CHUNK_BYTES = 1 << 20
+_MAX_PAGES = 50
+_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
+
+Heard = Callable[[int], None]
+"""Hears how many bytes of a file are there now."""
+
+
+class HubError(Exception):
+    """The Hub cannot give it; the text is one sentence that says why and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a repository; `sha256` is the Hub's of a large one, `blob` is git's of a small one."""
+
+    path: str
+    size: int
+    sha256: str = ""
+    blob: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A repository at one commit."""
+
+    repository: str
+    commit: str
+    files: tuple[File, ...]
+
+
+class Hub:
+    """A client of one Hub; `pause` waits between tries (a test passes its own)."""
+
+    def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._url = url.rstrip("/")
+        self._pause = pause
+        self._client = httpx.Client(
+            timeout=httpx.Timeout(30.0), follow_redirects=True, max_redirects=5, trust_env=False
+        )
+
+    def __enter__(self) -> Hub:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def tree(self, repository: str, revision: str) -> Tree:
+        """All files of a repository at the commit that `revision` means; raises `HubError`."""
+        if not _REPOSITORY.fullmatch(repository):
+            raise HubError(f"{repository!r} is no repository: name it as in owner/name")
+        base = f"{self._url}/api/models/{repository}"
+        what = f"{repository} at {revision}"
+        commit = self._json(f"{base}/revision/{quote(revision, safe='')}", what)[0].get("sha")
+        if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
+            raise HubError(f"The Hub did not say which commit {what} is")
+        files: list[File] = []
+        url: str | None = f"{base}/tree/{commit}?recursive=true"
+        for _ in range(_MAX_PAGES):
+            rows, url = self._json(url, what)
+            files += [_file(row) for row in rows if row.get("type") == "file"]
+            if url is None:
+                return Tree(repository, commit, tuple(files))
+        raise HubError(f"{what} has more files than a model needs")
+
+    def fetch(self, tree: Tree, file: File, target: Path, heard: Heard = lambda _count: None) -> None:
+        """Have a file at `target`, resuming what is there beside it as `.part`; raises `HubError`.
+
+        Nothing is ever at `target` but the whole file with the right hash.
+        """
+        part = target.with_name(target.name + ".part")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        url = f"{self._url}/{tree.repository}/resolve/{tree.commit}/{quote(file.path)}"
+        tries = 0
+        for _ in range(_RESUMES):
+            there = part.stat().st_size if part.exists() else -1
+            if there >= file.size:
+                break
+            try:
+                self._continue(url, file, part, max(0, there), heard)
+            except _Again as again:
+                if part.exists() and part.stat().st_size > there:
+                    tries = 0  # it goes on, in pieces
+                    continue
+                tries += 1
+                if tries >= _TRIES:
+                    raise HubError(
+                        f"{file.path} could not be fetched: {again}. Try again to go on"
+                    ) from again
+                self._pause(again.wait_seconds or 2.0 ** (tries - 1))
+        if not matches(part, file):
+            part.unlink(missing_ok=True)
+            raise HubError(f"{file.path} is not what the Hub describes (its hash is another): try again")
+        part.replace(target)
+
+    def _continue(self, url: str, file: File, part: Path, there: int, heard: Heard) -> None:
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={there}-"} if there else {})
+        try:
+            with self._client.stream("GET", url, headers=headers) as answer:
+                self._check(answer, file.path)
+                whole = answer.status_code == 200  # it may not know ranges
+                with part.open("wb" if whole else "ab") as out:
+                    count = 0 if whole else there
+                    for chunk in answer.iter_raw():  # as it comes: what arrived is kept when it breaks off
+                        count += len(chunk)
+                        if count > file.size:
+                            raise HubError(f"{file.path} is longer than the Hub said: {file.size} bytes")
+                        out.write(chunk)
+                        heard(count)
+        except httpx.TransportError as error:
+            raise _Again(f"the connection broke off ({type(error).__name__})") from error
+        if part.stat().st_size < file.size:
+            raise _Again("the answer ended too early")
+
+    def _json(self, url: str, what: str) -> tuple[Any, str | None]:
+        """An answer's document and the address of the next page."""
+        tries = 0
+        while True:
+            try:
+                answer = self._client.get(url)
+                self._check(answer, what)
+                after = _NEXT.search(answer.headers.get("Link", ""))
+                return answer.json(), after[1] if after else None
+            except httpx.TransportError as error:
+                again = _Again(f"{self._url} does not answer ({type(error).__name__})")
+            except _Again as busy:
+                again = busy
+            except ValueError as error:
+                raise HubError(f"The Hub's answer about {what} is no JSON") from error
+            tries += 1
+            if tries >= _TRIES:
+                raise HubError(f"{what} could not be looked up: {again}")
+            self._pause(again.wait_seconds or 2.0 ** (tries - 1))
+
+    def _check(self, answer: httpx.Response, what: str) -> None:
+        """Refuse what is no success; raises `_Again` for what may pass."""
+        if self._url.startswith("https:") and answer.url.scheme != "https":
+            raise HubError(f"The Hub sends {what} by an address that is not encrypted: {answer.url.host}")
+        if answer.status_code in {200, 206}:
+            return
+        if answer.status_code in _BUSY:
+            raise _Again(f"the Hub answers {answer.status_code}", _wait(answer))
+        if answer.status_code == 404:
+            raise HubError(f"The Hub has no {what}")
+        if answer.status_code in {401, 403}:
+            raise HubError(
+                f"The Hub wants a licence accepted for {what}: accept it, fetch with the Hub's own tool, "
+                "and add the folder with --from"
+            )
+        raise HubError(f"The Hub answers {answer.status_code} for {what}")
+
+
+class _Again(Exception):
+    """It may work in a moment; after `wait_seconds`, where the Hub said so."""
+
+    def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait_seconds = wait_seconds
+
+
+def _wait(answer: httpx.Response) -> float:
+    after = answer.headers.get("Retry-After", "")
+    return min(float(after), _LONGEST_WAIT_SECONDS) if after.isdigit() else 0.0
+
+
+def _file(row: dict[str, Any]) -> File:
+    path = str(row.get("path", ""))
+    parts = PurePosixPath(path).parts
+    if (
+        not path
+        or path.startswith("/")
+        or "\\" in path
+        or ".." in parts
+        or any(":" in part for part in parts)
+    ):
+        raise HubError(f"The Hub names a file {path!r}, which cannot be written safely")
+    large = row.get("lfs") or {}
+    size = int(large.get("size", row.get("size", 0)))
+    return File(path, size, str(large.get("oid", "")), "" if large else str(row.get("oid", "")))
+
+
+def matches(path: Path, file: File) -> bool:
+    """Whether a file on disk is the described one."""
+    if not path.is_file() or path.stat().st_size != file.size:
+        return False
+    if file.sha256:
+        return digest(path, hashlib.sha256()) == file.sha256
+    # git hashes a small file behind its kind and length; only that it is the same file hangs on it
+    return not file.blob or digest(path, hashlib.sha1(b"blob %d\0" % file.size)) == file.blob  # noqa: S324 - git's
+
+
+def digest(path: Path, into: Any) -> str:
+    """The hash of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        for chunk in _chunks(file):
+            into.update(chunk)
+    return str(into.hexdigest())
+
+
+def _chunks(file: Any) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK_BYTES):
+        yield chunk

@@ -1,0 +1,175 @@
+"""`engines add`, `list` and `remove` against a Hub on this machine, with tiny pipelines in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.hub import COMMIT, LoopbackHub, serving
+from tests.unit.cli.conftest import Commands
+
+pytestmark = pytest.mark.weights
+
+TURBO = "stabilityai/sd-turbo"  # what the table calls sd-turbo
+TURBO_QUIETLY = ("engines", "add", "image", "--model", "sd-turbo", "--json")
+UNET = "unet/diffusion_pytorch_model.safetensors"
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny pipeline on disk."""
+    pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
+    from tests.unit.engines.diffusers import tiny as pipelines  # noqa: PLC0415 - it needs torch
+
+    return pipelines.stable_diffusion(tmp_path_factory.mktemp("tiny") / "sd")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, tiny: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
+    """A Hub with a repository as the real ones are: pickles, papers and pictures lie about in it too."""
+    root = shutil.copytree(tiny, tmp_path / "hub" / TURBO)
+    (root / "README.md").write_text("A model.")
+    (root / "sample.jpg").write_bytes(b"a picture")
+    (root / "unet" / "diffusion_pytorch_model.bin").write_bytes(b"a pickle")
+    (root / "unet" / "diffusion_pytorch_model.non_ema.safetensors").write_bytes(b"other weights")
+    (root / "sd_turbo.safetensors").write_bytes(b"the same in one file")
+    with serving(tmp_path / "hub") as running:
+        sixfold.folder.mkdir()
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
+        yield running
+
+
+def files_in(folder: Path) -> set[str]:
+    """Every file under a folder."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_weights_are_fetched_checked_tried_and_written_down(sixfold: Commands, hub: LoopbackHub) -> None:
+    added = sixfold.ok("engines", "add", "image", "--model", "sd-turbo")
+    assert (added["repository"], added["revision"], added["commercial"]) == (TURBO, COMMIT, "conditions")
+    folder = sixfold.folder / "weights" / "image" / "sd-turbo"
+    record: dict[str, Any] = json.loads((folder / "sixfold.json").read_text())
+    held = files_in(folder) - {"sixfold.json", "check.png"}
+    assert set(record["files"]) == held
+    assert {UNET, "model_index.json", "README.md", "scheduler/scheduler_config.json"} <= held
+    assert not [name for name in held if name.endswith((".bin", ".jpg")) or "non_ema" in name]
+    for name, facts in record["files"].items():
+        assert facts["sha256"] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    assert record["check"]["passed"]
+    with Image.open(folder / "check.png") as image:
+        assert image.size == (64, 64)
+        assert np.asarray(image).std() > 10
+
+
+def test_what_was_added_is_listed_once_and_can_be_removed(sixfold: Commands, hub: LoopbackHub) -> None:
+    sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--no-check")
+    again = sixfold("engines", "add", "image", "--model", "sd-turbo", "--no-check")
+    assert "there already" in again.out
+    document = sixfold.ok("engines", "list")
+    (listed,) = document["weights"]
+    assert (listed["name"], listed["licence"]) == ("sd-turbo", "Stability AI Community License")
+    engine = next(row for row in document["engines"] if row["engine"] == "weights-image")
+    assert (engine["ready"], engine["detail"]) == (True, "installed: sd-turbo")
+    assert "sd-turbo" in sixfold("engines", "list").out
+    sixfold.ok("engines", "remove", "image", "sd-turbo")
+    assert sixfold.ok("engines", "list")["weights"] == []
+    assert files_in(sixfold.folder / "weights") == set()
+    assert "no weights sd-turbo" in sixfold.refused("engines", "remove", "image", "sd-turbo")
+
+
+def test_a_person_sees_size_licence_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
+    done = sixfold("engines", "add", "image", "--model", "sd-turbo")
+    assert done.status == 0
+    assert f"{TURBO} at {COMMIT[:12]}" in done.out
+    assert "Stability AI Community License; commercial use on conditions" in done.out
+    assert UNET in done.out
+    assert "check.png shows neither black nor noise" in done.out
+
+
+def test_a_download_that_broke_off_goes_on(sixfold: Commands, hub: LoopbackHub) -> None:
+    hub.faults[UNET] = ["404"]
+    assert "The Hub has no unet" in sixfold.refused(
+        "engines", "add", "image", "--model", "sd-turbo", "--json"
+    )
+    assert sixfold.ok("engines", "list")["weights"] == []
+    before = len(hub.asked)
+    hub.faults[UNET] = [50_000]
+    sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--no-check")
+    asked = [path for path, _ in hub.asked[before:]]
+    assert "text_encoder/model.safetensors" not in asked  # it was there
+    assert hub.asked_for(UNET)[-1] == "bytes=50000-"
+
+
+def test_a_file_that_is_not_what_it_should_be_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:
+    hub.faults[UNET] = ["wrong"]
+    assert "its hash is another" in sixfold.refused(
+        "engines", "add", "image", "--model", "sd-turbo", "--json"
+    )
+    assert not (sixfold.folder / "weights" / "image" / "sd-turbo").exists()
+
+
+def test_a_repository_with_pickles_only_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:
+    (hub.folder / TURBO / UNET).unlink()
+    said = sixfold.refused(*TURBO_QUIETLY)
+    assert said == "unet has no safetensors there; pickles can run code and are not fetched."
+
+
+def test_a_disk_that_is_too_small_is_told_before_the_download(sixfold: Commands, hub: LoopbackHub) -> None:
+    hub.claims[UNET] = {"lfs": {"oid": "0" * 64, "size": 10**15, "pointerSize": 130}}
+    assert "and the disk has" in sixfold.refused(*TURBO_QUIETLY)
+    assert hub.asked_for(UNET) == []
+
+
+def test_weights_that_give_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
+    from tests.unit.engines.diffusers import tiny as pipelines  # noqa: PLC0415 - it needs torch
+
+    pipelines.scrambled(hub.folder / TURBO)
+    said = sixfold.refused(*TURBO_QUIETLY)
+    assert said == "The weights give noise instead of a picture: they do not fit each other."
+    assert sixfold.ok("engines", "list")["weights"] == []
+
+
+def test_any_repository_can_be_named_and_its_commit_is_pinned(sixfold: Commands, hub: LoopbackHub) -> None:
+    shutil.copytree(hub.folder / TURBO, hub.folder / "someone" / "Own_Model")
+    added = sixfold.ok("engines", "add", "image", "--model", "someone/Own_Model", "--no-check")
+    assert (added["name"], added["revision"]) == ("own_model", COMMIT)
+    assert added["licence"].startswith("not known here")
+
+
+def test_a_folder_of_this_machine_is_copied_without_its_pickles(
+    sixfold: Commands, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    added = sixfold.ok("engines", "add", "image", "--from", str(hub.folder / TURBO), "--name", "mine")
+    assert (added["name"], added["repository"]) == ("mine", "")
+    held = files_in(sixfold.folder / "weights" / "image" / "mine")
+    assert UNET in held
+    assert "unet/diffusion_pytorch_model.bin" not in held
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("music",), "There is no family music; there is image"),
+        (("image", "--model", "nothing"), "There is no model nothing; there is z-image-turbo, sdxl"),
+        (("image", "--from", "nowhere"), "There is no folder or file nowhere"),
+        (("image", "--model", "sd-turbo", "--name", "../x"), "is no name"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_in_a_sentence(
+    sixfold: Commands, hub: LoopbackHub, words: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in sixfold.refused("engines", "add", *words)
+
+
+def test_a_pickle_of_this_machine_is_refused(sixfold: Commands, hub: LoopbackHub, tmp_path: Path) -> None:
+    file = tmp_path / "model.ckpt"
+    file.write_bytes(b"x")
+    assert "model.ckpt is a pickle" in sixfold.refused("engines", "add", "image", "--from", str(file))
