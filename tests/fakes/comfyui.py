@@ -93,6 +93,8 @@ class Comfy:
         self.ran: list[str] = []  # the class of each node that was run
         self._holds: dict[str, Hold] = {}
         self._clients: dict[str, WebSocket] = {}
+        self._keys: dict[str, str] = {}
+        self.back = asyncio.Event()  # a client has come back
         self._kept: dict[str, Any] = {}
         self._numbers = itertools.count(1)
         self._work = asyncio.Event()
@@ -124,6 +126,7 @@ class Comfy:
         self.pending.clear()
         self.history.clear()
         self._kept.clear()
+        self._keys.clear()
         self.drop_sockets()
         await self._restart_worker()
 
@@ -239,6 +242,8 @@ class Comfy:
         if verdict.error is not None:
             return JSONResponse({"error": verdict.error, "node_errors": verdict.nodes}, 400)
         prompt_id = str(uuid.uuid4() if self.old else said.get("prompt_id") or uuid.uuid4())
+        if str(uuid.UUID(prompt_id)) != prompt_id:
+            return JSONResponse({"error": {"message": "prompt_id must be a valid UUID"}}, 400)
         extra = {**said.get("extra_data", {}), "client_id": said.get("client_id")}
         item = Item(next(self._numbers), prompt_id, said["prompt"], extra, verdict.outputs)
         self.pending.append(item)
@@ -277,9 +282,16 @@ class Comfy:
             return
         await socket.accept()
         client = socket.query_params.get("clientId") or uuid.uuid4().hex
-        self._clients[client] = socket
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await self._tell(client, "status", {"status": self._remaining(), "sid": client})
+            if client in self._keys and not self.old:  # as of 2026: a client that comes back shows its key
+                said = json.loads(await socket.receive_text())
+                if said != {"type": "credential_auth", "data": {"credential_key": self._keys[client]}}:
+                    await socket.close(1008, "Invalid client credentials")
+                    return
+                self.back.set()
+            self._clients[client] = socket
+            known = {} if self.old else {"credential_key": self._keys.setdefault(client, uuid.uuid4().hex)}
+            await self._tell(client, "status", {"status": self._remaining(), "sid": client, **known})
             while True:
                 await socket.receive()
         if self._clients.get(client) is socket:
@@ -447,29 +459,6 @@ class _Run:
 
 class _Raised(Exception):
     """A node raised: its exception's type and message."""
-
-
-def cut_off(length: int, sent: bytes) -> ASGIApp:
-    """An answer that promises `length` bytes and breaks off after `sent`."""
-
-    async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
-        head = [(b"content-type", b"image/png"), (b"content-length", str(length).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": sent, "more_body": False})
-
-    return answer
-
-
-def endless(piece: bytes) -> ASGIApp:
-    """An answer that goes on for as long as somebody reads."""
-
-    async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        for _ in range(1_000_000):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await asyncio.sleep(0)
-
-    return answer
 
 
 @asynccontextmanager

@@ -22,7 +22,8 @@ from sixfold.engines.remote import comfyui_pictures as pictures
 from sixfold.engines.remote.comfyui import ComfyEngine, probe
 from sixfold.engines.remote.comfyui_pictures import Finish
 from sixfold.upstreams.comfyui import faults
-from tests.fakes.comfyui import Comfy, comfyui, cut_off, endless
+from tests.fakes.comfyui import Comfy, comfyui
+from tests.fakes.comfyui_faults import cut_off, endless
 from tests.fakes.comfyui_nodes import Shelf
 
 EMPTY = Shelf(checkpoints=(), upscale_models=())

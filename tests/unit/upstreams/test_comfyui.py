@@ -15,7 +15,8 @@ from PIL import Image
 from sixfold.upstreams.comfyui import faults
 from sixfold.upstreams.comfyui.hearing import Event, Finished, Previewed, Reused, Started, Stepped
 from sixfold.upstreams.comfyui.server import File, Limits, Server
-from tests.fakes.comfyui import Comfy, comfyui, cut_off, endless
+from tests.fakes.comfyui import Comfy, comfyui
+from tests.fakes.comfyui_faults import cut_off, endless
 
 LIMITS = Limits(connect_seconds=1, answer_seconds=1, quiet_seconds=0.3, gone_seconds=0.3, withdraw_seconds=2)
 
@@ -137,8 +138,10 @@ async def test_a_socket_that_drops_in_the_middle_loses_nothing(place: Place) -> 
     run = place.begun(graph())
     await reached(hold.reached)
     place.comfy.drop_sockets()
+    await reached(place.comfy.back)
     hold.go.set()
     assert (await run)["7"]["images"]
+    assert Stepped("5", 3, 3) in place.events
     assert place.comfy.called("/prompt") == 1
 
 

@@ -68,6 +68,7 @@ class Run:
     ended: bool = False  # there, though its outputs are not all here yet
     socket: ClientConnection | None = None
     tries: int = 0
+    credential_key: str = ""  # by which a later ComfyUI knows a client that comes back
     unanswered_since: float | None = None
     missed: int = 0
     submitted: bool = False
@@ -93,6 +94,9 @@ class Run:
         handler = _HEARD.get(kind)
         if handler is not None:
             handler(self, data)
+
+    def status(self, data: Mapping[str, Any]) -> None:
+        self.credential_key = str(data.get("credential_key") or self.credential_key)
 
     def executing(self, data: Mapping[str, Any]) -> None:
         if data.get("node") is not None:
@@ -150,6 +154,7 @@ def _stepped(node: Any, state: Mapping[str, Any]) -> Stepped:
 
 
 _HEARD: dict[str, Callable[[Run, Mapping[str, Any]], None]] = {
+    "status": Run.status,
     "executing": Run.executing,
     "progress": Run.progress,
     "progress_state": Run.progress_state,

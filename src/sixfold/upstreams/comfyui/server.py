@@ -173,7 +173,7 @@ class Server:
             return None
         run.tries += 1
         try:
-            return await connect(
+            socket = await connect(
                 self._socket_url + run.client_id,
                 additional_headers=HOP,
                 proxy=None,
@@ -182,8 +182,12 @@ class Server:
                 ping_timeout=60,  # a server that loads a model may be deaf for a while
                 max_size=self._limits.message_bytes,
             )
+            if run.credential_key:
+                known = {"type": "credential_auth", "data": {"credential_key": run.credential_key}}
+                await socket.send(json.dumps(known))
         except (OSError, TimeoutError, WebSocketException):
             return None
+        return socket
 
     async def _submit(self, run: Run, graph: Graph) -> None:
         run.submitted = True
