@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.table import markdown
 
-NAMES = ("ledger", "pipeline", "worker", "objects", "scene", "style", "server")
+NAMES = ("ledger", "pipeline", "worker", "objects", "scene", "style", "server", "comfyui")
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance
 
