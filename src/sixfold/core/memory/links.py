@@ -45,25 +45,27 @@ def targets(account_id: str, wanted: Iterable[tuple[str, str]]) -> Transaction[d
     First the page at that slug, then the one that had it, then one whose last segment it is: in the same
     folder, else with the shortest slug.
     """
-    pairs = list(wanted)
-    texts = sorted({text for text, _ in pairs})
-    if not texts:
+    pairs = {(text, folder): f"{folder}/{text}" for text, folder in wanted}
+    if not pairs:
         return {}
+    names = sorted({text for text, _ in pairs if "/" not in text})
+    texts = sorted({text for text, _ in pairs} | {pairs[pair] for pair in pairs if "/" not in pair[0]})
     rows = yield Query("link_targets", {"account_id": account_id, "targets": _encode(texts)})
-    known: dict[str, list[Row]] = {}
-    for row in rows:
-        known.setdefault(row["target"], []).append(row)
+    there: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: -row["rank"]):
+        there[row["target"]] = row
+    missing = [name for name in names if name not in there]
+    rows = yield Query("link_names", {"account_id": account_id, "names": _encode(missing)})
+    named = {row["target"]: row for row in rows}
     found: dict[tuple[str, str], Target] = {}
-    for text, folder in pairs:
-        if text in known:
-            best = min(known[text], key=lambda row: _closeness(row, folder))
-            found[text, folder] = Target(best["id"], best["slug"], best["rank"] == 2)
+    for (text, folder), near in pairs.items():
+        exact = there.get(text)
+        beside = there.get(near) if "/" not in text else None
+        close = beside if beside is not None and beside["rank"] == 0 else named.get(text)
+        best = exact or close
+        if best is not None:
+            found[text, folder] = Target(best["id"], best["slug"], exact is None)
     return found
-
-
-def _closeness(row: Row, folder: str) -> tuple[int, bool, int, str]:
-    slug = str(row["slug"])
-    return int(row["rank"]), slugs.parent(slug) != folder, len(slug), slug
 
 
 def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:

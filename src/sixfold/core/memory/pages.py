@@ -181,8 +181,7 @@ def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[t
         if plan.draft.entries:
             yield from timeline.add_new(caller, page, plan.draft.entries, moment)
     saved = tuple(page for _, page in batch)
-    for page in saved:
-        yield from inference.refresh(page)
+    yield from inference.refresh_many(saved)
     yield from _reindex(saved)
     return saved
 

@@ -91,8 +91,9 @@ GROUP BY c.collection ORDER BY c.collection LIMIT :limit;
 -- name: pages_put | Pages as they now are, new or changed.
 INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
                   created_by, deleted_at)
-SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.slug'), json_extract(value, '$.name'), json_extract(value, '$.title'), json_extract(value, '$.type'),
-       json_extract(value, '$.tags'), json_extract(value, '$.collections'), json_extract(value, '$.version'), json_extract(value, '$.created_at'),
+SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.slug'), json_extract(value, '$.name'),
+       json_extract(value, '$.title'), json_extract(value, '$.type'), json_extract(value, '$.tags'),
+       json_extract(value, '$.collections'), json_extract(value, '$.version'), json_extract(value, '$.created_at'),
        json_extract(value, '$.updated_at'), json_extract(value, '$.created_by'), NULL
 FROM json_each(:rows) WHERE 1
 ON CONFLICT (id) DO UPDATE SET
@@ -107,9 +108,10 @@ WHERE page_id IN (SELECT value FROM json_each(:ids)) AND ended_at IS NULL;
 -- name: versions_put | New versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
                           operation, created_by, created_at)
-SELECT json_extract(value, '$.id'), json_extract(value, '$.version'), :account_id, json_extract(value, '$.slug'), json_extract(value, '$.title'), json_extract(value, '$.type'),
-       json_extract(value, '$.tags'), json_extract(value, '$.collections'), json_extract(value, '$.head'), json_extract(value, '$.body'), json_extract(value, '$.path'),
-       json_extract(value, '$.operation'), json_extract(value, '$.by'), json_extract(value, '$.updated_at')
+SELECT json_extract(value, '$.id'), json_extract(value, '$.version'), :account_id, json_extract(value, '$.slug'),
+       json_extract(value, '$.title'), json_extract(value, '$.type'), json_extract(value, '$.tags'),
+       json_extract(value, '$.collections'), json_extract(value, '$.head'), json_extract(value, '$.body'),
+       json_extract(value, '$.path'), json_extract(value, '$.operation'), json_extract(value, '$.by'), json_extract(value, '$.updated_at')
 FROM json_each(:rows);
 
 -- name: page_delete | A page is no longer there.
@@ -162,16 +164,19 @@ WHERE v.account_id = :account_id AND v.page_id = :page_id AND v.created_at <= :a
   AND (v.ended_at IS NULL OR v.ended_at > :at)
 ORDER BY v.created_at DESC, v.version DESC LIMIT 1;
 
--- name: link_targets | The pages that some slugs name: their own, one that they had, or by the last segment.
-SELECT j.value AS target, p.id, p.slug, 0 AS rank FROM json_each(:targets) j
-JOIN page p ON p.account_id = :account_id AND p.slug = j.value
+-- name: link_targets | The pages that some slugs name: their own, or one that they had.
+SELECT p.slug AS target, p.id, p.slug, 0 AS rank FROM page p
+WHERE p.account_id = :account_id AND p.slug IN (SELECT value FROM json_each(:targets))
 UNION ALL
-SELECT j.value, p.id, p.slug, 1 FROM json_each(:targets) j
-JOIN page_redirect r ON r.account_id = :account_id AND r.slug = j.value
-JOIN page p ON p.id = r.page_id
-UNION ALL
-SELECT j.value, p.id, p.slug, 2 FROM json_each(:targets) j
-JOIN page p ON p.account_id = :account_id AND p.name = j.value AND p.deleted_at IS NULL;
+SELECT r.slug, p.id, p.slug, 1 FROM page_redirect r JOIN page p ON p.id = r.page_id
+WHERE r.account_id = :account_id AND r.slug IN (SELECT value FROM json_each(:targets));
+
+-- name: link_names | Of the pages with some last segments, each time the one with the shortest slug.
+SELECT name AS target, id, slug, 2 AS rank FROM (
+    SELECT p.name, p.id, p.slug, ROW_NUMBER() OVER (PARTITION BY p.name ORDER BY LENGTH(p.slug), p.slug) AS place
+    FROM page p
+    WHERE p.account_id = :account_id AND p.name IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
+) AS named WHERE place = 1;
 
 -- name: links_kept | The links of some pages that one maker keeps.
 SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
@@ -179,8 +184,9 @@ WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = :maker AND ende
 
 -- name: links_put | New links of pages.
 INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
-SELECT json_extract(value, '$.id'), json_extract(value, '$.type'), json_extract(value, '$.target'), json_extract(value, '$.maker'), :at, :account_id,
-       json_extract(value, '$.target_id'), json_extract(value, '$.by_name'), json_extract(value, '$.origin'), json_extract(value, '$.context')
+SELECT json_extract(value, '$.id'), json_extract(value, '$.type'), json_extract(value, '$.target'),
+       json_extract(value, '$.maker'), :at, :account_id, json_extract(value, '$.target_id'),
+       json_extract(value, '$.by_name'), json_extract(value, '$.origin'), json_extract(value, '$.context')
 FROM json_each(:rows) WHERE 1
 ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
     ended_at = NULL, target_id = excluded.target_id, by_name = excluded.by_name, context = excluded.context,
@@ -188,17 +194,15 @@ ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
 
 -- name: links_end | Links that are no longer there.
 UPDATE page_link SET ended_at = :ended_at
-WHERE ended_at IS NULL AND maker = :maker AND page_id IN (SELECT json_extract(value, '$.id') FROM json_each(:rows))
-  AND EXISTS (SELECT 1 FROM json_each(:rows) AS j WHERE json_extract(j.value, '$.id') = page_link.page_id
-              AND json_extract(j.value, '$.type') = page_link.type AND json_extract(j.value, '$.target') = page_link.target);
+WHERE ended_at IS NULL AND maker = :maker AND (page_id, type, target) IN (
+    SELECT json_extract(value, '$.id'), json_extract(value, '$.type'), json_extract(value, '$.target')
+    FROM json_each(:rows));
 
 -- name: links_context | The lines that links stand in, where only those have changed.
-UPDATE page_link SET context = (
-    SELECT json_extract(j.value, '$.context') FROM json_each(:rows) AS j WHERE json_extract(j.value, '$.id') = page_link.page_id
-    AND json_extract(j.value, '$.type') = page_link.type AND json_extract(j.value, '$.target') = page_link.target)
-WHERE ended_at IS NULL AND maker = 'body' AND page_id IN (SELECT json_extract(value, '$.id') FROM json_each(:rows))
-  AND EXISTS (SELECT 1 FROM json_each(:rows) AS j WHERE json_extract(j.value, '$.id') = page_link.page_id
-              AND json_extract(j.value, '$.type') = page_link.type AND json_extract(j.value, '$.target') = page_link.target);
+UPDATE page_link SET context = json_extract(j.value, '$.context') FROM json_each(:rows) AS j
+WHERE page_link.page_id = json_extract(j.value, '$.id') AND page_link.type = json_extract(j.value, '$.type')
+  AND page_link.target = json_extract(j.value, '$.target') AND page_link.maker = 'body'
+  AND page_link.ended_at IS NULL;
 
 -- name: links_arrive | Links that waited for some slugs find their pages.
 UPDATE page_link SET by_name = 0, target_id = (
@@ -208,7 +212,8 @@ WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by
 
 -- name: links_arrive_by_name | Links that waited for the last segments of some slugs find their pages.
 UPDATE page_link SET by_name = 1, target_id = (
-    SELECT json_extract(j.value, '$.id') FROM json_each(:rows) AS j WHERE json_extract(j.value, '$.name') = page_link.target LIMIT 1)
+    SELECT json_extract(j.value, '$.id') FROM json_each(:rows) AS j
+    WHERE json_extract(j.value, '$.name') = page_link.target LIMIT 1)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
   AND target IN (SELECT json_extract(value, '$.name') FROM json_each(:rows));
 
@@ -269,8 +274,9 @@ WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = 'body' AND ende
 
 -- name: timeline_put | New entries of timelines.
 INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
-SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.page_id'), json_extract(value, '$.maker'), json_extract(value, '$.date'),
-       json_extract(value, '$.summary'), json_extract(value, '$.detail'), json_extract(value, '$.source'), :created_by, :at
+SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.page_id'), json_extract(value, '$.maker'),
+       json_extract(value, '$.date'), json_extract(value, '$.summary'), json_extract(value, '$.detail'),
+       json_extract(value, '$.source'), :created_by, :at
 FROM json_each(:rows);
 
 -- name: timeline_end | Entries that are no longer in a body.

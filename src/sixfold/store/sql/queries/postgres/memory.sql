@@ -6,8 +6,9 @@ WHERE p.account_id = :account_id AND p.slug IN (SELECT json_array_elements_text(
 -- name: pages_put | Pages as they now are, new or changed.
 INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
                   created_by, deleted_at)
-SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'slug'), (j.value ->> 'name'), (j.value ->> 'title'), (j.value ->> 'type'),
-       (j.value ->> 'tags'), (j.value ->> 'collections'), (j.value ->> 'version')::bigint, (j.value ->> 'created_at')::bigint,
+SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'slug'), (j.value ->> 'name'),
+       (j.value ->> 'title'), (j.value ->> 'type'), (j.value ->> 'tags'),
+       (j.value ->> 'collections'), (j.value ->> 'version')::bigint, (j.value ->> 'created_at')::bigint,
        (j.value ->> 'updated_at')::bigint, (j.value ->> 'created_by'), NULL
 FROM json_array_elements(:rows::json) AS j (value)
 ON CONFLICT (id) DO UPDATE SET
@@ -22,9 +23,10 @@ WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND ended_at IS N
 -- name: versions_put | New versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
                           operation, created_by, created_at)
-SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.value ->> 'slug'), (j.value ->> 'title'), (j.value ->> 'type'),
-       (j.value ->> 'tags'), (j.value ->> 'collections'), (j.value ->> 'head'), (j.value ->> 'body'), (j.value ->> 'path'),
-       (j.value ->> 'operation'), (j.value ->> 'by'), (j.value ->> 'updated_at')::bigint
+SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.value ->> 'slug'),
+       (j.value ->> 'title'), (j.value ->> 'type'), (j.value ->> 'tags'),
+       (j.value ->> 'collections'), (j.value ->> 'head'), (j.value ->> 'body'),
+       (j.value ->> 'path'), (j.value ->> 'operation'), (j.value ->> 'by'), (j.value ->> 'updated_at')::bigint
 FROM json_array_elements(:rows::json) AS j (value);
 
 -- name: page_tags_clear | Forget the tags of some pages.
@@ -45,16 +47,19 @@ SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_ele
 DELETE FROM page_redirect
 WHERE account_id = :account_id AND slug IN (SELECT json_array_elements_text(:slugs::json));
 
--- name: link_targets | The pages that some slugs name: their own, one that they had, or by the last segment.
-SELECT j.value AS target, p.id, p.slug, 0 AS rank FROM json_array_elements_text(:targets::json) AS j (value)
-JOIN page p ON p.account_id = :account_id AND p.slug = j.value
+-- name: link_targets | The pages that some slugs name: their own, or one that they had.
+SELECT p.slug AS target, p.id, p.slug, 0 AS rank FROM page p
+WHERE p.account_id = :account_id AND p.slug IN (SELECT json_array_elements_text(:targets::json))
 UNION ALL
-SELECT j.value, p.id, p.slug, 1 FROM json_array_elements_text(:targets::json) AS j (value)
-JOIN page_redirect r ON r.account_id = :account_id AND r.slug = j.value
-JOIN page p ON p.id = r.page_id
-UNION ALL
-SELECT j.value, p.id, p.slug, 2 FROM json_array_elements_text(:targets::json) AS j (value)
-JOIN page p ON p.account_id = :account_id AND p.name = j.value AND p.deleted_at IS NULL;
+SELECT r.slug, p.id, p.slug, 1 FROM page_redirect r JOIN page p ON p.id = r.page_id
+WHERE r.account_id = :account_id AND r.slug IN (SELECT json_array_elements_text(:targets::json));
+
+-- name: link_names | Of the pages with some last segments, each time the one with the shortest slug.
+SELECT name AS target, id, slug, 2 AS rank FROM (
+    SELECT p.name, p.id, p.slug, ROW_NUMBER() OVER (PARTITION BY p.name ORDER BY LENGTH(p.slug), p.slug) AS place
+    FROM page p
+    WHERE p.account_id = :account_id AND p.name IN (SELECT json_array_elements_text(:names::json)) AND p.deleted_at IS NULL
+) AS named WHERE place = 1;
 
 -- name: links_kept | The links of some pages that one maker keeps.
 SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
@@ -62,8 +67,9 @@ WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND maker = :make
 
 -- name: links_put | New links of pages.
 INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
-SELECT (j.value ->> 'id'), (j.value ->> 'type'), (j.value ->> 'target'), (j.value ->> 'maker'), :at, :account_id,
-       (j.value ->> 'target_id'), (j.value ->> 'by_name')::bigint, (j.value ->> 'origin'), (j.value ->> 'context')
+SELECT (j.value ->> 'id'), (j.value ->> 'type'), (j.value ->> 'target'),
+       (j.value ->> 'maker'), :at, :account_id, (j.value ->> 'target_id'),
+       (j.value ->> 'by_name')::bigint, (j.value ->> 'origin'), (j.value ->> 'context')
 FROM json_array_elements(:rows::json) AS j (value)
 ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
     ended_at = NULL, target_id = excluded.target_id, by_name = excluded.by_name, context = excluded.context,
@@ -71,17 +77,15 @@ ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
 
 -- name: links_end | Links that are no longer there.
 UPDATE page_link SET ended_at = :ended_at
-WHERE ended_at IS NULL AND maker = :maker AND page_id IN (SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value))
-  AND EXISTS (SELECT 1 FROM json_array_elements(:rows::json) AS j (value) WHERE (j.value ->> 'id') = page_link.page_id
-              AND (j.value ->> 'type') = page_link.type AND (j.value ->> 'target') = page_link.target);
+WHERE ended_at IS NULL AND maker = :maker AND (page_id, type, target) IN (
+    SELECT (j.value ->> 'id'), (j.value ->> 'type'), (j.value ->> 'target')
+    FROM json_array_elements(:rows::json) AS j (value));
 
 -- name: links_context | The lines that links stand in, where only those have changed.
-UPDATE page_link SET context = (
-    SELECT (j.value ->> 'context') FROM json_array_elements(:rows::json) AS j (value) WHERE (j.value ->> 'id') = page_link.page_id
-    AND (j.value ->> 'type') = page_link.type AND (j.value ->> 'target') = page_link.target)
-WHERE ended_at IS NULL AND maker = 'body' AND page_id IN (SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value))
-  AND EXISTS (SELECT 1 FROM json_array_elements(:rows::json) AS j (value) WHERE (j.value ->> 'id') = page_link.page_id
-              AND (j.value ->> 'type') = page_link.type AND (j.value ->> 'target') = page_link.target);
+UPDATE page_link SET context = (j.value ->> 'context') FROM json_array_elements(:rows::json) AS j (value)
+WHERE page_link.page_id = (j.value ->> 'id') AND page_link.type = (j.value ->> 'type')
+  AND page_link.target = (j.value ->> 'target') AND page_link.maker = 'body'
+  AND page_link.ended_at IS NULL;
 
 -- name: links_arrive | Links that waited for some slugs find their pages.
 UPDATE page_link SET by_name = 0, target_id = (
@@ -91,7 +95,8 @@ WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by
 
 -- name: links_arrive_by_name | Links that waited for the last segments of some slugs find their pages.
 UPDATE page_link SET by_name = 1, target_id = (
-    SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value) WHERE (j.value ->> 'name') = page_link.target LIMIT 1)
+    SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value)
+    WHERE (j.value ->> 'name') = page_link.target LIMIT 1)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
   AND target IN (SELECT (j.value ->> 'name') FROM json_array_elements(:rows::json) AS j (value));
 
@@ -115,8 +120,9 @@ WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND maker = 'body
 
 -- name: timeline_put | New entries of timelines.
 INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
-SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'page_id'), (j.value ->> 'maker'), (j.value ->> 'date'),
-       (j.value ->> 'summary'), (j.value ->> 'detail'), (j.value ->> 'source'), :created_by, :at
+SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'page_id'), (j.value ->> 'maker'),
+       (j.value ->> 'date'), (j.value ->> 'summary'), (j.value ->> 'detail'),
+       (j.value ->> 'source'), :created_by, :at
 FROM json_array_elements(:rows::json) AS j (value);
 
 -- name: timeline_end | Entries that are no longer in a body.
