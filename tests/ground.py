@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sixfold.core.work.ports import BlobStore
 
 DATABASES, BLOBS = ("sqlite", "postgres"), ("files", "s3")
+EACH_DATABASE = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 DATABASE_FILE, BLOB_FILE = "database.url", "blob.url"
 _chosen = {"database": "sqlite", "blobs": "files", "run": ""}
 
@@ -63,8 +64,9 @@ def blob_url(folder: Path, back: str | None = None) -> str:
     """Where the content of a test's folder lies: empty for files in it, else a URL. See `database_url`."""
     text = _laid(folder / BLOB_FILE, back or _chosen["blobs"], {"files": _file, "s3": _s3})
     url, _, endpoint = text.partition("\n")
-    if endpoint:  # the credentials are this process's own, as a child starts with none
-        os.environ.update(s3.environment(endpoint))
+    if endpoint:  # obstore looks for it there, in this process and in a child that finds the note
+        for name, value in s3.environment(endpoint).items():
+            os.putenv(name, value)
     return url
 
 
