@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image
+from starlette.responses import Response
 
 from sixfold.upstreams.comfyui import faults
 from sixfold.upstreams.comfyui.hearing import Event, Finished, Previewed, Reused, Started, Stepped
@@ -332,9 +333,15 @@ async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path:
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [(b"<html>", "not JSON"), (b'["a"]', "not understood"), (b'{"system": {}}', "is not ComfyUI")],
+    [
+        (b"<html>", "not JSON"),
+        (b'["a"]', "is not ComfyUI"),
+        (b'{"system": {}}', "is not ComfyUI"),
+        (Response("no such page", 404), "is not ComfyUI"),
+        (Response("asked by itself", 403), r"refused /system_stats \(403\)"),
+    ],
 )
-async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: bytes, said: str) -> None:
+async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: Any, said: str) -> None:
     place.comfy.answers["/system_stats"] = answer
     with pytest.raises(faults.ComfyError, match=said):
         await place.server.stats()

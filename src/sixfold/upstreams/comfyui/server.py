@@ -108,8 +108,11 @@ class Server:
 
     async def stats(self) -> Stats:
         """Version and memory; raises `ComfyError` where something else than ComfyUI answers."""
-        said = await self._object("/system_stats")
-        system = said.get("system")
+        status, body = await self._exchange("GET", "/system_stats")
+        if status == 403:  # what a Sixfold says to another, or to itself
+            raise ComfyError("ComfyUI refused /system_stats (403).")
+        said = _decoded(body) if status == 200 else {}
+        system = said.get("system") if isinstance(said, dict) else None
         if not isinstance(system, dict) or "comfyui_version" not in system:
             raise ComfyError("What answers at this address is not ComfyUI.")
         with faults.understood():
