@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.table import markdown
 
-NAMES = ("ledger", "pipeline", "worker", "objects", "scene", "style", "server", "comfyui")
+NAMES = ("ledger", "pipeline", "worker", "objects", "scene", "style", "server", "comfyui", "postgres")
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance
 

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +62,13 @@ def pytest_configure(config: pytest.Config) -> None:
         if name.startswith(OUTSIDE) or name in PROXIES:
             del os.environ[name]
     sys.addaudithook(refuse_the_network)
+
+
+@pytest.fixture(params=ground.EACH_DATABASE)
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder whose database is SQLite's, and then PostgreSQL's."""
+    ground.database_url(tmp_path, request.param)
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)

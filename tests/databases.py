@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-
-import pytest
 
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
 from sixfold.store import databases as stores
+from sixfold.store.archive import TableReader
+from sixfold.store.keeping import Keeper
 from tests import ground
 
+FILE = "sixfold.db"
 Opener = Callable[[Path, Clock | None], AbstractAsyncContextManager[Database]]
 
 
@@ -29,13 +30,19 @@ async def on(back: str | None, folder: Path, clock: Clock | None = None) -> Asyn
 
 def opened(folder: Path, clock: Clock | None = None, back: str | None = None) -> Database:
     """The same, to be closed by the caller."""
-    return stores.open_database(ground.database_url(folder, back), folder / "sixfold.db", clock)
+    return stores.open_database(ground.database_url(folder, back), folder / FILE, clock)
 
 
 OPENERS: dict[str, Opener] = {name: partial(on, name) for name in ground.DATABASES}
 
-# Values for `parametrize` where a test runs on every database.
-BACKS = [
-    pytest.param(name, marks=[pytest.mark.postgres] if name == "postgres" else [])
-    for name in ground.DATABASES
-]
+BACKS = ground.EACH_DATABASE
+
+
+def keeper(url: str, folder: Path) -> Keeper:
+    """Whoever looks after the database of a folder."""
+    return stores.open_keeper(url, folder / FILE)
+
+
+def snapshot(url: str, folder: Path) -> AbstractContextManager[TableReader]:
+    """Its tables as they stand."""
+    return stores.open_snapshot(url, folder / FILE)

@@ -38,8 +38,9 @@ def server(folder: Path) -> Any:
 class Databases:
     """Databases with the schema of this program and nothing in them, on the server of a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, careful: bool = False) -> None:
         self._folder = folder
+        self._careful = careful  # about the machine's power: for measurements
 
     def address(self, name: str = "postgres") -> str:
         """The URL of one database."""
@@ -77,7 +78,7 @@ class Databases:
         """Once for a run: a server that may lose everything with the machine's power, and the template."""
         from sixfold.store import postgres_connect  # noqa: PLC0415 - conftest comes before the product
 
-        for setting in _CARELESS:
+        for setting in () if self._careful else _CARELESS:
             await admin.execute(f"ALTER SYSTEM SET {setting}")
         await admin.execute("SELECT pg_reload_conf()")
         await admin.execute(f"CREATE DATABASE {_TEMPLATE}_new")

@@ -58,32 +58,30 @@ async def _check(folder: Path, accepted: set[str]) -> None:
 
 @pytest.mark.parametrize("moment", [1, 3])
 @pytest.mark.parametrize("point", SERVER_POINTS)
-async def test_a_server_killed_there_loses_and_doubles_nothing(
-    tmp_path: Path, point: str, moment: int
-) -> None:
-    child = await _child(tmp_path, f"{point}=crash@{moment}")
+async def test_a_server_killed_there_loses_and_doubles_nothing(either: Path, point: str, moment: int) -> None:
+    child = await _child(either, f"{point}=crash@{moment}")
     output, errors = await child.communicate()
     assert child.returncode == -signal.SIGKILL, errors.decode()
-    await _check(tmp_path, _accepted(output))
+    await _check(either, _accepted(output))
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
-    child = await _child(tmp_path)
+async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(either: Path, seed: int) -> None:
+    child = await _child(either)
     assert child.stdout is not None
     lines = random.Random(seed).randint(1, road_child.ORDERS)  # noqa: S311 - a test that repeats
     seen = b"".join([await child.stdout.readline() for _ in range(lines)])
     child.kill()
     rest, _ = await child.communicate()
-    await _check(tmp_path, _accepted(seen + rest))
+    await _check(either, _accepted(seen + rest))
 
 
 @pytest.mark.parametrize("point", [p for p in SERVER_POINTS if p not in {"accept.before", "accept.after"}])
-async def test_an_error_at_that_place_leaves_no_hold_behind(tmp_path: Path, point: str) -> None:
-    child = await _child(tmp_path, f"{point}=fail")
+async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point: str) -> None:
+    child = await _child(either, f"{point}=fail")
     output, _ = await child.communicate()
     assert child.returncode == 0
-    async with road(tmp_path) as again:
+    async with road(either) as again:
         account = await again.account()
         listed, _ = await again.pipeline.page(again.payer.id, predictions.Filter(), 1000, None)
         won = [prediction for prediction in listed if prediction.state is State.SUCCEEDED]
@@ -92,9 +90,9 @@ async def test_an_error_at_that_place_leaves_no_hold_behind(tmp_path: Path, poin
         assert await again.faults() == ()
 
 
-async def test_a_mutant_that_captures_apart_from_success_is_caught(tmp_path: Path) -> None:
-    child = await _child(tmp_path, "capture.after=crash", "capture-apart")
+async def test_a_mutant_that_captures_apart_from_success_is_caught(either: Path) -> None:
+    child = await _child(either, "capture.after=crash", "capture-apart")
     await child.communicate()
     assert child.returncode == -signal.SIGKILL
-    async with road(tmp_path) as again:
+    async with road(either) as again:
         assert await again.faults() != ()

@@ -12,8 +12,8 @@ from sixfold.core.work.states import State
 from tests.road import PRICE, Options, road
 
 
-async def test_who_stood_still_beyond_his_lease_writes_nothing(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "tests.stories.slow_child", str(tmp_path), "1.5")
+async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> None:
+    command = (sys.executable, "-m", "tests.stories.slow_child", str(either), "1.5")
     child = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
@@ -21,7 +21,7 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(tmp_path: Path) -
     try:
         assert (await child.stdout.readline()).strip() == b"running"
         child.send_signal(signal.SIGSTOP)
-        async with road(tmp_path, Options(lease_seconds=0.6)) as other:
+        async with road(either, Options(lease_seconds=0.6)) as other:
             (prediction,), _ = await other.pipeline.page(other.payer.id, predictions.Filter(), 10, None)
             ended = await other.pipeline.wait(prediction, 30)
             assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)

@@ -12,9 +12,10 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
@@ -24,8 +25,9 @@ from sixfold.core.clock import Clock
 from sixfold.core.database import Query, Row, Transaction, TransactionConflict
 from sixfold.store import postgres_connect as link
 from sixfold.store import sql
-from sixfold.store.postgres_binding import Binder
+from sixfold.store.postgres_binding import Binder, Prepared
 from sixfold.store.postgres_connect import GONE, Connection
+from sixfold.store.postgres_folding import Folder
 from sixfold.store.postgres_listen import Listener, Told
 from sixfold.store.sql import Statement
 
@@ -33,25 +35,19 @@ T = TypeVar("T")
 
 _MAX_GROUP = 512
 _READERS = 8
+_PATIENCE_SECONDS = 60.0  # for a server that says nothing any more
 _TRIES = 3  # of a statement that PostgreSQL gave up for another session's sake
 _CLOSE_SECONDS = 5.0
 _BEGIN = f"BEGIN; SELECT pg_advisory_xact_lock({link.WRITING}); SAVEPOINT request"
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
 _UNDO = "ROLLBACK TO SAVEPOINT request"
+# Transactions that begin so are run together: each touches rows that only it names, and adds to sums.
+_ALIKE = frozenset({"prediction_succeed", "ledger_reserve"})
 _OURS = (
     "22",
     "42",
 )  # SQLSTATE classes of a wrong value and a wrong statement: nothing is wrong with the store
-
-
-@dataclass(slots=True)
-class _Job:
-    transaction: Transaction[Any]
-    durable: bool
-    future: asyncio.Future[Any]
-    value: Any = None
-    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +57,58 @@ class _Seen:
     text: str
     arguments: Sequence[Any]
     rows: Sequence[Row]
+
+    @property
+    def wrote(self) -> bool:
+        """Whether it may have changed anything: it does, unless it tells of its rows and there were none."""
+        return not self.text.startswith("SELECT") and (bool(self.rows) or "RETURNING" not in self.text)
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A transaction on its way: `query` is what it asks next, None once it has ended."""
+
+    transaction: Transaction[Any]
+    durable: bool
+    future: asyncio.Future[Any]
+    query: Query | None = None
+    seen: list[_Seen] = field(default_factory=list["_Seen"])
+    value: Any = None
+    error: BaseException | None = None
+
+    def ask(self, step: Callable[[], Query]) -> None:
+        """Let it come to its next question, or to its end."""
+        try:
+            self.query = step()
+        except StopIteration as end:
+            self.query, self.value = None, end.value
+        except Exception as error:  # noqa: BLE001 - whatever a transaction raises is its caller's answer
+            self.fail(error)
+
+    def begin(self) -> None:
+        """The first question."""
+        self.ask(partial(next, self.transaction))
+
+    def tell(self, seen: _Seen) -> None:
+        """An answer."""
+        self.seen.append(seen)
+        self.ask(partial(self.transaction.send, seen.rows))
+
+    def refuse_half(self) -> None:
+        """Raise `_Apart` where it failed after it had written."""
+        if self.error is not None and any(step.wrote for step in self.seen):
+            raise _Apart
+
+    def fail(self, error: BaseException) -> None:
+        """The end, without a value."""
+        self.query, self.error = None, error
+
+
+_Crowd = list[tuple[_Job, list[Any]]]  # who asks for the same, and with which arguments
+
+
+class _Apart(Exception):
+    """Transactions that ran together must be run one by one: one of them failed after it had written."""
 
 
 class PostgresDatabase:
@@ -76,6 +124,7 @@ class PostgresDatabase:
         self._clock = clock
         self._queries = sql.queries(self.dialect)
         self._bind = Binder()
+        self._folder = Folder()
         self._opening = asyncio.Lock()
         self._writer: Connection | None = None
         self._readers = _Readers(url)
@@ -143,17 +192,29 @@ class PostgresDatabase:
 
     async def _commit_group(self, group: list[_Job]) -> None:
         durable = any(job.durable for job in group)
+        for job in group:
+            job.begin()
         try:
-            connection = await self._begin(_BEGIN if durable else _RELAXED)
-            for job in group:
-                if job is not group[0]:
-                    await connection.execute(_NEXT)
-                await self._run(connection, job)
-            await connection.execute("COMMIT")
-        except (*GONE, errors.StoreFailed, sql.SchemaMismatch) as error:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._run_group(group, _BEGIN if durable else _RELAXED)
+        except Exception as error:  # noqa: BLE001 - the outermost loop: it ends a group, not the writer
             self._drop_writer()
             for job in group:
-                job.error = job.error or _verdict(error)
+                job.fail(job.error or _verdict(error))
+
+    async def _run_group(self, group: list[_Job], begin: str) -> None:
+        connection = await self._begin(begin)
+        alike = [job for job in group if job.query is not None and job.query.name in _ALIKE]
+        alone = group
+        if len(alike) > 1 and await self._run_together(connection, alike):
+            done = set(map(id, alike))
+            alone = [job for job in group if id(job) not in done]
+            await connection.execute(_NEXT)
+        for number, job in enumerate(alone):
+            if number:
+                await connection.execute(_NEXT)
+            await self._run(connection, job)
+        await connection.execute("COMMIT")
 
     async def _begin(self, statement: str) -> Connection:
         self._anchor = None
@@ -168,46 +229,78 @@ class PostgresDatabase:
             await connection.execute(statement)
         return connection
 
-    async def _run(self, connection: Connection, job: _Job) -> None:
+    async def _run_together(self, connection: Connection, jobs: list[_Job]) -> bool:
+        """Take each job a step at a time, all in one statement; False when that came to nothing."""
+        asking = jobs
         try:
-            job.value = await self._drive(connection, job.transaction)
-        except Exception as error:
-            if connection.is_closed():  # the whole group went down with it
+            while asking:
+                for prepared, crowd in (await self._crowds(connection, asking)).items():
+                    given = [arguments for _, arguments in crowd]
+                    told = await self._folder.run(connection, prepared, given)
+                    for (job, arguments), rows in zip(crowd, told, strict=True):
+                        job.tell(_Seen(prepared.text, arguments, rows))
+                        job.refuse_half()
+                asking = [job for job in asking if job.query is not None]
+        except (_Apart, asyncpg.PostgresError):
+            if connection.is_closed():
                 raise
-            job.error = _verdict(error)
+            self._folder.forget()
+            await connection.execute(_UNDO)
+            return False
+        return True
+
+    async def _crowds(self, connection: Connection, jobs: list[_Job]) -> dict[Prepared, _Crowd]:
+        """The jobs by the statement that they ask for, in their order."""
+        crowds: dict[Prepared, _Crowd] = {}
+        for job in jobs:
+            if job.query is not None:
+                prepared, arguments = await self._prepared(connection, job.query)
+                crowds.setdefault(prepared, []).append((job, arguments))
+        return crowds
+
+    async def _run(self, connection: Connection, job: _Job) -> None:
+        if job.error is not None:
+            return
+        await _again(connection, job)
+        while job.query is not None:
+            try:
+                await self._answer(connection, job, job.query)
+            except Exception as error:
+                if connection.is_closed():  # the whole group went down with it
+                    raise
+                job.fail(_verdict(error))
+        if job.error is not None:
             await connection.execute(_UNDO)
 
-    async def _drive(self, connection: Connection, transaction: Transaction[T]) -> T:
-        seen: list[_Seen] = []
-        try:
-            query = next(transaction)
-            while True:
-                try:
-                    rows = await self._execute(connection, query, seen)
-                except asyncpg.IntegrityConstraintViolationError as error:
-                    await _replay(connection, seen)
-                    query = transaction.throw(TransactionConflict(_broken(error)))
-                else:
-                    query = transaction.send(rows)
-        except StopIteration as end:
-            return end.value
-
-    async def _execute(self, connection: Connection, query: Query, seen: list[_Seen]) -> list[Row]:
-        statement = self._queries[query.name]
-        params = query.params
-        if statement.needs_now:
-            params = {**params, "now": await self._now(connection)}
-        prepared = self._bind(statement.sql, params)
-        arguments = prepared.arguments(params)
+    async def _answer(self, connection: Connection, job: _Job, query: Query) -> None:
+        prepared, arguments = await self._prepared(connection, query)
         for _ in range(_TRIES):
             try:
                 rows = await connection.fetch(prepared.text, *arguments)
+            except asyncpg.IntegrityConstraintViolationError as error:
+                conflict = TransactionConflict(_broken(error))
+                await self._back(connection, job)
+                if job.query is not None:
+                    job.ask(partial(job.transaction.throw, conflict))
+                return
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
-                await _replay(connection, seen)
+                await self._back(connection, job)
             else:
-                seen.append(_Seen(prepared.text, arguments, rows))
-                return rows
+                job.tell(_Seen(prepared.text, arguments, rows))
+                return
         raise errors.StoreFailed("The database is too busy right now; nothing was changed")
+
+    async def _back(self, connection: Connection, job: _Job) -> None:
+        """Bring a request to where it stood before the statement that failed."""
+        await connection.execute(_UNDO)
+        await _again(connection, job)
+
+    async def _prepared(self, connection: Connection, query: Query) -> tuple[Prepared, list[Any]]:
+        statement, params = self._queries[query.name], query.params
+        if statement.needs_now:
+            params = {**params, "now": await self._now(connection)}
+        prepared = self._bind(statement.sql, params)
+        return prepared, prepared.arguments(params)
 
     async def _now(self, connection: Connection) -> int:
         """The database's clock, asked once for a group and carried on by the monotonic one."""
@@ -231,6 +324,7 @@ class PostgresDatabase:
         if self._writer is not None:
             self._writer.terminate()
         self._writer = None
+        self._folder.forget()
 
     def _is_own(self, pid: int) -> bool:
         """Whether a session of the database server is this one's writer."""
@@ -286,7 +380,8 @@ class _Readers:
         while self._idle:
             connection = self._idle.pop()
             with contextlib.suppress(*GONE):  # the server was restarted since: try the next, then a new one
-                await connection.execute("BEGIN")
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await connection.execute("BEGIN")
                 return connection
             connection.terminate()
         connection = await link.connect(self._url, **link.READ_ONLY)
@@ -299,12 +394,14 @@ class _Readers:
             await _close(self._idle.pop())
 
 
-async def _replay(connection: Connection, seen: Sequence[_Seen]) -> None:
-    """Bring a request back to where it stood before the statement that failed; it was told what it is now."""
-    await connection.execute(_UNDO)
-    for step in seen:
-        if list(await connection.fetch(step.text, *step.arguments)) != list(step.rows):
-            raise errors.StoreFailed("The database changed under a request; nothing was changed by it")
+async def _again(connection: Connection, job: _Job) -> None:
+    """Run once more what was undone; a request was told what it is told now, or nothing holds."""
+    for step in job.seen:
+        rows = [tuple(row) for row in await connection.fetch(step.text, *step.arguments)]
+        width = len(rows[0]) if rows else 0  # what was folded has a number behind its columns
+        if rows != [tuple(row)[:width] for row in step.rows]:
+            job.fail(errors.StoreFailed("The database changed under a request; nothing was changed by it"))
+            return
 
 
 def _broken(error: asyncpg.PostgresError) -> str:

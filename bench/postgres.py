@@ -1,0 +1,130 @@
+"""The ledger and the queue on PostgreSQL beside SQLite: the same transactions, each acknowledged job durable.
+
+.venv/bin/python -m bench postgres
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from bench.ledger import ENTRY, GROUP, LEASE
+from bench.table import Row, calibration, of_samples
+from sixfold.core import ids
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.database import Database, Transaction
+from sixfold.core.work import predictions
+from sixfold.core.work.predictions import Success, Trace
+from sixfold.core.work.records import Output
+from sixfold.drivers.process import ProcessDriver
+from tests import databases, postgres
+from tests.road import Options, road
+
+TITLE = "PostgreSQL beside SQLite"
+BACKS = ("sqlite", "postgres")
+SPENDS, CLAIMS, JOBS, READS = 40 * GROUP, 16 * GROUP, 1_000, 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one database reaches."""
+
+    single: float
+    grouped: float
+    claims: float
+    jobs: float
+    reads: list[float]
+
+
+def _spend(account_id: str) -> Transaction[None]:
+    hold_id = ids.new("hold")
+    yield from ledger.hold(account_id, hold_id, 7)
+    yield from ledger.capture(hold_id, 7, ENTRY)
+
+
+async def _rate(database: Database, account_id: str, group: int, total: int) -> float:
+    began = time.perf_counter()
+    for _ in range(total // group):
+        await asyncio.gather(*(database.write(_spend(account_id)) for _ in range(group)))
+    return total / (time.perf_counter() - began)
+
+
+async def _ledger(folder: Path) -> tuple[float, float, list[float]]:
+    database = databases.opened(folder)
+    account = await database.write(accounts.create("bench@example.com", credit=10**12))
+    single = await _rate(database, account.id, 1, 500)
+    grouped = await _rate(database, account.id, GROUP, SPENDS)
+    reads: list[float] = []
+    for _ in range(READS):
+        began = time.perf_counter()
+        await database.read(accounts.by_id(account.id))
+        reads.append(time.perf_counter() - began)
+    assert await database.read(ledger.verify()) == ()
+    await database.close()
+    return single, grouped, reads
+
+
+async def _claims(folder: Path) -> float:
+    """Claim and complete with the money, as the supervisor writes them, without a worker in between."""
+    async with road(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
+        for start in range(0, CLAIMS, 500):
+            count = min(500, CLAIMS - start)
+            await asyncio.gather(
+                *(built.pipeline.submit(built.order(extras={"n": start + n})) for n in range(count))
+            )
+        success = Success(Output(), "full", "1", Trace())
+        began = time.perf_counter()
+        for _ in range(CLAIMS // GROUP):
+            claim = predictions.claim("echo", LEASE, GROUP, warm=True)
+            claimed = await built.database.write(claim, durable=False)
+            await asyncio.gather(
+                *(built.database.write(predictions.succeed(p.id, p.attempt, success)) for p in claimed)
+            )
+        rate = CLAIMS / (time.perf_counter() - began)
+        assert await built.faults() == ()
+        return rate
+
+
+async def _jobs(folder: Path) -> float:
+    """From the order to the receipt, on two workers."""
+    options = Options(credit=10**12, driver=ProcessDriver(), queue_limit=10**6)
+    async with road(folder, options) as built:
+        await asyncio.gather(built.run(), built.run())
+        began = time.perf_counter()
+        await asyncio.gather(*(built.run(extras={"n": n}) for n in range(JOBS)))
+        return JOBS / (time.perf_counter() - began)
+
+
+def _measure(home: Path, back: str) -> Figures:
+    made = postgres.Databases(home / "server", careful=True)
+    folders = [home / back / name for name in ("ledger", "claims", "jobs")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        if back == "postgres":
+            (folder / "database.url").write_text(made.lend(), "utf-8")
+    single, grouped, reads = uvloop.run(_ledger(folders[0]))
+    return Figures(single, grouped, uvloop.run(_claims(folders[1])), uvloop.run(_jobs(folders[2])), reads)
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        of = {back: _measure(Path(name), back) for back in BACKS}
+    found = calibration()
+    names = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+    for title, field in (
+        ("hold + capture, one to a durable commit", "single"),
+        (f"hold + capture, {GROUP} at once", "grouped"),
+        (f"claim + complete + capture, {GROUP} at once", "claims"),
+        (f"priced … captured, {JOBS} at once on two workers", "jobs"),
+    ):
+        for back in BACKS:
+            aim = "aim 1,500" if (field, back) == ("claims", "postgres") else ""
+            found.append(Row(f"{title}: {names[back]}", getattr(of[back], field), "per s", note=aim))
+    found += [of_samples(f"read one account: {names[back]}", of[back].reads, "µs") for back in BACKS]
+    return found

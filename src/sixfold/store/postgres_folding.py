@@ -1,0 +1,65 @@
+"""Many runs of one statement in one round trip, in their order, each with its own rows.
+
+A round trip costs several times what a small statement does. So a statement that many transactions ask for at
+the same moment becomes a function of the session, which loops over arrays of arguments on the server.
+Each turn sees what those before it did: a balance that suffices for some is spent in order, and a poor
+request refuses nobody but itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sixfold.core.database import Row
+from sixfold.store.postgres_binding import Prepared
+from sixfold.store.postgres_connect import Connection
+
+_ARGUMENT = re.compile(r"\$(\d+)::(text|bigint|double precision|bytea)")
+_FUNCTION = """
+CREATE OR REPLACE FUNCTION pg_temp.{name}({types}) RETURNS TABLE ({columns}) LANGUAGE plpgsql AS $fold$
+#variable_conflict use_column
+BEGIN FOR fold_turn IN 1 .. cardinality($1) LOOP {statement}; END LOOP; END $fold$"""
+_ROWS = "RETURN QUERY WITH done AS ({statement}) SELECT done.*, fold_turn::bigint FROM done"
+
+
+class Folder:
+    """The folded statements of one session."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, str] = {}
+
+    def forget(self) -> None:
+        """What the session knew may be undone: make it anew."""
+        self._calls.clear()
+
+    async def run(
+        self, connection: Connection, prepared: Prepared, arguments: Sequence[Sequence[Any]]
+    ) -> list[list[Row]]:
+        """The rows of each turn. A row has the number of its turn behind its own columns."""
+        if len(arguments) == 1 or not prepared.names:
+            return [await connection.fetch(prepared.text, *given) for given in arguments]
+        call = self._calls.get(prepared.text) or await self._make(connection, prepared)
+        turns: list[list[Row]] = [[] for _ in arguments]
+        for row in await connection.fetch(call, *map(list, zip(*arguments, strict=True))):
+            turns[int(row["fold_nr"]) - 1].append(row)
+        return turns
+
+    async def _make(self, connection: Connection, prepared: Prepared) -> str:
+        name = f"fold_{len(self._calls)}"
+        kinds = {int(number): kind for number, kind in _ARGUMENT.findall(prepared.text)}
+        types = ", ".join(f"{kinds[number]}[]" for number in sorted(kinds))
+        statement = _ARGUMENT.sub(r"($\1)[fold_turn]", prepared.text)
+        described: Any = await connection.prepare(prepared.text)
+        columns: list[str] = [f'"{column.name}" {column.type.name}' for column in described.get_attributes()]
+        if columns:
+            statement = _ROWS.format(statement=statement)
+        await connection.execute(
+            _FUNCTION.format(
+                name=name, types=types, columns=", ".join([*columns, "fold_nr bigint"]), statement=statement
+            )
+        )
+        places = ", ".join(f"${number}::{kinds[number]}[]" for number in sorted(kinds))
+        call = self._calls[prepared.text] = f"SELECT * FROM pg_temp.{name}({places})"  # noqa: S608 - our own
+        return call

@@ -1,0 +1,253 @@
+"""What PostgreSQL adds to the contract: groups, restarts, several servers, and one SQL for two databases."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.database import Query, Transaction, TransactionConflict, one
+from sixfold.store import sql
+from tests import databases, ground, postgres
+
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
+]
+ENTRY = ledger.Entry("charge", "test")
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Any]:
+    async with databases.on("postgres", tmp_path) as opened:
+        yield opened
+
+
+async def _sessions_end(folder: Path) -> None:
+    """What a restart of PostgreSQL does to its sessions."""
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    connection = await asyncpg.connect(ground.database_url(folder))
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await connection.close()
+
+
+def _spend(account_id: str, hold_id: str, amount: int) -> Transaction[None]:
+    yield from ledger.hold(account_id, hold_id, amount)
+    yield from ledger.capture(hold_id, amount, ENTRY)
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+async def test_money_is_spent_in_the_order_of_the_requests_and_a_poor_one_refuses_no_other(
+    database: Any,
+) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=100))
+    dice = random.Random(7)  # noqa: S311 - for a test
+    amounts = [dice.choice((1, 2, 30, 70)) for _ in range(60)]
+    left, expected = 100, list[bool]()
+    for amount in amounts:
+        expected.append(amount <= left)
+        left -= amount if amount <= left else 0
+    jobs = [database.write(_spend(account.id, f"h{number}", amount)) for number, amount in enumerate(amounts)]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [result is None for result in results] == expected
+    assert {type(result) for result in results} == {type(None), errors.InsufficientCredits}
+    after = await database.read(accounts.by_id(account.id))
+    assert (after.posted, after.held) == (left, 0)
+    assert await database.read(ledger.verify()) == ()
+
+
+async def test_a_broken_constraint_in_a_group_is_the_fault_of_one(database: Any) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=1000))
+    names = [f"h{number % 25}" for number in range(50)]  # each twice
+    jobs = [database.write(ledger.hold(account.id, name, 1)) for name in names]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [type(result) for result in results] == [type(None)] * 25 + [TransactionConflict] * 25
+    after = await database.read(accounts.by_id(account.id))
+    assert (after.posted, after.held) == (1000, 25)
+    assert await database.read(ledger.verify()) == ()
+
+
+async def test_who_fails_after_he_wrote_undoes_himself_alone(database: Any) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=1000))
+
+    def half(name: str, *, fail: bool) -> Transaction[str]:
+        yield from ledger.hold(account.id, name, 10)
+        if fail:
+            raise ValueError(name)
+        return name
+
+    jobs = [database.write(half(f"h{number}", fail=number % 5 == 0)) for number in range(40)]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [isinstance(result, ValueError) for result in results] == [n % 5 == 0 for n in range(40)]
+    assert (await database.read(accounts.by_id(account.id))).held == 320
+    assert await database.read(ledger.verify()) == ()
+
+
+async def test_a_conflict_that_is_caught_keeps_what_came_before_it(database: Any) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=1000))
+
+    def again(name: str) -> Transaction[str]:
+        yield from ledger.hold(account.id, name, 10)
+        try:
+            yield Query("hold_insert", {"id": name, "account_id": account.id, "amount": 10})
+        except TransactionConflict as conflict:
+            yield from ledger.release(name)
+            return str(conflict)
+        return "not seen"
+
+    jobs = [database.write(again(f"h{number}")) for number in range(10)]
+    assert await asyncio.gather(*jobs) == ["hold_pkey"] * 10
+    assert (await database.read(accounts.by_id(account.id))).held == 0
+    assert await database.read(ledger.verify()) == ()
+
+
+async def test_a_value_that_no_column_takes_fails_its_request_alone(database: Any) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=1000))
+    amounts = [1, 2**70, 1, 1]
+    jobs = [
+        database.write(ledger.hold(account.id, f"h{number}", amount)) for number, amount in enumerate(amounts)
+    ]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [result is None for result in results] == [True, False, True, True]
+    assert (await database.read(accounts.by_id(account.id))).held == 3
+
+
+async def test_an_unknown_query_fails_its_request_alone(database: Any) -> None:
+    jobs = [database.write(one("no_such_query")), database.write(accounts.create("a@example.com"))]
+    first, second = await asyncio.gather(*jobs, return_exceptions=True)
+    assert isinstance(first, KeyError)
+    assert isinstance(second, accounts.Account)
+
+
+# -- restarts --------------------------------------------------------------------------------------
+
+
+async def test_it_goes_on_after_the_server_was_restarted(database: Any, tmp_path: Path) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=10))
+    assert (await database.read(accounts.by_id(account.id))).posted == 10
+    await _sessions_end(tmp_path)
+    await database.write(ledger.hold(account.id, "h", 3))
+    assert (await database.read(accounts.by_id(account.id))).held == 3
+
+
+async def test_what_is_under_way_when_the_server_goes_is_refused_whole(database: Any, tmp_path: Path) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=10))
+
+    def cut() -> Transaction[None]:
+        yield from ledger.hold(account.id, "h", 3)
+        ended = asyncio.run_coroutine_threadsafe(_sessions_end(tmp_path), asyncio.get_running_loop())
+        while not ended.done():  # each round trip gives the loop a turn
+            yield Query("clock", {})
+
+    with pytest.raises(errors.StoreFailed):
+        await database.write(cut())
+    assert (await database.read(accounts.by_id(account.id))).held == 0
+    await database.write(ledger.hold(account.id, "h", 4))
+    assert (await database.read(accounts.by_id(account.id))).held == 4
+    assert await database.read(ledger.verify()) == ()
+
+
+@pytest.mark.parametrize("at", range(1, 16))
+async def test_a_connection_lost_at_any_statement_leaves_the_books_right(
+    tmp_path: Path, at: int, database: Any
+) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=100))
+    await database.write(ledger.hold(account.id, "warm", 1))
+    real, left = database._writer, [at]
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            if name in {"execute", "fetch", "fetchval"}:
+                left[0] -= 1
+                if left[0] == 0:
+                    real.terminate()
+            return getattr(real, name)
+
+    database._writer = Failing()
+    jobs = [database.write(_spend(account.id, f"h{number}", 10)) for number in range(3)]
+    jobs.append(database.write(ledger.release("warm")))
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert {type(result) for result in results} <= {type(None), errors.StoreFailed}
+    after = await database.read(accounts.by_id(account.id))
+    spent = sum(result is None for result in results[:3])
+    assert (after.posted, after.held) == (100 - 10 * spent, 0 if results[3] is None else 1)
+    assert await database.read(ledger.verify()) == ()
+
+
+async def test_a_server_that_is_not_there_is_one_sentence_without_a_password(tmp_path: Path) -> None:
+    (tmp_path / "database.url").write_text("postgresql://me:geheim@127.0.0.1:9/shop")
+    async with databases.on(None, tmp_path) as nowhere:
+        for attempt in (nowhere.write(one("clock")), nowhere.read(one("clock"))):
+            with pytest.raises(
+                errors.StoreFailed, match=r"postgresql://127\.0\.0\.1:9/shop cannot be"
+            ) as told:
+                await attempt
+            assert "geheim" not in str(told.value)
+
+
+# -- several servers -------------------------------------------------------------------------------
+
+
+async def test_two_servers_write_at_once_and_every_sum_is_right(tmp_path: Path) -> None:
+    async with databases.on("postgres", tmp_path) as first, databases.on(None, tmp_path) as second:
+        account = await first.write(accounts.create("a@example.com", credit=100))
+        jobs = [
+            server.write(_spend(account.id, f"{name}{number}", 3))
+            for number in range(40)
+            for name, server in (("a", first), ("b", second))
+        ]
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        assert sum(result is None for result in results) == 33
+        assert (await second.read(accounts.by_id(account.id))).posted == 1
+        assert await first.read(ledger.verify()) == ()
+
+
+async def test_servers_that_start_at_once_migrate_once(tmp_path: Path) -> None:
+    url = ground.database_url(tmp_path, "postgres")
+    keeper = databases.keeper(url, tmp_path)
+    keeper.migrate(0)
+    servers = [databases.opened(tmp_path) for _ in range(4)]
+    made = await asyncio.gather(*(server.read(one("account_by_id", id="world")) for server in servers))
+    assert all(row is not None for row in made)
+    assert keeper.schema() == sql.latest("postgres")
+    await asyncio.gather(*(server.close() for server in servers))
+
+
+# -- one SQL for two databases ---------------------------------------------------------------------
+
+
+async def test_a_nul_in_a_text_is_kept_as_a_sign(database: Any) -> None:
+    account = await database.write(accounts.create("a@example.com"))
+    await database.write(accounts.set_password_hash(account.id, "a\0b"))
+    assert (await database.read(accounts.by_id(account.id))).password_hash == "a\ufffdb"
+
+
+def test_both_databases_have_the_same_migrations() -> None:
+    names = [
+        [(step.number, step.name) for step in sql.migrations(dialect)] for dialect in ("sqlite", "postgres")
+    ]
+    assert names[0] == names[1]
+
+
+def test_both_databases_have_the_same_tables_and_columns(tmp_path: Path) -> None:
+    found: list[dict[str, tuple[str, ...]]] = []
+    for back in ground.DATABASES:
+        folder = tmp_path / back
+        folder.mkdir()
+        url = ground.database_url(folder, back)
+        databases.keeper(url, folder).migrate(sql.latest(back))
+        with databases.snapshot(url, folder) as reader:
+            found.append({name: tuple(sorted(columns)) for name, columns in reader.tables()})
+    assert found[0] == found[1]
