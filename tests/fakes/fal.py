@@ -155,9 +155,11 @@ class Fal:
         images: list[dict[str, Any]] = []
         for index in range(count):
             alpha = "background" in job.model
-            drawn = serving.picture(width, height, seed=seed + index, alpha=alpha)
             name = f"{job.id}-{index}.png"
-            self.files[name] = self.file or (drawn, "image/png")
+            self.files[name] = self.file or (
+                serving.picture(width, height, seed=seed + index, alpha=alpha),
+                "image/png",
+            )
             url = self.address or f"{self.url}/files/{name}"
             images.append({"url": url, "width": width, "height": height, "content_type": "image/png"})
         headers = {"x-fal-billable-units": self.billable_units} if self.billable_units else {}

@@ -113,10 +113,14 @@ async def _all(calls: Sequence[Call], desk: Desk, draw: Draw) -> list[Drawn]:
     tasks = [asyncio.ensure_future(one(index, call)) for index, call in enumerate(calls)]
     try:
         return await asyncio.gather(*tasks)
-    except (EngineError, Canceled, asyncio.CancelledError):
+    except asyncio.CancelledError:
+        # Gathering has passed it on; to cancel them again would stop them from telling their provider.
+        await asyncio.wait(tasks)
+        raise
+    except (EngineError, Canceled):
         for each in tasks:
             each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait(tasks)
         raise
 
 
