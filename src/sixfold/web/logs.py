@@ -15,6 +15,8 @@ _SECRETS = re.compile(
     r"(?P<prefix>\b(?:sf|link|sess|whsec)_)[A-Za-z0-9_-]{43}"
     r"|(?P<job>\bjob_)[0-9a-z]{36}"
     r"|(?P<scheme>\b[Bb]earer\s+)[^\s\"'\\]+"
+    r"|(?P<provider>\b(?:sk-|r8_))[A-Za-z0-9_-]{20,}"
+    r"|(?P<fal>\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}:)[0-9a-f]{32}\b"
     r"|(?P<query>\b(?:api_key|token|key|password|csrf)[\"\\]*\s*[=:]\s*[\"\\]*)[^\s\"'&,}\\]+"
 )
 

@@ -59,6 +59,11 @@ def test_a_provider_stands_with_its_key(tmp_path: Path) -> None:
     assert known("o") == Standing(False, "OPENAI_API_KEY is not set")
 
 
+def test_a_server_that_speaks_a_providers_protocol_stands_by_the_operators_word(tmp_path: Path) -> None:
+    own = spec("own", "provider", setting="openai_api_key", options={"base_url": "http://10.0.0.7:8080/v1"})
+    assert standings(tmp_path, own)("own") == Standing(True, "configured: http://10.0.0.7:8080/v1")
+
+
 async def test_a_server_is_counted_on_only_once_it_has_answered(tmp_path: Path) -> None:
     answers = {"now": Standing(True, "at http://127.0.0.1:8188")}
 

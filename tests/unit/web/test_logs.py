@@ -24,6 +24,18 @@ def test_no_secret_survives(prefix: str, around: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "key",
+    ["sk-proj-" + "Ab3dE_-" * 9, "sk-ant-" + "x1Y2" * 12, "r8_" + "Zq7" * 12 + "x"]
+    + ["0b1f0c7e-53d4-4a3e-9f43-1c5b7a2e9d10:5f2a9c4e7b1d8036a5c9e2f4b7d10386"],
+)
+@pytest.mark.parametrize(
+    "around", ["{}", "Authorization: Key {}", '{{"x-api-key": "{}"}}', "failed with {}."]
+)
+def test_no_key_of_a_provider_survives(key: str, around: str) -> None:
+    assert key[-20:] not in logs.redact(around.format(key))
+
+
+@pytest.mark.parametrize(
     "text", ['"password": "hunter2"', "password=hunter2", '\\"api_key\\": \\"hunter2\\"', "Bearer hunter2"]
 )
 def test_what_is_named_a_secret_is_taken_out_whatever_it_looks_like(text: str) -> None:
