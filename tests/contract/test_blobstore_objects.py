@@ -278,12 +278,24 @@ def test_the_cache_keeps_its_bound_and_forgets_what_was_used_longest_ago(tmp_pat
     assert "01" not in names
 
 
-def test_what_was_handed_out_lately_stays_over_the_bound(tmp_path: Path) -> None:
+def test_what_was_lent_lately_stays_over_the_bound_and_nothing_else_does(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache", Bounds(1000, 60))
+    cache.write("lent", bytes(1000))
+    assert cache.lend("lent") is not None
     for number in range(5):
-        cache.write(str(number), bytes(1000))
-    assert len(cached(tmp_path)) == 5
-    assert not Cache(tmp_path / "cache", Bounds(1000, 60)).takes(1000), "of itself it takes small files only"
+        cache.write(f"other{number}", bytes(1000))
+    assert [path.name for path in cached(tmp_path)] == ["lent"]
+    later = Cache(tmp_path / "cache", Bounds(1000, 0))
+    assert later.lend("lent") is not None
+    later.write("other", bytes(1000))
+    assert len(cached(tmp_path)) < 2, "its time is up"
+
+
+def test_the_cache_takes_small_files_only_unless_it_is_asked(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", Bounds(1000, 60))
+    assert (cache.takes(250), cache.takes(251)) == (True, False)
+    cache.write("large", bytes(1000))
+    assert cache.lend("large") is not None
 
 
 def test_a_cache_of_before_the_last_start_of_the_machine_is_not_believed(tmp_path: Path) -> None:
@@ -385,3 +397,5 @@ def test_what_is_no_bucket_is_refused_without_its_secrets(url: str) -> None:
 def test_an_option_that_a_cloud_does_not_know_is_refused() -> None:
     with pytest.raises(InvalidUrl, match="nonsense"):
         open_bucket("s3://bucket", Access({"nonsense": "1"}))
+    with pytest.raises(InvalidUrl, match="more than 0"):
+        open_bucket("s3://bucket", Access(seconds=0))

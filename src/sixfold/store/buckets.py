@@ -64,6 +64,8 @@ def open_bucket(url: str, access: Access) -> Bucket:
         raise InvalidUrl(f"{_shown(url)} is no bucket: s3://bucket/prefix, gs://… or az://… is meant")
     if prefix:
         _check_prefix(prefix)
+    if access.seconds <= 0:
+        raise InvalidUrl("an object store must be given more than 0 seconds")
     options = {**_patience(access.seconds), **access.options}
     if any(value.startswith("http://") for value in access.options.values()):
         options.setdefault("allow_http", "true")  # whoever writes such an address means it

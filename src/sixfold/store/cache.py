@@ -1,13 +1,14 @@
 """Files that lie elsewhere, kept at hand: bounded by bytes, and what was used longest ago goes first.
 
 Several processes may share a folder. Nothing in it is synced, so it is believed until the machine starts anew
-and no longer: each start of the machine has a folder of its own. What was handed out lately stays, even over
-the bound, as a worker may be about to open it.
+and no longer: each start of the machine has a folder of its own. What was lent lately stays, even over the
+bound, as a worker may be about to open it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import threading
@@ -21,14 +22,15 @@ from sixfold.store.files import STALE_SECONDS
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NEW = "~new"
 _LOW_WATER = 0.9
+_MAX_LENT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many bytes may lie there, and for how many seconds a file that was handed out stays."""
+    """How many bytes may lie there, and for how many seconds a file that was lent stays."""
 
     bytes: int
-    keep_seconds: float
+    lent_seconds: float
 
 
 class Cache:
@@ -39,7 +41,7 @@ class Cache:
         self._root = self._folder / _this_boot()
         self._bounds = bounds
         self._lock = threading.Lock()
-        self._handed: dict[str, float] = {}
+        self._lent: dict[str, float] = {}
         self._bytes: int | None = None
         self._prepared = False
 
@@ -48,17 +50,26 @@ class Cache:
         return size <= self._bounds.bytes // 4
 
     def find(self, name: str) -> Path | None:
-        """The file of that name, which stays for a while now; None when there is none."""
+        """The file of that name, to be opened at once; None when there is none."""
         path = self._root / name
-        with self._lock:
-            self._handed[name] = time.monotonic()
         try:
             os.utime(path)
         except OSError:
-            with self._lock:
-                self._handed.pop(name, None)
             return None
         return path
+
+    def lend(self, name: str) -> Path | None:
+        """The file of that name, which stays for a while now; None when there is none."""
+        self._remember(name)
+        return self.find(name)
+
+    def _remember(self, name: str) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if len(self._lent) >= _MAX_LENT:
+                since = now - self._bounds.lent_seconds
+                self._lent = {other: at for other, at in self._lent.items() if at > since}
+            self._lent[name] = now
 
     def new(self) -> Path:
         """The path of a new file, to be filled and then kept by `keep`."""
@@ -70,13 +81,11 @@ class Cache:
         return folder / uuid.uuid4().hex
 
     def keep(self, name: str, file: Path) -> Path:
-        """Take a whole file (of this filesystem) in under a name, and hand it out."""
+        """Take a whole file (of this filesystem) in under a name."""
         path = self._root / name
         file.chmod(0o600)
         os.utime(file)
         size = file.stat().st_size
-        with self._lock:
-            self._handed[name] = time.monotonic()
         file.rename(path)
         self._count(size)
         return path
@@ -107,15 +116,13 @@ class Cache:
 
     def _shrink(self) -> int:
         """Remove what was used longest ago; gives how many bytes are left."""
-        moment, now = time.monotonic(), time.time()
-        keep = self._bounds.keep_seconds
-        self._handed = {name: at for name, at in self._handed.items() if at > moment - keep}
+        since = time.monotonic() - self._bounds.lent_seconds
         files = sorted(self._files(), key=lambda item: item[1].st_mtime_ns)
         left = sum(found.st_size for _, found in files)
         for name, found in files:
             if left <= self._bounds.bytes * _LOW_WATER:
                 break
-            if name in self._handed or now - keep < found.st_mtime <= now:
+            if self._lent.get(name, -math.inf) > since:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 (self._root / name).unlink()

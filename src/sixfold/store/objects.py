@@ -295,7 +295,7 @@ class ObjectStore:
         digest = self._digest(key)
         name = digest if digest is not None else await self._version(key)
         while True:
-            path = await asyncio.to_thread(self._cache.find, name)
+            path = await asyncio.to_thread(self._cache.lend, name)
             if path is not None:
                 return path
             coming = self._coming.get(name)
@@ -327,7 +327,7 @@ class ObjectStore:
                     await asyncio.to_thread(_append, file, hashed, memoryview(chunk))
             if digest is not None:
                 _check(digest, hashed.hexdigest())
-            return await asyncio.to_thread(self._cache.keep, name, temporary)
+            return await asyncio.to_thread(self._cache.keep, name, temporary)  # lent by `local_path` already
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
