@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from PIL import Image
 from starlette.responses import Response
@@ -222,6 +223,27 @@ async def test_what_the_watcher_raises_ends_the_run_there_as_well(place: Place) 
         await place.server.run(graph(steps=10_000), {"7"}, watch)
     await gone(place.comfy)
     assert "VAEDecode" not in place.comfy.ran
+
+
+async def test_whatever_drops_and_whoever_leaves_the_others_get_their_own(place: Place) -> None:
+    many = [graph(seed, steps=40) for seed in range(4)]
+    alone = [(await picture(place, await place.run(nodes))).tobytes() for nodes in many]
+    place.comfy._kept.clear()
+    chance = np.random.default_rng(7)
+    runs = [place.begun(many[n % 4]) for n in range(24)]
+    while not all(run.done() for run in runs):
+        place.comfy.changed.clear()
+        changed = asyncio.create_task(place.comfy.changed.wait())
+        await asyncio.wait({changed, *(run for run in runs if not run.done())}, return_when="FIRST_COMPLETED")
+        changed.cancel()
+        if chance.random() < 0.4:
+            place.comfy.drop_sockets()
+        if chance.random() < 0.3:
+            runs[chance.integers(len(runs))].cancel()
+    await gone(place.comfy)
+    for n, run in enumerate(runs):
+        assert run.cancelled() or (await picture(place, run.result())).tobytes() == alone[n % 4]
+    assert 0 < sum(run.cancelled() for run in runs) < len(runs)
 
 
 # -- what goes wrong, in one sentence ------------------------------------------------------------
