@@ -8,7 +8,7 @@ from typing import Any
 from sixfold.core.work.engines import Context, Outside, Result, Task
 from sixfold.engines.remote import images, routes
 from sixfold.engines.remote.images import Desk, Drawn
-from sixfold.engines.remote.routes import Call, Used
+from sixfold.engines.remote.routes import Call, Over, Used
 from sixfold.upstreams import calls
 from sixfold.upstreams.calls import Calls, Limits, Refusal
 from sixfold.upstreams.fal import FAL, Fal, Made, Ticket
@@ -17,8 +17,8 @@ from sixfold.upstreams.fal import FAL, Fal, Made, Ticket
 class FalEngine:
     """One capability through fal's queue.
 
-    Options: `route` (a row of `providers.toml`), `model` and `inputs` over that row, `base_url` of a
-    server that speaks the same protocol, `limits` (the fields of `Limits`).
+    Options: `route` (a row of `providers.toml`), `base_url` of a server that speaks the same protocol,
+    `limits` (the fields of `Limits`), and what goes over the row (the fields of `Over`).
     """
 
     version = "1"
@@ -28,13 +28,12 @@ class FalEngine:
         outside: Outside,
         *,
         route: str,
-        model: str = "",
-        inputs: Mapping[str, Any] | None = None,
         base_url: str = "",
         limits: Mapping[str, Any] | None = None,
+        **over: Any,
     ) -> None:
         self._outside = outside
-        self._route = routes.route("fal", route, model=model, inputs=inputs)
+        self._route = routes.route("fal", route, Over(**over))
         self._base_url = base_url
         self._limits = Limits(**(limits or {}))
         self.name = self._route.name

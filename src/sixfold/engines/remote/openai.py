@@ -11,7 +11,7 @@ from typing import Any
 from sixfold.core.work.engines import Context, EngineError, Outside, Result, Task
 from sixfold.engines.remote import images, routes
 from sixfold.engines.remote.images import Desk, Drawn
-from sixfold.engines.remote.routes import Call, Used
+from sixfold.engines.remote.routes import Call, Over, Used
 from sixfold.upstreams.calls import Calls, Limits
 from sixfold.upstreams.openai import OPENAI, Images, OpenAI
 
@@ -30,13 +30,12 @@ class OpenAIEngine:
         outside: Outside,
         *,
         route: str,
-        model: str = "",
-        inputs: Mapping[str, Any] | None = None,
         base_url: str = "",
         limits: Mapping[str, Any] | None = None,
+        **over: Any,
     ) -> None:
         self._outside = outside
-        self._route = routes.route("openai", route, model=model, inputs=inputs)
+        self._route = routes.route("openai", route, Over(**over))
         self._base_url = base_url
         self._limits = Limits(**(limits or {}))
         self.name = self._route.name

@@ -10,7 +10,7 @@ from sixfold.core.work.engines import Context, Outside, Result, Task
 from sixfold.engines.remote import images, routes
 from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.images import Desk, Drawn
-from sixfold.engines.remote.routes import Call, Used
+from sixfold.engines.remote.routes import Call, Over, Used
 from sixfold.upstreams import calls
 from sixfold.upstreams.calls import Calls, Limits, Refusal
 from sixfold.upstreams.replicate import REPLICATE, Prediction, Replicate
@@ -30,13 +30,12 @@ class ReplicateEngine:
         outside: Outside,
         *,
         route: str,
-        model: str = "",
-        inputs: Mapping[str, Any] | None = None,
         base_url: str = "",
         limits: Mapping[str, Any] | None = None,
+        **over: Any,
     ) -> None:
         self._outside = outside
-        self._route = routes.route("replicate", route, model=model, inputs=inputs)
+        self._route = routes.route("replicate", route, Over(**over))
         self._base_url = base_url
         self._limits = Limits(**(limits or {}))
         self.name = self._route.name

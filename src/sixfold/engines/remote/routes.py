@@ -192,16 +192,24 @@ def _table() -> dict[str, Any]:
     return tomllib.loads(_TABLE.read_text("utf-8"))
 
 
-def route(
-    provider: str, capability: str, *, model: str = "", inputs: Mapping[str, Any] | None = None
-) -> Route:
-    """The route of a row, with an operator's own model and further inputs over it; raises `ValueError`."""
+@dataclass(frozen=True, slots=True)
+class Over:
+    """What an operator puts over a row: another model, further inputs, his own prices."""
+
+    model: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    price: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def route(provider: str, capability: str, over: Over | None = None) -> Route:
+    """A row's route, with what an operator puts over it; raises `ValueError` where there is no such row."""
     rows_here = _table()[provider]
     if capability not in rows_here:
         raise ValueError(f"{provider} has no route {capability!r}; it has {', '.join(rows_here)}")
-    row = rows_here[capability]
+    row, own = rows_here[capability], over or Over()
     price: dict[str, Any] = {
-        name: Decimal(text) if name in _AMOUNTS else text for name, text in row["price"].items()
+        name: Decimal(str(given)) if name in _AMOUNTS else given
+        for name, given in {**row["price"], **own.price}.items()
     }
     sizes = {"as_" if name == "as" else name: value for name, value in row.get("size", {}).items()}
     for name in ("ratios", "listed"):
@@ -209,11 +217,11 @@ def route(
     return Route(
         provider=provider,
         capability=capability,
-        model=model or row["model"],
+        model=own.model or row["model"],
         most=row["most"],
         fields=row["fields"],
         price=Price(**price),
-        fixed={**row.get("fixed", {}), **(inputs or {})},
+        fixed={**row.get("fixed", {}), **own.inputs},
         sizes=Sizes(**sizes) if "as_" in sizes else None,
     )
 

@@ -425,8 +425,10 @@ async def test_the_key_stays_with_its_server_whatever_address_an_answer_names(
 async def test_an_operators_own_inputs_go_over_the_rows(
     fal: fakes.Fal, outside: ServerOutside, record: Record
 ) -> None:
-    made = engine(fal, outside, inputs={"num_inference_steps": 40}, model="fal-ai/flux/schnell")
+    over = {"inputs": {"num_inference_steps": 40}, "price": {"usd": "0.5"}}
+    made = engine(fal, outside, model="fal-ai/flux/schnell", **over)
     result = await made.run(parts.drawing(), record)
     (asked,) = fal.faults.steps("submit")
     assert (asked.path, asked.document["num_inference_steps"]) == ("/fal-ai/flux/schnell", 40)
     assert result.data["provider_model"] == "fal-ai/flux/schnell"
+    assert result.upstream_cost_micros == 500_000
