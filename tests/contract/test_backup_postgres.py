@@ -1,0 +1,181 @@
+"""A backup knows no database: from SQLite into PostgreSQL and back, and the commands on either."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import settings
+from sixfold.cli import main as command_line
+from sixfold.cli import restoring
+from sixfold.cli.terminal import Refused
+from sixfold.settings import Settings
+from sixfold.store import sql
+from sixfold.store.backup import Written
+from tests import databases, ground, postgres
+from tests.contract import test_backup as plain
+
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
+]
+
+
+def at(folder: Path, *, empty: bool = False) -> Settings:
+    """A data folder whose database is a PostgreSQL; `empty` without even a schema."""
+    url = ground.database_url(folder, "postgres")
+    if empty:
+        databases.keeper(url, folder).migrate(0)
+        postgres.forget_schema(url)
+    return settings.load({}, data_dir=folder / "data", database_url=url)
+
+
+def content(configured: Settings) -> dict[str, Any]:
+    """Every row of every table."""
+    with databases.snapshot(configured.database_url, configured.data_dir) as reader:
+        return {
+            name: sorted(map(repr, (sorted(zip(columns, row, strict=True)) for row in reader.rows(name))))
+            for name, columns in reader.tables()
+        }
+
+
+def sound(done: restoring.Restored) -> bool:
+    """Whether `--verify` found nothing."""
+    found = (done.drift, done.missing_blobs, done.faults, done.damaged, done.missing)
+    return done.verified and found == (0, 0, (), [], [])
+
+
+def test_from_sqlite_into_postgresql_and_back_nothing_changes(tmp_path: Path) -> None:
+    source, path, again = plain.at(tmp_path / "source"), tmp_path / "one.tar", tmp_path / "two.tar"
+    account_id = asyncio.run(plain.fill(source))
+    asyncio.run(plain.history(source, account_id))
+    first = asyncio.run(plain.write_backup(source, path))
+    middle = at(tmp_path / "middle", empty=True)
+    there = restoring.restore(path, middle, verify=True)
+    assert sound(there)
+    assert there.tables == first.tables
+    assert content(middle) == content(source)
+    second = asyncio.run(plain.write_backup(middle, again))
+    assert (second.tables, second.files) == (first.tables, first.files)
+    target = plain.at(tmp_path / "target")
+    assert sound(restoring.restore(again, target, verify=True))
+    assert plain.dump(target) == plain.dump(source)
+    assert plain.tree(target.data_dir / "store") == plain.tree(source.data_dir / "store")
+
+
+def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> None:
+    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    account_id = asyncio.run(plain.fill(source))
+    busy, stop, counts = threading.Event(), threading.Event(), list[int]()
+    writer = threading.Thread(
+        target=lambda: counts.append(asyncio.run(plain.load(source, account_id, busy, stop)))
+    )
+    writer.start()
+    written = Written()
+    try:
+        assert busy.wait(30)
+        for back in ("sqlite", "postgres"):
+            written = asyncio.run(plain.write_backup(source, path))
+            folder = tmp_path / back
+            target = plain.at(folder) if back == "sqlite" else at(folder, empty=True)
+            done = restoring.restore(path, target, verify=True)
+            assert sound(done)
+            assert done.tables == written.tables
+    finally:
+        stop.set()
+        writer.join()
+    assert counts[0] > 0
+    assert written.tables["transfer"] > 0
+
+
+def test_a_database_that_is_not_empty_is_kept(tmp_path: Path) -> None:
+    source, path, target = plain.at(tmp_path / "source"), tmp_path / "all.tar", at(tmp_path / "target")
+    asyncio.run(plain.fill(source))
+    asyncio.run(plain.write_backup(source, path))
+    before = content(target)
+    with pytest.raises(Refused, match="is not empty: restore into a new database"):
+        restoring.restore(path, target, verify=True)
+    assert content(target) == before
+
+
+def test_a_backup_that_is_damaged_leaves_the_database_as_empty_as_it_was(tmp_path: Path) -> None:
+    source, path, target = plain.at(tmp_path / "source"), tmp_path / "all.tar", at(tmp_path, empty=True)
+    asyncio.run(plain.fill(source))
+    asyncio.run(plain.write_backup(source, path))
+    path.write_bytes(path.read_bytes()[:-20_000])
+    with pytest.raises(Refused, match="is no whole backup"):
+        restoring.restore(path, target, verify=True)
+    assert databases.keeper(target.database_url, tmp_path).schema() is None
+
+
+class Shell:
+    """Commands on a data folder whose database is a PostgreSQL."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> Any:
+        """Its JSON document."""
+        assert command_line.main([*words, "--json", "--data-dir", str(self.folder)]) == 0
+        return json.loads(self._capsys.readouterr().out)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("SIXFOLD_DATABASE_URL", ground.database_url(tmp_path, "postgres"))
+    monkeypatch.setenv("SIXFOLD_PROBE", "0")
+    return Shell(tmp_path / "data", capsys)
+
+
+def test_accounts_keys_and_the_ledger_are_kept_on_postgresql(shell: Shell) -> None:
+    made = shell("account", "create", "a@b.c", "--credit", "5")
+    assert shell("account", "credit", "a@b.c", "2.5")["balance_usd"] == "7.50"
+    key = shell("key", "create", "a@b.c", "--read-only")
+    assert len(shell("key", "list", "a@b.c")["keys"]) == 2
+    assert shell("key", "revoke", key["id"])["revoked"] is True
+    assert shell("account", "show", "a@b.c")["account_id"] == made["account_id"]
+    assert shell("ledger", "verify") == {"ok": True, "faults": []}
+    assert not (shell.folder / "sixfold.db").exists()
+
+
+def test_the_doctor_looks_at_postgresql(shell: Shell) -> None:
+    newest = sql.latest("postgres")
+    shell("account", "create", "a@b.c")
+    assert shell("doctor")["database"] == {
+        "schema": newest,
+        "latest": newest,
+        "faults": [],
+        "ledger_faults": [],
+    }
+
+
+def test_the_schema_goes_back_and_forth_with_the_data_in_it(shell: Shell) -> None:
+    shell("account", "create", "a@b.c", "--credit", "5")
+    newest = sql.latest("postgres")
+    assert shell("migrate", "--to", "1") == {"before": newest, "after": 1, "latest": newest}
+    assert shell("migrate") == {"before": 1, "after": newest, "latest": newest}
+    assert shell("account", "show", "a@b.c")["balance_usd"] == "5.00"
+    assert shell("ledger", "verify")["ok"] is True
+
+
+def test_a_database_that_cannot_be_reached_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIXFOLD_DATABASE_URL", "postgresql://me:geheim@127.0.0.1:9/shop")
+    for words in (
+        ("account", "show", "a@b.c"),
+        ("serve",),
+        ("migrate",),
+        ("backup", str(tmp_path / "x.tar")),
+    ):
+        assert command_line.main([*words, "--data-dir", str(tmp_path / "data")]) == 1
+        said = capsys.readouterr().err
+        assert "postgresql://127.0.0.1:9/shop cannot be reached" in said
+        assert said.count("\n") == 1
+        assert "geheim" not in said
