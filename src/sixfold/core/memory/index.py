@@ -26,8 +26,10 @@ _NUMBER = re.compile(r"\d+")
 class Entry(msgspec.Struct, array_like=True, frozen=True):
     """A page as search reads it; times in epoch µs.
 
-    `terms` counts the words of the whole page, `passages` those of each passage where there are several, and
-    `names` are the words that say whom or what the page is about: title, speaker, linked pages.
+    `terms` counts the words of the whole page, `passages` those of each passage where there are several.
+    `names` are the words that say whom or what the page is about: title, speaker, linked pages; `path` has
+    those of its folders. An `article` bears its own name and is read by itself; other pages are parts of
+    their folder, as the turns of a conversation and the days of a log are.
     """
 
     slug: str
@@ -39,6 +41,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     terms: dict[str, int]
     passages: tuple[dict[str, int], ...]
     names: tuple[str, ...]
+    path: tuple[str, ...]
+    article: bool
 
 
 _ENCODE = msgspec.json.Encoder()
@@ -102,11 +106,13 @@ def entry(page: Page, links: Sequence[Link]) -> Entry:
         terms=whole,
         passages=tuple(passages) if len(passages) > 1 else (),
         names=_names(page, title, links),
+        path=tuple(sorted(_slug_terms(slugs.parent(page.slug)))),
+        article=_is_article(page, title),
     )
 
 
 def _head_terms(page: Page, title: Sequence[str]) -> Counter[str]:
-    """The words of title, front matter and tags; of the slug, those that stand in none of them."""
+    """The words of title, front matter and tags; of the slug's name, those that stand in none of them."""
     found: Counter[str] = Counter()
     for word in title:
         if word:
@@ -117,9 +123,18 @@ def _head_terms(page: Page, title: Sequence[str]) -> Counter[str]:
         found.update(tokens.terms(page.head[:_MAX_HEAD]))
     for tag in page.tags:
         found.update(tokens.terms(tag).keys() - found.keys())
-    path = tokens.terms(_NUMBER.sub(" ", page.slug).replace("_", " "))
-    found.update(path.keys() - found.keys())
+    found.update(_slug_terms(slugs.name(page.slug)) - found.keys())
     return found
+
+
+def _slug_terms(slug: str) -> set[str]:
+    """The words of a slug, without its numbers."""
+    return set(tokens.terms(_NUMBER.sub(" ", slug).replace("_", " ")))
+
+
+def _is_article(page: Page, title: Sequence[str]) -> bool:
+    name = slugs.name(page.slug)
+    return _NUMBER.search(name) is None and set(tokens.words(name.replace("_", " "))) <= set(title)
 
 
 def _names(page: Page, title: Sequence[str], links: Sequence[Link]) -> tuple[str, ...]:

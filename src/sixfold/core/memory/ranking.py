@@ -21,11 +21,14 @@ from dataclasses import dataclass
 from sixfold.core.clock import DAY_US
 from sixfold.core.memory.signals import Saturation, Vector, View
 
+_PAGE, _FOLDER = Saturation(k1=0.9, b=0.3), Saturation(k1=3.0, b=0.8)
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each signal counts."""
+    """What each signal counts, and the few numbers inside the signals."""
 
+    # what is written, and around it: scaled so that the best page has 1
     text: float = 0.5  # BM25 of the whole page ...
     passage: float = 0.5  # ... and of its best passage: the same number where a page is one passage
     previous: float = 0.4  # of the text of the page before this one in its folder
@@ -33,18 +36,23 @@ class Weights:
     previous_but_one: float = 0.2
     next_but_one: float = 0.1
     folder: float = 0.7  # of the folder's BM25, read as one document
+    path: float = 0.8  # of the words in the names of its folders
+    article: float = 0.25  # how much of the five before is left for an article, which stands by itself
+
+    # what is known beside the words
     entities: float = 0.1  # for a page about every name in the question
     links: float = 0.1  # of the best text among the pages that it is linked with
     recency: float = 0.01  # for the newest page
-    meaning: float = 0.6  # for the page nearest to the question's vector
-    meaning_previous: float = 0.4  # neighbours lend of their meaning, too
+    meaning: float = 0.6  # for the page nearest to the question's vector, which neighbours lend to, too:
+    meaning_previous: float = 0.4
     meaning_next: float = 0.2
+
+    page: Saturation = _PAGE
+    whole_folder: Saturation = _FOLDER
+    crowd: int = 40  # pages of a folder above which it says less and less of each of them
 
 
 WEIGHTS = Weights()
-PAGE = Saturation(k1=0.9, b=0.3)
-FOLDER = Saturation(k1=3.0, b=0.8)
-CROWD = 40  # pages of a folder above which it says less and less of each of them
 LENDERS = 50  # best pages whose links are followed
 HALF_LIFE_US = 90 * DAY_US
 NEAR = 0.25  # cosine from which a page is a result without sharing a word
@@ -72,26 +80,9 @@ class Ranked:
 def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
     """Score every page that `view` shows; without words by meaning alone, without a vector by words alone."""
     parts: dict[str, Vector] = {}
+    among = view.recency(HALF_LIFE_US) * 0.0
     if question.words:
-        text = view.text(question.words, PAGE)
-        passage = view.passages(question.words, PAGE, text)
-        found = text * weights.text + passage * weights.passage
-        before, after = view.before(found), view.after(found)
-        written = {
-            "text": text * weights.text,
-            "passage": passage * weights.passage,
-            "previous": before * weights.previous + view.before(before) * weights.previous_but_one,
-            "next": after * weights.next + view.after(after) * weights.next_but_one,
-            "folder": view.folders(question.words, FOLDER, CROWD) * weights.folder,
-        }
-        best = _sum(written).max()
-        scale = 1 / best if best > 0 else 0.0
-        parts = {name: part * scale for name, part in written.items()}
-        parts["entities"] = view.named(question.names) * weights.entities
-        parts["links"] = view.linked(found * scale, LENDERS) * weights.links
-        among = found + before + after if len(question.words) >= SENTENCE else found
-    else:
-        among = view.recency(HALF_LIFE_US) * 0.0
+        parts, among = _words(view, question, weights)
     if question.vector is not None:
         near = view.meaning(question.vector)
         lent = near + view.before(near) * weights.meaning_previous + view.after(near) * weights.meaning_next
@@ -100,6 +91,32 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
         among = among + view.over(near, NEAR)
     parts["recency"] = view.recency(HALF_LIFE_US) * weights.recency
     return Ranked(_sum(parts), parts, among)
+
+
+def _words(view: View, question: Question, weights: Weights) -> tuple[dict[str, Vector], Vector]:
+    """The parts that words have in a score, and which pages they make results."""
+    text = view.text(question.words, weights.page)
+    passage = view.passages(question.words, weights.page, text)
+    found = text * weights.text + passage * weights.passage
+    before, after = view.before(found), view.after(found)
+    around = view.parts() * (1 - weights.article) + weights.article
+    path = view.along(question.words)
+    folder = view.folders(question.words, weights.whole_folder, weights.crowd)
+    written = {
+        "text": text * weights.text,
+        "passage": passage * weights.passage,
+        "previous": (before * weights.previous + view.before(before) * weights.previous_but_one) * around,
+        "next": (after * weights.next + view.after(after) * weights.next_but_one) * around,
+        "folder": folder * weights.folder * around,
+        "path": path * weights.path,
+    }
+    best = _sum(written).max()
+    scale = 1 / best if best > 0 else 0.0
+    parts = {name: part * scale for name, part in written.items()}
+    parts["entities"] = view.named(question.names) * weights.entities
+    parts["links"] = view.linked(found * scale, LENDERS) * weights.links
+    among = found + path
+    return parts, among + before + after if len(question.words) >= SENTENCE else among
 
 
 def _sum(parts: Mapping[str, Vector]) -> Vector:

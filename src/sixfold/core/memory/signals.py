@@ -18,7 +18,7 @@ class Vector(Protocol):
 
     def __add__(self, other: Any, /) -> Any: ...
 
-    def __mul__(self, factor: float, /) -> Any: ...
+    def __mul__(self, factor: Any, /) -> Any: ...
 
     def max(self) -> Any:
         """The greatest of them."""
@@ -60,6 +60,14 @@ class View(Protocol):
 
     def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Vector:
         """BM25 of each page's folder read as one document, less where more than `crowd` pages share it."""
+        ...
+
+    def along(self, words: Mapping[str, float]) -> Vector:
+        """What the names of each page's folders say: the weight of each word in them by its rarity."""
+        ...
+
+    def parts(self) -> Vector:
+        """1 for a page that is a part of its folder, 0 for an article that is read by itself."""
         ...
 
     def before(self, vector: Vector) -> Vector:

@@ -41,8 +41,11 @@ class MiniLM:
 
     def __init__(self, folder: Path) -> None:
         """Load from `folder`; raises `ImportError` without `tokenizers`, else `OSError` or `ValueError`."""
+        from threadpoolctl import threadpool_limits
         from tokenizers import Tokenizer
 
+        # BLAS threads that wait for each other spin: on busy cores a pass took twelve times the work of one.
+        threadpool_limits(1, "blas")
         weights = _safetensors(folder / "model.safetensors")
         self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()  # the file says to pad to 128: here every batch is as long as it must be

@@ -1,7 +1,7 @@
-"""Which page stands before which: the pages of a folder as they were made, numbered ones by their numbers.
+"""Which page stands before which: the pages of a folder as they were made.
 
-`meetings/2` was perhaps imported after `meetings/10`, but it comes before: pages whose names differ in their
-last numbers alone are a series of their own.
+Pages of one import were made at one moment; among them the numbers in their names decide, so that `turn-2`
+comes before `turn-10`, and then their names.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from sixfold.store.search.columns import Column
 
+_DIGITS = re.compile(r"\d{1,15}")
 _NUMBERED = re.compile(r"(\D*)(\d{1,8}(?:[-_.]\d{1,8})*)")
 
 Key = tuple[Any, ...]
@@ -72,8 +73,5 @@ def folder(slug: str) -> str:
 
 def _position(slug: str, created_at: int) -> tuple[str, Key]:
     head, _, name = slug.rpartition("/")
-    numbered = _NUMBERED.fullmatch(name)
-    if numbered is None:
-        return head, (created_at, slug)
-    numbers = tuple(int(part) for part in re.split(r"[-_.]", numbered[2]))
-    return f"{head}\n{numbered[1]}", (numbers, slug)
+    numbers = tuple(int(digits) for digits in _DIGITS.findall(name))
+    return head, (created_at, numbers, slug)

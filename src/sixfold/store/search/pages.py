@@ -35,6 +35,8 @@ class Pages:
         self.updated = Column(np.int64)
         self.type = Column(np.int32)
         self.folder = Column(np.int64)
+        self.part = Column(np.bool_)
+        self.path: dict[str, list[int]] = {}
         self.passage_words = Postings()
         self.passage_page = Column(np.int64)
         self.passage_length = Column(np.float32)
@@ -68,7 +70,9 @@ class Pages:
         folder = order.folder(entry.slug)
         self.folder.append(self._folders.setdefault(folder, len(self._folders)))
         self.order.add(place, entry.slug, entry.created_at)
+        self.part.append(not entry.article)
         _note(self.names, entry.names, place)
+        _note(self.path, entry.path, place)
         _note(self.tags, entry.tags, place)
         _note(self.collections, entry.collections, place)
         for words in entry.passages:

@@ -97,6 +97,20 @@ class PageView:
             share[places] += np.float32(1 / len(known))
         return share * self._visible
 
+    def along(self, words: Mapping[str, float]) -> Floats:
+        """What the names of each page's folders say: the weight of each word in them by its rarity."""
+        said = self._nothing()
+        for word, weight in words.items():
+            places = self._of.path.get(word)
+            if places:
+                having = int(np.count_nonzero(self._visible[places]))
+                said[places] += np.float32(weight * _rarity(having, self._pages))
+        return said * self._visible
+
+    def parts(self) -> Floats:
+        """1 for a page that is a part of its folder, 0 for an article that is read by itself."""
+        return self._of.part.values.astype(np.float32)
+
     # -- where pages stand -----------------------------------------------------------------------
 
     def before(self, vector: Any) -> Floats:

@@ -1,0 +1,157 @@
+"""Retrieval quality: corpora with known answers, four metrics, and how a memory is filled and asked.
+
+LoCoMo (Maharana et al. 2024, CC BY-NC) is looked for in `shared/data/locomo` beside the checkout or above it;
+it is measured with, and never part of the project.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold.core.accounts import accounts
+from sixfold.core.database import Database
+from sixfold.core.memory import pages
+from sixfold.core.memory.model import Caller
+from sixfold.core.memory.pages import Draft, Plan
+from sixfold.core.memory.ports import Mode, Search, Searcher
+from tests.corpora.wiki import wiki
+
+TUNING, UNSEEN = ("26", "30", "41"), ("42", "43")
+DEPTH = 10  # results that are looked at
+_LOCOMO = Path("shared/data/locomo/locomo_dev.json")
+
+Ask = Callable[[str], Awaitable[Sequence[str]]]  # a question; the slugs of the results, best first
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A page of a corpus."""
+
+    slug: str
+    title: str
+    body: str
+    type: str = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A question and the slugs that answer it."""
+
+    question: str
+    answers: tuple[str, ...]
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Pages in the order of their writing, and what is asked of them; each corpus is a memory of its own."""
+
+    name: str
+    notes: tuple[Note, ...]
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Means over questions: the share of the answers among the first 5 and 10, 1/rank of the first, nDCG."""
+
+    recall_5: float
+    recall_10: float
+    mrr: float
+    ndcg: float
+    questions: int
+
+    def __str__(self) -> str:
+        return f"R@5 {self.recall_5:.3f}, R@10 {self.recall_10:.3f}, MRR {self.mrr:.3f}, nDCG {self.ndcg:.3f}"
+
+
+def judge(ranked: Sequence[str], answers: Iterable[str]) -> tuple[float, float, float, float]:
+    """Recall at 5 and 10, reciprocal rank and nDCG at 10 of one result list."""
+    wanted = set(answers)
+    places = [place for place, slug in enumerate(ranked[:DEPTH]) if slug in wanted]
+    ideal = sum(1 / math.log2(place + 2) for place in range(min(DEPTH, len(wanted))))
+    return (
+        sum(place < 5 for place in places) / len(wanted),
+        len(places) / len(wanted),
+        1 / (places[0] + 1) if places else 0.0,
+        sum(1 / math.log2(place + 2) for place in places) / ideal,
+    )
+
+
+def mean(judged: Sequence[tuple[float, float, float, float]]) -> Quality:
+    """The quality over all questions."""
+    sums = [sum(column) / len(judged) for column in zip(*judged, strict=True)]
+    return Quality(*sums, questions=len(judged))
+
+
+def locomo(conversations: Sequence[str]) -> tuple[Corpus, ...]:
+    """Conversations as memories: a page to a turn, a folder to a session; none where the data is not here."""
+    path = next((found for folder in Path(__file__).parents if (found := folder / _LOCOMO).exists()), None)
+    if path is None:
+        return ()
+    return tuple(
+        _conversation(row)
+        for row in json.loads(path.read_text("utf-8"))
+        if row["sample_id"].removeprefix("conv-") in conversations
+    )
+
+
+def _conversation(row: dict[str, Any]) -> Corpus:
+    talk, notes, slugs = row["conversation"], list[Note](), dict[str, str]()
+    session = 1
+    while f"session_{session}" in talk:
+        date = talk[f"session_{session}_date_time"].partition(" on ")[2]
+        for turn in talk[f"session_{session}"]:
+            slug = f"session-{session}/{turn['dia_id'].replace(':', '-').lower()}"
+            slugs[turn["dia_id"]] = slug
+            picture = f"\n\n[picture: {turn['blip_caption']}]" if turn.get("blip_caption") else ""
+            body = f"{turn['speaker']}: {turn['text']}{picture}"
+            notes.append(Note(slug, f"{turn['speaker']} on {date}", body))
+        session += 1
+    cases: list[Case] = []
+    for asked in row["qa"]:
+        answers = tuple(str(slugs.get(turn, turn)) for turn in asked.get("evidence", ()))
+        if answers:
+            cases.append(Case(asked["question"], answers, str(asked["category"])))
+    return Corpus(row["sample_id"], tuple(notes), tuple(cases))
+
+
+def own() -> tuple[Corpus, ...]:
+    """The wiki of our own making, one memory."""
+    made = wiki()
+    notes = tuple(Note(page.slug, page.title, page.body, page.type) for page in made.pages)
+    cases = tuple(Case(asked.text, asked.answers, asked.kind) for asked in made.questions)
+    return (Corpus("wiki", notes, cases),)
+
+
+async def remember(database: Database, corpus: Corpus) -> Caller:
+    """Write a corpus into the memory of a fresh account."""
+    account = await database.write(accounts.create(f"{corpus.name}@example.com"))
+    caller = Caller(account.id, "bench")
+    plans = [
+        Plan(None, Draft(slug=note.slug, title=note.title, head="", body=note.body, type=note.type))
+        for note in corpus.notes
+    ]
+    for start in range(0, len(plans), 500):
+        await database.write(pages.save(caller, "write", plans[start : start + 500]))
+    return caller
+
+
+def asking(searcher: Searcher, caller: Caller, mode: Mode = "auto") -> Ask:
+    """How a memory is asked."""
+
+    async def ask(question: str) -> Sequence[str]:
+        answer = await searcher.search(caller, Search(question, limit=DEPTH, mode=mode))
+        return [hit.slug for hit in answer.hits]
+
+    return ask
+
+
+async def measure(corpus: Corpus, ask: Ask) -> list[tuple[float, float, float, float]]:
+    """Ask every question of a corpus."""
+    return [judge(await ask(case.question), case.answers) for case in corpus.cases]
