@@ -7,7 +7,7 @@ from pathlib import Path
 from sixfold.store.buckets import Access, Bucket, open_bucket
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.objects import ObjectStore, Ways
-from tests import s3
+from tests import azure, s3
 
 
 def bucket(url: str, seconds: float = 10) -> Bucket:
@@ -41,3 +41,10 @@ def gcs_store(folder: Path) -> ObjectStore:
     return ObjectStore(
         open_bucket(f"gs://{server.new_bucket()}/prefix", access), cache(folder.with_name("cache"))
     )
+
+
+def azure_store(folder: Path) -> ObjectStore:
+    """Azure's client on a stand-in of its service."""
+    account = azure.server()
+    lies = open_bucket(f"az://{account.new_container()}/prefix", Access(account.options, 10))
+    return ObjectStore(lies, cache(folder.with_name("cache")))

@@ -19,6 +19,7 @@ MAKERS: Mapping[str, Callable[[Path], BlobStore]] = {
     "files": FileStore,
     "s3": buckets.s3_store,
     "gcs": buckets.gcs_store,
+    "azure": buckets.azure_store,
 }
 STORES = [pytest.param(name, marks=s3.NEEDED if name != "files" else ()) for name in MAKERS]
 PIECE = 256 << 10

@@ -21,7 +21,7 @@ from sixfold.core.work.media import blob_key
 from sixfold.store.buckets import Access, InvalidUrl, open_bucket
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.objects import PART_BYTES, ObjectStore, Ways
-from tests import buckets, s3
+from tests import azure, buckets, s3
 from tests.wayward import Wayward, wayward
 
 pytestmark = s3.NEEDED
@@ -171,6 +171,16 @@ async def test_content_that_is_there_is_left_unless_it_may_soon_be_swept(tmp_pat
         assert [line.split()[0] for line in front.seen][3:] == ["PUT", "HEAD", "PUT"], (
             "and here it is renewed"
         )
+
+
+async def test_azure_too_takes_content_once(tmp_path: Path) -> None:
+    account, data = azure.server(), os.urandom(1000)
+    bucket = open_bucket(f"az://{account.new_container()}", Access(account.options))
+    store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), Ways(by_content=True))
+    before = account.writes
+    first = await store.put(blob_key(data), data)
+    assert (await store.put(blob_key(data), data)).tag == first.tag
+    assert account.writes == before + 1
 
 
 async def test_a_large_file_that_is_there_is_not_sent_again(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ Bucket = S3Store | GCSStore | AzureStore
 MAX_PREFIX_CHARACTERS = 400  # a key has up to 600, and the clouds take 1,024 for both
 _RETRIES = 5
 _LONGEST_SECONDS = 3600  # of one answer, body and all; what stands still ends after `seconds`
+_OWN = {"s3": {"disable_bulk_delete": "true"}}  # one at a time is all we need, and not every store knows more
 _STORES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _LOG = logging.getLogger("sixfold.store")
 _LOG.addHandler(logging.NullHandler())  # a command says the same in its own words
@@ -66,7 +67,7 @@ def open_bucket(url: str, access: Access) -> Bucket:
         _check_prefix(prefix)
     if access.seconds <= 0:
         raise InvalidUrl("an object store must be given more than 0 seconds")
-    options = {**_patience(access.seconds), **access.options}
+    options = {**_patience(access.seconds), **_OWN.get(parts.scheme, {}), **access.options}
     if any(value.startswith("http://") for value in access.options.values()):
         options.setdefault("allow_http", "true")  # whoever writes such an address means it
     try:
