@@ -194,7 +194,7 @@ def _table() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What an operator puts over a row: another model, further inputs, his own prices."""
+    """What an operator puts over a row: another model, further inputs ("" for none), his own prices."""
 
     model: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -221,7 +221,7 @@ def route(provider: str, capability: str, over: Over | None = None) -> Route:
         most=row["most"],
         fields=row["fields"],
         price=Price(**price),
-        fixed={**row.get("fixed", {}), **own.inputs},
+        fixed={name: value for name, value in {**row.get("fixed", {}), **own.inputs}.items() if value != ""},
         sizes=Sizes(**sizes) if "as_" in sizes else None,
     )
 

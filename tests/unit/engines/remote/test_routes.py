@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sixfold import assembly
 from sixfold.engines.remote import orders, routes
 from sixfold.engines.remote.orders import Order
-from sixfold.engines.remote.routes import Price, Sizes, Used
+from sixfold.engines.remote.routes import Over, Price, Sizes, Used
 from tests.unit.engines.remote import parts
 
 ROWS = [(provider, capability) for provider, row in routes.rows().items() for capability in row]
@@ -95,6 +95,13 @@ def test_a_model_without_a_count_is_called_once_for_each_picture() -> None:
 def test_an_unknown_route_names_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="it has image, image-fast"):
         routes.route("fal", "picture")
+
+
+def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
+    over = Over(inputs={"quality": "", "background": "opaque"})
+    (call,) = routes.route("openai", "image", over).calls(Order("ra2", "x"), (1024, 1024))
+    assert "quality" not in call.inputs
+    assert call.inputs["background"] == "opaque"
 
 
 @pytest.mark.parametrize(
