@@ -57,8 +57,10 @@ def document() -> Document:
         "What all areas share: uploads, media files, the account, health.",
         {
             "/api/uploads": {"post": _upload()},
-            "/media/{name}": {"get": _file("name")},
-            "/uploads/{path}": {"get": _file("path")},
+            "/media/{name}": {
+                "get": _file("name", {"307": {"description": "It lies in the object store, there"}})
+            },
+            "/uploads/{path}": {"get": _file("path", {})},
             "/api/account": {"get": account | {"security": _SECURED}},
             "/api/account/ledger": {"get": ledger | {"security": _SECURED, "parameters": paging}},
             "/livez": {"get": _operation("The process answers", status)},
@@ -97,7 +99,7 @@ def _upload() -> Node:
     }
 
 
-def _file(name: str) -> Node:
+def _file(name: str, more: Node) -> Node:
     whole: Node = {
         "description": "The file",
         "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
@@ -110,7 +112,11 @@ def _file(name: str) -> Node:
             "200": whole,
             "206": part,
             "304": {"description": "It has not changed"},
+            **more,
             "416": {"description": openapi.TEXTS[416]},
             **openapi.failures(openapi.ref("Error"), 404),
+            "503": openapi.answer(
+                "The store is away, and no byte of the file was sent", openapi.ref("Error")
+            ),
         },
     }
