@@ -18,7 +18,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -113,7 +113,7 @@ class Secrets:
             return None
         except ValueError:
             return {}
-        return document if isinstance(document, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+        return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
 
     def _write(self, path: Path, document: dict[str, str]) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
