@@ -1,0 +1,145 @@
+"""What our road adds to a diffusion pipeline, and what a batch gains: a tiny pipeline with random weights.
+
+.venv/bin/python -m bench weights
+
+Needs the extra `weights`. The pipeline is small on purpose, so that what is ours shows; on a real model the
+denoising takes seconds and this stays the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.table import Row, calibration, of_samples
+
+TITLE = "Pictures by weights (a tiny pipeline, 64 x 64, 4 steps, one thread)"
+ROUNDS, STEPS = 40, 4
+BATCHES = (1, 4, 8)
+
+
+class _Quiet:
+    scratch = Path()
+
+    def progress(self, fraction: float) -> None:
+        """Nobody listens."""
+
+    def log(self, line: str) -> None:
+        """Nobody reads."""
+
+
+def _inputs(seed: int) -> dict[str, Any]:
+    return {"prompt": "a red fox in snow", "width": 64, "height": 64, "seed": seed}
+
+
+def _plain(pipeline: Any, seed: int) -> bytes:
+    """What a script does: call the pipeline, encode the picture."""
+    import numpy as np
+    import torch
+
+    from sixfold.engines.image import encode
+
+    image = pipeline(
+        "a red fox in snow",
+        width=64,
+        height=64,
+        num_inference_steps=STEPS,
+        guidance_scale=7.5,
+        generator=torch.Generator("cpu").manual_seed(seed),
+        output_type="np",
+    ).images[0]
+    return encode.encode((image * 255).round().astype(np.uint8), format="png")
+
+
+def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
+    """Processor seconds of a script and of the engine, turn by turn: both see the same machine."""
+    from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+
+    from sixfold.core.work.engines import Task
+    from sixfold.engines.image.diffusers.engine import DiffusersEngine
+
+    pipeline: Any = DiffusionPipeline.from_pretrained(folder, local_files_only=True)
+    pipeline.set_progress_bar_config(disable=True)
+    engine = DiffusersEngine(source=str(folder), steps=STEPS, threads=1)
+    plain: list[float] = []
+    ours: list[float] = []
+    for seed in range(ROUNDS + 5):
+        began = time.process_time()
+        expected = _plain(pipeline, seed)
+        between = time.process_time()
+        given = engine.run(Task("t", "ra2", _inputs(seed)), _Quiet()).artifacts[0].data
+        ended = time.process_time()
+        assert given == expected, "the engine's picture is not the library's"
+        if seed >= 5:
+            plain.append(between - began)
+            ours.append(ended - between)
+    return plain, ours, engine
+
+
+def _batches(engine: Any) -> list[Row]:
+    from sixfold.core.work.engines import Job, Task
+
+    found: list[Row] = []
+    first = 0.0
+    for size in BATCHES:
+        rates: list[float] = []
+        for turn in range(12):
+            jobs = [Job(Task("t", "ra2", _inputs(n + turn)), _Quiet()) for n in range(size)]
+            began = time.perf_counter()
+            engine.run_many(jobs)
+            rates.append(size / (time.perf_counter() - began))
+        rate = statistics.median(rates[2:])
+        first = first or rate
+        note = "" if size == 1 else f"{rate / first:.2f} times batch 1"
+        found.append(Row(f"pictures a second, batch of {size}", rate, "per s", note=note))
+    return found
+
+
+async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
+    """Seconds that whole predictions take beside their run in the worker; and all of the first, cold one."""
+    from sixfold import assembly
+    from sixfold.core.work.pipeline import Order
+    from tests.areas.house import house
+
+    options = {"source": str(weights), "steps": STEPS, "threads": 1}
+    tables = {"engines": {"weights-image": options}}
+    samples: list[float] = []
+    cold = 0.0
+    models = assembly.read_toml("models.toml")
+    async with house(folder, models, driver="process", tables=tables) as home:
+        road = home.product.pipeline
+        for seed in range(ROUNDS + 2):
+            order = Order(home.account.id, "ra2", _inputs(seed), "bench", f"req_{seed}")
+            began = time.perf_counter()
+            ended = await road.wait(await road.submit(order), 120)
+            took = time.perf_counter() - began
+            assert ended.engine == "weights-image", ended.error
+            assert ended.error is None, ended.error
+            cold = cold or took
+            samples.append(took - (ended.stations.run or 0) / 1e6)
+    return samples[2:], cold
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    from tests.unit.engines.diffusers import tiny
+
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(name)
+        weights = tiny.stable_diffusion(folder / "tiny")
+        plain, ours, engine = _alternating(weights)
+        batches = _batches(engine)
+        road, cold = asyncio.run(_road(folder / "data", weights))
+    added = (statistics.median(ours) - statistics.median(plain)) * 1e3
+    return [
+        *calibration(),
+        of_samples("diffusers in a script: call, encode (processor time)", plain, "ms"),
+        of_samples("the engine, the same bytes (processor time)", ours, "ms", f"{added:+.1f} ms"),
+        of_samples("the road around the engine, priced to captured", road, "ms", "aim 10"),
+        Row("first prediction: worker, torch, weights", cold, "s"),
+        *batches,
+    ]
