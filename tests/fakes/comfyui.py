@@ -10,6 +10,7 @@ route is also under `/api`. What a test may turn:
 - `hold("KSampler")` stops a run at that class's next step, until it is let go;
 - `raises["KSampler"] = ("OutOfMemoryError", "…")` makes a class fail;
 - `answers["/view"] = …` puts bytes, or a whole application, in a route's place; `silent` routes never answer;
+- `memory` is how many pictures it can sample at once;
 - `sockets = False` refuses websockets, `drop_sockets()` cuts those that are open;
 - `old = True` leaves out what later versions brought: own prompt ids, `execution_success`, aimed interrupts;
 - `forget()` is a restart, `stop()` the end of the process.
@@ -86,6 +87,7 @@ class Comfy:
         self.files: dict[tuple[str, str], bytes] = {("input", "example.png"): b""}
         self.old = False
         self.sockets = True
+        self.memory = 64
         self.raises: dict[str, tuple[str, str]] = {}
         self.answers: dict[str, bytes | ASGIApp] = {}
         self.silent: set[str] = set()
@@ -353,6 +355,10 @@ class _Run:
     def prompt(self) -> Mapping[str, Any]:
         return self._item.prompt
 
+    @property
+    def memory(self) -> int:
+        return self._comfy.memory
+
     async def whole(self) -> dict[str, Any]:
         """Run every output node; gives the history's entry."""
         await self.tell("execution_start", {"timestamp": int(time.time() * 1000)})
@@ -442,7 +448,7 @@ class _Run:
             raise _Raised(*self._comfy.raises[class_type])
         try:
             return await comfyui_nodes.NODES[class_type](self, **given)
-        except (OSError, ValueError) as error:  # what Pillow and numpy raise on bad pictures
+        except (OSError, ValueError, MemoryError) as error:  # bad pictures, and too many
             raise _Raised(type(error).__name__, str(error)) from error
 
     async def _input(self, value: Any) -> Any:

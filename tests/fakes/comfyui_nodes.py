@@ -60,6 +60,11 @@ class Running(Protocol):
         """The whole prompt, to be written into pictures."""
         ...
 
+    @property
+    def memory(self) -> int:
+        """How many pictures fit into the GPU at once."""
+        ...
+
 
 Row = tuple[dict[str, Any], list[str]]  # an input's name -> its type and facts; the outputs' types
 
@@ -83,6 +88,10 @@ _CLASSES: dict[str, Row] = {
     "ModelSamplingAuraFlow": ({"model": ["MODEL"], "shift": _number(1.73, 100)}, ["MODEL"]),
     "EmptyLatentImage": (_LATENT_SIZE, ["LATENT"]),
     "EmptySD3LatentImage": (_LATENT_SIZE, ["LATENT"]),
+    "LatentFromBatch": (
+        {"samples": ["LATENT"], "batch_index": _integer(0, 0, 63), "length": _integer(1, 1, 64)},
+        ["LATENT"],
+    ),
     "RepeatLatentBatch": ({"samples": ["LATENT"], "amount": _integer(1, 1, 64)}, ["LATENT"]),
     "KSampler": (
         {
@@ -163,6 +172,14 @@ def schemas(shelf: Shelf) -> dict[str, dict[str, Any]]:
 OUTPUTS = frozenset({"PreviewImage", "SaveImage", "SaveImageWebsocket", "PreviewAny"})
 
 
+@dataclass(frozen=True)
+class Latent:
+    """Pictures an eighth as large, and each one's place in the batch that it was made for."""
+
+    pixels: Floats
+    places: tuple[int, ...]
+
+
 # -- what they do --------------------------------------------------------------------------------
 
 
@@ -199,23 +216,36 @@ async def _shifted(_run: Running, model: str, shift: float) -> tuple[Any, ...]:
 
 
 async def _empty(_run: Running, width: int, height: int, batch_size: int) -> tuple[Any, ...]:
-    return (np.full((batch_size, height // 8, width // 8, 3), 0.5, np.float32),)
+    return (_latent(np.full((batch_size, height // 8, width // 8, 3), 0.5, np.float32)),)
 
 
-async def _repeat(_run: Running, samples: Floats, amount: int) -> tuple[Any, ...]:
-    return (np.repeat(samples, amount, axis=0),)
+async def _repeat(_run: Running, samples: Latent, amount: int) -> tuple[Any, ...]:
+    return (_latent(np.repeat(samples.pixels, amount, axis=0)),)
+
+
+async def _pick(_run: Running, samples: Latent, batch_index: int, length: int) -> tuple[Any, ...]:
+    kept = slice(batch_index, batch_index + length)
+    return (Latent(samples.pixels[kept], samples.places[kept]),)
+
+
+def _latent(pixels: Floats) -> Latent:
+    return Latent(pixels, tuple(range(len(pixels))))
 
 
 async def _sample(run: Running, **given: Any) -> tuple[Any, ...]:
-    latent: Floats = given["latent_image"]
+    latent: Latent = given["latent_image"]
     told = [given["model"], given["positive"], given["sampler_name"], given["scheduler"]]
     told += [given["negative"]] if given["cfg"] > 1 else []
     key = [int(given["seed"]), zlib.crc32(" ".join(told).encode()), int(given["steps"])]
+    if len(latent.places) > run.memory:
+        raise MemoryError("Allocation on device 0 would exceed allowed memory. (out of memory)")
     for done in range(given["steps"]):
         await run.step(done + 1, given["steps"])
-    fields = [_soft(np.random.default_rng([*key, n]), latent.shape[1:3]) for n in range(len(latent))]
+    size = latent.pixels.shape[1:3]
+    fields = [_soft(np.random.default_rng([*key, place]), size) for place in latent.places]
     share = np.float32(given["denoise"])
-    return ((share * np.stack(fields) + (1 - share) * latent).astype(np.float32),)
+    mixed = (share * np.stack(fields) + (1 - share) * latent.pixels).astype(np.float32)
+    return (Latent(mixed, latent.places),)
 
 
 def _soft(rng: np.random.Generator, size: tuple[int, ...]) -> Floats:
@@ -228,12 +258,12 @@ async def _encode(_run: Running, pixels: Floats, vae: str) -> tuple[Any, ...]:
     assert vae, "a VAE"
     height, width = (side // 8 * 8 for side in pixels.shape[1:3])
     tiles = pixels[:, :height, :width, :3].reshape(len(pixels), height // 8, 8, width // 8, 8, 3)
-    return (tiles.mean(axis=(2, 4)).astype(np.float32),)
+    return (_latent(tiles.mean(axis=(2, 4)).astype(np.float32)),)
 
 
-async def _decode(_run: Running, samples: Floats, vae: str) -> tuple[Any, ...]:
+async def _decode(_run: Running, samples: Latent, vae: str) -> tuple[Any, ...]:
     assert vae, "a VAE"
-    return (samples.repeat(8, axis=1).repeat(8, axis=2),)
+    return (samples.pixels.repeat(8, axis=1).repeat(8, axis=2),)
 
 
 async def _load(run: Running, image: str) -> tuple[Any, ...]:
@@ -332,6 +362,7 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "EmptyLatentImage": _empty,
     "EmptySD3LatentImage": _empty,
     "RepeatLatentBatch": _repeat,
+    "LatentFromBatch": _pick,
     "KSampler": _sample,
     "VAEEncode": _encode,
     "VAEDecode": _decode,

@@ -157,8 +157,10 @@ def test_every_graph_is_accepted_by_a_real_servers_schemas(path: Path, file: str
     stock = stocked(schemas, file)
     plans = (
         graphs.text_to_image(stock, WISH),
+        graphs.text_to_image(stock, WISH, alone=1),
         graphs.text_to_image(stock, Wish("x", "", 2048, 2048, 0)),
         graphs.image_to_image(stock, WISH, Source("a.png [temp]", alpha=True), 0.6),
+        graphs.image_to_image(stock, WISH, Source("a.png [temp]"), 0.6, alone=1),
         graphs.upscale(stock, Source("a.png [temp]"), 1000, 700),
     )
     for plan in plans:

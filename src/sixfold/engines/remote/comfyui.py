@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -39,11 +40,11 @@ _GRAPHS = "1"  # another number whenever the same inputs become another graph
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What a task comes to: a graph, and how its pictures leave."""
+    """What a task comes to: a graph (of one picture of the batch alone, where asked), and how they leave."""
 
-    plan: Plan
+    plan: Callable[[int | None], Plan]
     finish: Finish
-    count: int
+    count: int = 1
 
 
 class ComfyEngine:
@@ -98,13 +99,27 @@ class ComfyEngine:
             raise EngineError(stock.missing[kind])
         order = await self._ordered(kind, task, stock)
         serving = stock.serves[kind]
-        context.log(f"ComfyUI {stock.stats.version}: {serving}, {len(order.plan.nodes)} nodes")
-        watch = _Watch(context, order.plan)
-        outputs = await self._server.run(order.plan.nodes, {order.plan.output}, watch)
-        artifacts = await self._artifacts(outputs.get(order.plan.output, {}), order)
+        context.log(f"ComfyUI {stock.stats.version}: {serving}")
+        try:
+            artifacts = await self._made(order, None, _Watch(context))
+        except faults.NodeFailed as failed:
+            if order.count == 1 or not failed.memory or not stock.has("LatentFromBatch"):
+                raise
+            context.log(f"ComfyUI has no memory for {order.count} at once: one after the other")
+            watch = _Watch(context, order.count)
+            artifacts = [one for place in range(order.count) for one in await self._made(order, place, watch)]
         context.progress(1.0)
         made: dict[str, Any] = {"checkpoint": serving, "comfyui": stock.stats.version}
-        return Result(artifacts, made, "full")
+        return Result(tuple(artifacts), made, "full")
+
+    async def _made(self, order: _Order, alone: int | None, watch: _Watch) -> list[Artifact]:
+        plan = order.plan(alone)
+        outputs = await self._server.run(plan.nodes, {plan.output}, watch.following(plan))
+        named = outputs.get(plan.output, {}).get("images") or ()
+        count = order.count if alone is None else 1
+        if len(named) < count:
+            raise EngineError(f"ComfyUI made {len(named)} of {count} pictures.")
+        return [await self._artifact(image, order.finish) for image in named[:count]]
 
     async def _stocked(self) -> Stock:
         """What the server has, read anew every five minutes and after errors."""
@@ -119,18 +134,19 @@ class ComfyEngine:
     async def _ordered(self, kind: str, task: Task, stock: Stock) -> _Order:
         if kind == TEXT_TO_IMAGE:
             wish = _wish(task, _number(task, "width", 1024), _number(task, "height", 1024))
-            return _Order(
-                graphs.text_to_image(stock, wish), _finish(task, wish.width, wish.height), wish.count
-            )
+            words = partial(graphs.text_to_image, stock, wish)
+            return _Order(words, _finish(task, wish.width, wish.height), wish.count)
         given, source = await self._uploaded(task)
         if kind == UPSCALE:
             width, height = _upscaled_size(task, given)
-            return _Order(graphs.upscale(stock, source, width, height), _finish(task, width, height), 1)
+            larger = graphs.upscale(stock, source, width, height)
+            return _Order(lambda _alone: larger, _finish(task, width, height))
         scale = min(1.0, MAX_SIDE / max(given.width, given.height))
         wish = _wish(task, max(1, round(given.width * scale)), max(1, round(given.height * scale)))
-        denoise = min(1.0, max(0.05, float(task.inputs.get("strength") or _DENOISE)))
-        plan = graphs.image_to_image(stock, wish, source, denoise)
-        return _Order(plan, _finish(task, wish.width, wish.height, crop=False), wish.count)
+        strength = task.inputs.get("strength")
+        denoise = _DENOISE if strength is None else min(1.0, max(0.05, float(strength)))
+        repainted = partial(graphs.image_to_image, stock, wish, source, denoise)
+        return _Order(repainted, _finish(task, wish.width, wish.height, crop=False), wish.count)
 
     async def _uploaded(self, task: Task) -> tuple[Given, Source]:
         path = task.files.get("source_image_url") or next(iter(task.files.values()), None)
@@ -140,12 +156,6 @@ class ComfyEngine:
         file = await self._server.upload(given.name, given.data, given.content_type)
         return given, Source(file.annotated, given.alpha)
 
-    async def _artifacts(self, output: Mapping[str, Any], order: _Order) -> tuple[Artifact, ...]:
-        named = [image for image in output.get("images") or () if isinstance(image, dict)]
-        if len(named) < order.count:
-            raise EngineError(f"ComfyUI made {len(named)} of {order.count} pictures.")
-        return tuple([await self._artifact(image, order.finish) for image in named[: order.count]])
-
     async def _artifact(self, image: Mapping[str, Any], finish: Finish) -> Artifact:
         made = io.BytesIO()
         file = File(*(str(image.get(part) or "") for part in ("filename", "subfolder", "type")))
@@ -154,19 +164,28 @@ class ComfyEngine:
 
 
 class _Watch:
-    """Tells the context how far a run is: sampling is nearly all of it, and it never goes back."""
+    """Tells the context how far a run is: sampling is nearly all of it, and it never goes back.
 
-    def __init__(self, context: Context, plan: Plan) -> None:
+    A run may be made of several `parts`, one after the other.
+    """
+
+    def __init__(self, context: Context, parts: int = 1) -> None:
         self._context = context
-        self._plan = plan
-        self._shown = 0.0
+        self._parts = parts
+        self._part = -1
+        self._plan = Plan()
         self._started = 0
+        self._shown = 0.0
+
+    def following(self, plan: Plan) -> _Watch:
+        """Itself, for the next part."""
+        self._plan, self._started = plan, 0
+        self._part += 1
+        return self
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Stepped(node, done, of) if node == self._plan.sampler:
-                self._show(0.1 + 0.8 * done / of)
-            case Stepped(_, done, of) if not self._plan.sampler:  # upscaling, tile by tile
+            case Stepped(node, done, of) if node == self._plan.sampler or not self._plan.sampler:
                 self._show(0.1 + 0.8 * done / of)
             case Started():
                 self._started += 1
@@ -179,7 +198,8 @@ class _Watch:
                 pass
 
     def _show(self, fraction: float) -> None:
-        self._shown = max(self._shown, min(1.0, fraction))
+        whole = (self._part + min(1.0, fraction)) / self._parts
+        self._shown = max(self._shown, whole)
         self._context.progress(self._shown)
 
 

@@ -64,19 +64,25 @@ def work_size(width: int, height: int, family: Family, aspect: float = _ASPECT) 
     return _stepped(across, family.multiple), _stepped(across / shape, family.multiple)
 
 
-def text_to_image(stock: Stock, wish: Wish) -> Plan:
-    """Pictures of a prompt; where they come smaller than asked, the caller of this brings them to size."""
+def text_to_image(stock: Stock, wish: Wish, alone: int | None = None) -> Plan:
+    """Pictures of a prompt; where they come smaller than asked, the caller of this brings them to size.
+
+    `alone`: only the picture of this place in the batch, from the noise that it has there.
+    """
     plan, choice = Plan(), stock.choices[0]
     width, height = work_size(wish.width, wish.height, choice.family)
     model, clip, vae = _loaded(plan, choice)
     size = {"width": width, "height": height, "batch_size": wish.count}
     latent = plan.add(choice.family.latent if stock.has(choice.family.latent) else "EmptyLatentImage", **size)
-    image = _sampled(plan, _Means(stock, choice.family, model, clip, vae), wish, [latent, 0], 1.0)
+    picked = _picked(plan, [latent, 0], alone)
+    image = _sampled(plan, _Means(stock, choice.family, model, clip, vae), wish, picked, 1.0)
     return plan.give(_enlarged(plan, stock, image, (width, height), wish))
 
 
-def image_to_image(stock: Stock, wish: Wish, source: Source, denoise: float) -> Plan:
-    """A picture repainted: `denoise` from 0 to 1 is how far it is left behind."""
+def image_to_image(
+    stock: Stock, wish: Wish, source: Source, denoise: float, alone: int | None = None
+) -> Plan:
+    """A picture repainted: `denoise` from 0 to 1 is how far it is left behind; `alone` as above."""
     plan, choice = Plan(), stock.choices[0]
     # The whole source stays in the picture, whatever its shape.
     width, height = work_size(wish.width, wish.height, choice.family, aspect=math.inf)
@@ -86,7 +92,8 @@ def image_to_image(stock: Stock, wish: Wish, source: Source, denoise: float) -> 
     latent: Link = [plan.add("VAEEncode", pixels=fitted, vae=vae), 0]
     if wish.count > 1:
         latent = [plan.add("RepeatLatentBatch", samples=latent, amount=wish.count), 0]
-    image = _sampled(plan, _Means(stock, choice.family, model, clip, vae), wish, latent, denoise)
+    picked = _picked(plan, latent, alone)
+    image = _sampled(plan, _Means(stock, choice.family, model, clip, vae), wish, picked, denoise)
     image = _enlarged(plan, stock, image, (width, height), wish)
     return plan.give(_with_alpha(plan, stock, image, source, loaded))
 
@@ -151,6 +158,13 @@ def _sampled(plan: Plan, means: _Means, wish: Wish, latent: Link, denoise: float
         denoise=denoise,
     )
     return [plan.add("VAEDecode", samples=[plan.sampler, 0], vae=means.vae), 0]
+
+
+def _picked(plan: Plan, latent: Link, alone: int | None) -> Link:
+    """One place of a batch; the sampler gives it the noise of that place."""
+    if alone is None:
+        return latent
+    return [plan.add("LatentFromBatch", samples=latent, batch_index=alone, length=1), 0]
 
 
 def _known(stock: Stock, name: str, wanted: str, otherwise: str) -> str:

@@ -41,6 +41,7 @@ CLASSES = (
     "VAEEncode",
     "VAEDecode",
     "RepeatLatentBatch",
+    "LatentFromBatch",
     "LoadImage",
     "ImageFromBatch",
     "ImageScale",

@@ -35,11 +35,12 @@ class Refused(ComfyError):
 
 
 class NodeFailed(ComfyError):
-    """A node raised: `class_type` says which kind."""
+    """A node raised: `class_type` says which kind, `memory` that there was too little of it."""
 
-    def __init__(self, message: str, class_type: str) -> None:
+    def __init__(self, message: str, class_type: str, *, memory: bool = False) -> None:
         super().__init__(message)
         self.class_type = class_type
+        self.memory = memory
 
 
 class Interrupted(ComfyError):
@@ -67,7 +68,7 @@ def node_failed(data: Mapping[str, Any]) -> NodeFailed:
     text = plain(str(data.get("exception_message") or ""))
     if "OutOfMemory" in str(data.get("exception_type")) or "out of memory" in text.lower():
         short = "a smaller picture, or fewer at once, may fit."
-        return NodeFailed(f"ComfyUI ran out of memory in {class_type}: {short}", class_type)
+        return NodeFailed(f"ComfyUI ran out of memory in {class_type}: {short}", class_type, memory=True)
     return NodeFailed(f"ComfyUI failed in {class_type}: {text.rstrip('.')}.", class_type)
 
 
