@@ -15,7 +15,6 @@ stay within a budget, and every attempt has its own time.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -24,6 +23,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 
 from sixfold import __version__
 from sixfold.core.work.engines import EngineError, UnusableInput
@@ -34,6 +34,7 @@ Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
 _ALWAYS_REPEATED = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
 _NEVER_ACCEPTED = frozenset({429, 503})
 _MOST_SAID = 200
+_LARGE = 256 * 1024  # bytes of JSON that would hold the event loop up
 _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\S+|\b[\w.-]*[0-9a-f]{24,}\S*")
 
 
@@ -157,6 +158,8 @@ class Calls:
                 f"`sixfold provider set {provider.name}`."
             )
             raise UpstreamError(text, Refusal("key"))
+        if not key.isascii() or not key.isprintable():  # no header could carry it
+            raise self.failed(Refusal("key"))
 
     # -- what can be asked -------------------------------------------------------------------------
 
@@ -235,7 +238,11 @@ class Calls:
             **request.arguments,
         ) as response:
             body = await _read(response, self.limits.answer_bytes)
-        return self._understood(request.method, response, body)
+        if body is None or len(body) <= _LARGE:
+            document = _document(body)
+        else:
+            document = await asyncio.to_thread(_document, body)
+        return self._understood(request.method, response, body, document)
 
     def url(self, path: str) -> str:
         """Where a path lies; of a URL that an answer named, only its path counts: the key stays here."""
@@ -247,10 +254,11 @@ class Calls:
         query = f"?{given.query}" if given.query else ""
         return f"{base.scheme}://{base.netloc}{given.path}{query}"
 
-    def _understood(self, method: str, response: httpx.Response, body: bytes | None) -> Answer | _Failed:
+    def _understood(
+        self, method: str, response: httpx.Response, body: bytes | None, document: Any
+    ) -> Answer | _Failed:
         status = response.status_code
         headers = {name.lower(): value for name, value in response.headers.items()}
-        document = _document(body)
         if 200 <= status < 300:
             if body is None:
                 return _Failed(Refusal("broken", said="gave an answer that is too long"), repeat=False)
@@ -285,8 +293,8 @@ def _document(body: bytes | None) -> Any:
     if not body:
         return None
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
 
 

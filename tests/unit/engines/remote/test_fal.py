@@ -388,6 +388,17 @@ async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> 
     assert "sixfold provider set fal" in text
 
 
+@pytest.mark.parametrize("key", ["ключ-от-fal-которого-нет", "key-with-a-line\nbreak-in-it"])
+async def test_a_key_that_no_header_can_carry_is_refused_unshown(
+    fal: fakes.Fal, record: Record, key: str
+) -> None:
+    async with parts.outside({"fal_key": key}) as ways:
+        text = await fails(engine(fal, ways), parts.drawing(), record)
+    assert "key was refused" in text
+    assert key not in text
+    assert fal.faults.seen == []
+
+
 async def test_the_key_is_in_no_log_and_in_no_error(
     fal: fakes.Fal, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
