@@ -15,6 +15,7 @@ from sixfold.areas.memory import routes as memory
 from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
 from sixfold.assembly import Product
+from sixfold.mcp import face as mcp
 from sixfold.ui import routes as ui
 from sixfold.web.app import App
 from sixfold.web.auth import Doors
@@ -44,6 +45,7 @@ def create_app(product: Product) -> ASGIApp:
         faces.append(hosting.face(services))
     if "memory" in areas:
         faces.append(memory.face(services))
+    faces.append(mcp.face(services))
     return App(faces, metrics)
 
 

@@ -49,6 +49,11 @@ class Client:
         origin = running.url if running is not None and running.url else configured.base_url
         return cls(origin, api_key or local_key.kept(configured.data_dir))
 
+    @property
+    def api_key(self) -> str | None:
+        """The key that requests carry."""
+        return self._api_key
+
     # -- requests --------------------------------------------------------------------------------
 
     def get(self, path: str) -> Document:

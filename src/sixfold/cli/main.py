@@ -22,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     serving = (_serve, _run, _predictions, _inspect, _replay)
-    for add in (*serving, _account, _key, _provider, _ledger, _upkeep, _backup):
+    for add in (*serving, _mcp, _account, _key, _provider, _ledger, _upkeep, _backup):
         add(commands)
     return parser
 
@@ -84,6 +84,17 @@ def _serve(commands: Group) -> None:
     parser.add_argument("--areas", metavar="A,B", help="serve these areas only, as in media,imagekit")
     parser.add_argument("--public-url", metavar="URL", help="the origin that clients see, behind a proxy")
     parser.add_argument("--comfyui-port", type=int, metavar="PORT", help="listen there too, as in 8188")
+
+
+def _mcp(commands: Group) -> None:
+    parser = _command(
+        commands,
+        "mcp",
+        "mcp:proxy",
+        "be a tool server on standard input and output, for agents",
+        "It passes everything on to a server's /mcp, with the key in SIXFOLD_API_KEY.",
+    )
+    _client(parser)
 
 
 # -- as a client of a running server -------------------------------------------------------------

@@ -1,0 +1,225 @@
+"""A tool server on standard input and output that passes everything on to a server's POST /mcp.
+
+Lines in, lines out: standard output has the protocol and nothing else. Requests run side by side. A server
+that is being started anew is waited for: what it cannot have received is sent again; what it may have begun
+is answered with an error that says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from sixfold.cli.client import Client
+from sixfold.cli.terminal import Refused
+
+_AT_ONCE = 16
+_TIMEOUT_SECONDS = 660  # longer than a tool may wait for a run
+_PATIENCE_SECONDS = 30.0  # for a server that is being started anew
+_KEPT_SECONDS = 2.0
+_MAX_LINE = 64 * 2**20
+_UNREACHABLE = -32000
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_VERSION_META = "io.modelcontextprotocol/protocolVersion"
+Document = dict[str, Any]
+
+
+def proxy(arguments: argparse.Namespace) -> int:
+    """`sixfold mcp`: serve until standard input ends."""
+    client = Client.of(arguments)
+    sys.stderr.write(f"sixfold mcp: passing tools on to {client.origin}/mcp\n")
+    Proxy(client, sys.stdin.buffer, sys.stdout.buffer).serve()
+    return 0
+
+
+class _Away(Exception):
+    """The server did not answer. `sent` says whether it may have read the request."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+class Proxy:
+    """Passes messages between two streams and a server."""
+
+    def __init__(self, client: Client, source: IO[bytes], target: IO[bytes]) -> None:
+        self._client = client
+        self._source = source
+        self._target = target
+        self._writing = threading.Lock()
+        self._version = ""
+        self._dropped: set[str] = set()
+        self._local = threading.local()
+
+    def serve(self) -> None:
+        """Pass on every line until there are no more, then wait for what is under way."""
+        with ThreadPoolExecutor(_AT_ONCE, "mcp") as pool:
+            for line in iter(lambda: self._source.readline(_MAX_LINE), b""):
+                if not line.strip():
+                    continue
+                message = self._read(line)
+                if message is None:
+                    continue
+                if message.get("method") == "initialize":
+                    self._pass_on(message)  # what follows carries the version that it settles
+                else:
+                    pool.submit(self._pass_on, message)
+
+    def _read(self, line: bytes) -> Any:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            self._fail(None, "This line is not JSON", code=-32700)
+            return None
+        if isinstance(message, dict):
+            if message.get("method") == "notifications/cancelled":
+                params = message.get("params")
+                self._dropped.add(json.dumps(params.get("requestId") if isinstance(params, dict) else None))
+            return message
+        if isinstance(message, list):
+            return {"batch": message}
+        self._fail(None, "A message is a JSON object", code=-32600)
+        return None
+
+    # -- to the server -------------------------------------------------------------------------------
+
+    def _pass_on(self, message: Document) -> None:
+        """Send one message and write what comes back."""
+        asked = "id" in message and "method" in message
+        try:
+            for answer in self._answers(message):
+                self._note(message, answer)
+                if not (asked and json.dumps(message.get("id")) in self._dropped):
+                    self._write(answer)
+        except (_Away, Refused) as error:
+            if asked:
+                self._fail(message["id"], str(error))
+            else:
+                sys.stderr.write(f"sixfold mcp: {error}\n")
+
+    def _note(self, message: Document, answer: Any) -> None:
+        """Remember the version that a handshake has settled."""
+        if message.get("method") == "initialize" and isinstance(answer, dict):
+            result = answer.get("result")
+            if isinstance(result, dict):
+                self._version = str(result.get("protocolVersion", ""))
+
+    def _answers(self, message: Document) -> Iterator[Any]:
+        body = json.dumps(message.get("batch", message), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        headers = self._headers(message)
+        patience = time.monotonic() + _PATIENCE_SECONDS
+        pause = 0.1
+        while True:
+            try:
+                yield from self._exchange(body, headers)
+            except _Away as away:
+                if away.sent or time.monotonic() + pause > patience:
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, 2.0)
+            else:
+                return
+
+    def _headers(self, message: Document) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if self._client.api_key:
+            headers["Authorization"] = f"Bearer {self._client.api_key}"
+        params = message.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        version = meta.get(_VERSION_META) if isinstance(meta, dict) else None
+        if isinstance(version, str):
+            headers["Mcp-Method"] = str(message.get("method"))
+        elif message.get("method") != "initialize":
+            version = self._version
+        if version:
+            headers["MCP-Protocol-Version"] = str(version)
+        return {name: value for name, value in headers.items() if value.isascii() and value.isprintable()}
+
+    def _exchange(self, body: bytes, headers: dict[str, str]) -> Iterator[Any]:
+        """One POST; its answer, or every message of its stream. Raises `_Away`."""
+        connection = self._connection()
+        sent = False
+        try:
+            if connection.sock is None:
+                connection.connect()
+            sent = True
+            connection.request("POST", urlsplit(self._client.origin).path + "/mcp", body, headers)
+            yield from self._read_response(connection.getresponse())
+            self._local.used = time.monotonic()
+        except (OSError, http.client.HTTPException) as error:
+            self._forget()
+            reason = f"No server answers at {self._client.origin}: start it, and call again"
+            if sent:
+                reason = f"{self._client.origin} broke off: look whether it was done before you call again"
+            raise _Away(reason, sent=sent) from error
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """This thread's connection, if it was used just now; an older one may have been closed meanwhile."""
+        if time.monotonic() - getattr(self._local, "used", 0.0) > _KEPT_SECONDS:
+            self._forget()
+        if getattr(self._local, "connection", None) is None:
+            self._local.connection = self._connect()
+        return self._local.connection
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self._client.origin)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
+
+    def _forget(self) -> None:
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+        self._local.connection = None
+
+    def _read_response(self, response: http.client.HTTPResponse) -> Iterator[Any]:
+        if response.status == http.client.UNAUTHORIZED:
+            response.read()
+            known = "does not know this key" if self._client.api_key else "wants a key"
+            raise Refused(f"{self._client.origin} {known}: set SIXFOLD_API_KEY")
+        if response.getheader("Content-Type", "").startswith("text/event-stream"):
+            yield from _events(response)
+            self._forget()
+            return
+        text = response.read()
+        if response.status == http.client.ACCEPTED or not text:
+            return
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict | list):
+            raise Refused(f"{self._client.origin}/mcp answered {response.status}, and no message")
+        yield answer
+
+    # -- to the agent --------------------------------------------------------------------------------
+
+    def _write(self, message: Any) -> None:
+        line = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        with self._writing:
+            self._target.write(line.encode("utf-8", "surrogatepass") + b"\n")
+            self._target.flush()
+
+    def _fail(self, message_id: Any, reason: str, code: int = _UNREACHABLE) -> None:
+        self._write({"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": reason}})
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[Any]:
+    """The messages of a stream."""
+    data: list[str] = []
+    for raw in response:
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            yield json.loads("\n".join(data))
+            data.clear()

@@ -1,0 +1,44 @@
+"""The face at /mcp: the tools of the areas that are served, behind one address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sixfold.core.memory import tools as operations
+from sixfold.mcp import memory, transport
+from sixfold.mcp.making import Making
+from sixfold.mcp.server import Feature, Server
+from sixfold.mcp.tools import Tool, Toolbox
+from sixfold.mcp.transport import Endpoint
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+PATH = "/mcp"
+INSTRUCTIONS = (Path(__file__).parent / "instructions.md").read_text("utf-8")
+
+
+def build(services: Services) -> Server:
+    """The server of the product: the memory where it is served, and the models where any of them is."""
+    areas = set(services.settings.areas)
+    tools: list[Tool] = []
+    features: list[Feature] = []
+    if "memory" in areas:
+        known = list(operations.operations(services.memory).values())
+        tools += memory.tools(known)
+        features += [memory.Pages(known).feature(), memory.prompts()]
+    if areas - {"memory"}:
+        tools += Making(services).tools()
+    return Server([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())
+
+
+def face(services: Services) -> Face:
+    """The route of the tools."""
+    return serve(services, build(services))
+
+
+def serve(services: Services, server: Server) -> Face:
+    """A server of tools at its address."""
+    endpoint = Endpoint(services, server)
+    handlers = {"POST": endpoint.post, "GET": endpoint.get, "DELETE": endpoint.get}
+    route = Route(PATH, handlers, services.settings.inline_body_bytes)
+    return Face("mcp", transport.dialect, (route,), prefixes=(PATH + "/",))

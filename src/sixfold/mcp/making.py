@@ -1,0 +1,265 @@
+"""The models as tools: what there is, what it costs, a run, and how one stands. Pictures are shown."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold.core import money
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339
+from sixfold.core.memory.operations import Field, Operation
+from sixfold.core.work import inputs
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.events import Event, Moved, Progressed
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.pipeline import Order
+from sixfold.core.work.predictions import Filter
+from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.states import State
+from sixfold.mcp.messages import Plain
+from sixfold.mcp.server import Call
+from sixfold.mcp.tools import Outcome, Tool
+from sixfold.web.services import Services
+
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+_MAX_PICTURE_BYTES = 3 * 2**20  # in base64 four: what clients still take
+_MAX_WAIT, _WAIT = 600, 60
+
+MODEL = Field("model", "string", "A model's name, from models", required=True, max_chars=100)
+INPUT = Field("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)
+MODELS = (Field("model", "string", "Tell one model's inputs in full", max_chars=100),)
+QUOTE = (MODEL, INPUT)
+RUN = (
+    MODEL,
+    INPUT,
+    Field(
+        "wait_seconds",
+        "integer",
+        "How long to wait for the result; then ask with prediction",
+        default=_WAIT,
+        minimum=0,
+        maximum=_MAX_WAIT,
+    ),
+)
+PREDICTION = (
+    Field("id", "string", "A prediction's id, from run; left out: the latest ones", max_chars=100),
+    Field("wait_seconds", "integer", "How long to wait for its end", default=0, minimum=0, maximum=_MAX_WAIT),
+    Field("cancel", "boolean", "Cancel it if it has not ended", default=False),
+    Field("limit", "integer", "How many of the latest", default=10, minimum=1, maximum=50),
+)
+
+
+_READS = {"readOnlyHint": True, "openWorldHint": False}
+_SPENDS = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": True}
+_TOOLS: Mapping[str, tuple[str, str, tuple[Field, ...], Mapping[str, bool]]] = {
+    "models": ("Models", "List the models that make things, with their inputs.", MODELS, _READS),
+    "quote": (
+        "What a run costs",
+        "Tell what a run would cost and who would serve it; nothing is spent.",
+        QUOTE,
+        _READS,
+    ),
+    "run": (
+        "Run a model",
+        "Make a picture, a video, a sound or a text with a model, for what quote tells; a failure is free.",
+        RUN,
+        _SPENDS,
+    ),
+    "prediction": (
+        "How a run stands",
+        "Tell how a run stands, wait for its end, or cancel it; without an id, list the latest.",
+        PREDICTION,
+        _SPENDS,
+    ),
+}
+
+
+def may_make(principal: Principal) -> bool:
+    """Whether a key reaches the models at all."""
+    return not principal.scope.memory_only
+
+
+class Making:
+    """What each tool does."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._pipeline = services.pipeline
+
+    def tools(self) -> list[Tool]:
+        """The four tools."""
+        return [self._tool(name, *row) for name, row in _TOOLS.items()]
+
+    def _tool(
+        self, name: str, title: str, description: str, fields: tuple[Field, ...], hints: Mapping[str, bool]
+    ) -> Tool:
+        checked = Operation(name, description, fields, False, _unused)
+        work = getattr(self, f"do_{name}")
+
+        async def run(call: Call, given: Plain) -> Outcome:
+            return await work(call, checked.read(given))
+
+        return Tool(
+            name,
+            title,
+            description,
+            checked.schema(),
+            run,
+            hints,
+            may_make,
+            streams=name in {"run", "prediction"},
+        )
+
+    async def do_models(self, call: Call, given: Plain) -> Outcome:
+        """All models in short, or one in full."""
+        del call
+        catalog = self._services.catalog
+        if given["model"] is not None:
+            return Outcome(self._model(catalog[given["model"]], whole=True))
+        return Outcome({"models": [self._model(model, whole=False) for model in catalog.models()]})
+
+    async def do_quote(self, call: Call, given: Plain) -> Outcome:
+        """The price of a run."""
+        call.principal.require_service(given["model"])
+        quote = self._pipeline.quote(given["model"], given["input"])
+        return Outcome(
+            {
+                "model": given["model"],
+                "cost_usd": money.format_usd(quote.price.micros),
+                "credits": quote.price.credits,
+                "engine": quote.engine.name,
+                "quality": quote.quality,
+            }
+        )
+
+    async def do_run(self, call: Call, given: Plain) -> Outcome:
+        """Order, wait, and show what was made."""
+        call.principal.require_service(given["model"])
+        order = Order(
+            account_id=call.principal.account_id,
+            model=given["model"],
+            inputs=given["input"],
+            face="mcp",
+            request_id=call.request_id,
+        )
+        prediction = await self._pipeline.submit(order)
+        return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
+
+    async def do_prediction(self, call: Call, given: Plain) -> Outcome:
+        """One prediction, or the latest."""
+        account_id = call.principal.account_id
+        if given["id"] is None:
+            found, _ = await self._pipeline.page(account_id, Filter(), given["limit"], None)
+            return Outcome({"predictions": [self._plain(prediction) for prediction in found]})
+        if given["cancel"]:
+            return await self._outcome(await self._pipeline.cancel(given["id"], account_id))
+        prediction = await self._pipeline.get(given["id"], account_id)
+        return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
+
+    # -- what all of them need ---------------------------------------------------------------------
+
+    async def _ended(self, call: Call, prediction: Prediction, seconds: int) -> Prediction:
+        """The prediction once it has ended or the time is over; tells meanwhile how far it is."""
+        if not seconds or prediction.is_terminal:
+            return prediction
+        if call.channel is None or call.progress_token is None:
+            return await self._pipeline.wait(prediction, seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                async for event in self._pipeline.events(prediction):
+                    self._tell(call, event)
+        return await self._pipeline.get(prediction.id, prediction.account_id)
+
+    def _tell(self, call: Call, event: Event) -> None:
+        match event:
+            case Progressed(fraction):
+                call.progress(fraction, 1.0)
+            case Moved(prediction) if not prediction.is_terminal:
+                call.progress(self._pipeline.bus.progress(prediction.id), 1.0, str(prediction.state))
+            case _:
+                pass
+
+    async def _outcome(self, prediction: Prediction) -> Outcome:
+        """A prediction with its pictures to look at and its files to fetch."""
+        content: list[Plain] = []
+        left = _MAX_PICTURE_BYTES
+        for file in prediction.output.files if prediction.output is not None else ():
+            if file.content_type in _PICTURES and file.size <= left:
+                left -= file.size
+                data = base64.b64encode(await self._services.blobs.get(file.blob)).decode()
+                content.append({"type": "image", "data": data, "mimeType": file.content_type})
+            content.append(self._link(file))
+        return Outcome(self._plain(prediction), content)
+
+    def _link(self, file: OutputFile) -> Plain:
+        return {
+            "type": "resource_link",
+            "uri": self._services.media_url(file),
+            "name": file.name,
+            "mimeType": file.content_type,
+            "size": file.size,
+        }
+
+    def _plain(self, prediction: Prediction) -> Plain:
+        running = prediction.state is State.CANCELING
+        output = prediction.output
+        files = output.files if output is not None else ()
+        return {
+            "id": prediction.id,
+            "model": prediction.model,
+            "status": "running" if running else str(prediction.state),
+            "progress": 1.0 if files else self._pipeline.bus.progress(prediction.id),
+            "error": prediction.error,
+            "cost_usd": money.format_usd(prediction.cost),
+            "credits": prediction.credits if prediction.cost else 0,
+            "engine": prediction.engine,
+            "quality": prediction.quality,
+            "created_at": rfc3339(prediction.created_at),
+            "completed_at": rfc3339(prediction.completed_at),
+            "output": [
+                {"url": self._services.media_url(file), "content_type": file.content_type, **file.info}
+                for file in files
+            ],
+            "data": output.data if output is not None else {},
+        }
+
+    def _model(self, model: Model, *, whole: bool) -> Plain:
+        """A model: its inputs as JSON Schema, or in short as names with a star on what is needed."""
+        found: Plain = {
+            "model": model.name,
+            "title": model.title,
+            "description": model.description,
+            "makes": model.output_kind,
+        }
+        if not whole:
+            return found | {"inputs": [f"{row.name}*" if row.required else row.name for row in model.inputs]}
+        schema = {
+            "type": "object",
+            "properties": {row.name: _schema(row) for row in model.inputs},
+            "required": [row.name for row in model.inputs if row.required],
+        }
+        return found | {"input_schema": schema, "sizes": list(model.sizes)}
+
+
+def _schema(descriptor: Descriptor) -> Plain:
+    """An input as JSON Schema; media are URLs."""
+    media = descriptor.type in inputs.MEDIA_TYPES
+    found: Plain = {"type": "string" if media else descriptor.type, "description": descriptor.description}
+    limits = {
+        "default": descriptor.default,
+        "minimum": descriptor.min,
+        "maximum": descriptor.max,
+        "maxLength": descriptor.max_chars,
+        "enum": list(descriptor.choices) or None,
+        "format": "uri" if media else None,
+    }
+    return found | {name: limit for name, limit in limits.items() if limit is not None}
+
+
+async def _unused(caller: Any, given: Any) -> Plain:
+    del caller, given
+    raise NotImplementedError  # `Making` runs its own methods: an operation here only checks arguments

@@ -1,0 +1,219 @@
+"""The memory's operations as tools, its pages as resources, and two prompts that begin well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import quote, unquote
+
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.memory.model import Caller
+from sixfold.core.memory.operations import Operation
+from sixfold.mcp import messages
+from sixfold.mcp.messages import Plain, RpcError
+from sixfold.mcp.server import Call, Feature
+from sixfold.mcp.tools import Outcome, Tool
+
+SCHEME = "memory://"
+_MARKDOWN = "text/markdown"
+_PAGE = 100
+_TITLES = {
+    "search": "Search the memory",
+    "read": "Read a page",
+    "write": "Write a page",
+    "edit": "Edit a page",
+    "list": "List pages",
+    "tag": "Tags of a page",
+    "link": "Links of a page",
+    "timeline": "Timeline of a page",
+    "traverse": "Walk along links",
+    "history": "Versions of a page",
+    "delete": "Delete a page",
+    "restore": "Restore a version",
+    "inspect": "What the memory holds",
+    "fetch": "Fetch a result",
+}
+_DESTROYS = frozenset({"write", "edit", "delete", "restore"})
+_ONLY_WRITES = frozenset({"write", "edit", "delete", "restore"})  # the others tell something, too
+_REPEATABLE = frozenset({"tag", "link", "delete"})
+
+
+def caller_of(principal: Principal) -> Caller:
+    """A key's holder as the memory knows him; raises `Forbidden` for a key of other services."""
+    if not may_remember(principal):
+        raise errors.Forbidden("This key may not use the memory")
+    return Caller(
+        account_id=principal.account_id,
+        name=principal.key_id or principal.email,
+        collections=principal.scope.collections,
+        read_only=principal.scope.read_only,
+    )
+
+
+def may_remember(principal: Principal) -> bool:
+    """Whether a key reaches the memory at all."""
+    return not principal.scope.services
+
+
+def _may_write(principal: Principal) -> bool:
+    return may_remember(principal) and not principal.scope.memory_only
+
+
+def tools(operations: Sequence[Operation]) -> list[Tool]:
+    """Every operation as a tool."""
+    return [_tool(operation) for operation in operations]
+
+
+def _tool(operation: Operation) -> Tool:
+    async def run(call: Call, given: Plain) -> Outcome:
+        values = await operation(caller_of(call.principal), given)
+        return _READABLE.get(operation.name, Outcome)(values)
+
+    name = operation.name
+    return Tool(
+        name=name,
+        title=_TITLES.get(name, name.capitalize()),
+        description=operation.description,
+        schema=operation.schema(),
+        run=run,
+        hints={
+            "readOnlyHint": not operation.writes,
+            "destructiveHint": name in _DESTROYS,
+            "idempotentHint": not operation.writes or name in _REPEATABLE,
+            "openWorldHint": False,
+        },
+        allowed=_may_write if name in _ONLY_WRITES else may_remember,
+    )
+
+
+def _page_as_it_stands(values: Plain) -> Outcome:
+    """A page whose text stands as it is, not as a string in JSON: shorter, and easier to read."""
+    body = {"type": "text", "text": values["body"]}
+    return Outcome(values, (body,), {name: value for name, value in values.items() if name != "body"})
+
+
+_READABLE: Mapping[str, Callable[[Plain], Outcome]] = {"read": _page_as_it_stands}
+
+
+# -- resources -------------------------------------------------------------------------------------
+
+
+class Pages:
+    """Pages as resources: `memory://people/ann`."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._do = {operation.name: operation for operation in operations}
+
+    def feature(self) -> Feature:
+        """The methods of the resources, and the completion of slugs."""
+        return Feature(
+            {"resources": {"subscribe": False, "listChanged": False}, "completions": {}},
+            {
+                "resources/list": self._list,
+                "resources/templates/list": self._templates,
+                "resources/read": self._read,
+                "completion/complete": self._complete,
+            },
+        )
+
+    async def _list(self, params: Plain, call: Call) -> Plain:
+        cursor = params.get("cursor")
+        if cursor is not None and not isinstance(cursor, str):
+            raise RpcError(messages.INVALID_PARAMS, "Invalid cursor")
+        given = {"limit": _PAGE, "cursor": cursor}
+        found = await self._do["list"](caller_of(call.principal), given)
+        listed: Plain = {"resources": [_resource(row) for row in found["pages"]]}
+        return listed | ({"nextCursor": found["next_cursor"]} if found["next_cursor"] else {})
+
+    async def _templates(self, params: Plain, call: Call) -> Plain:
+        del params, call
+        template = {
+            "uriTemplate": SCHEME + "{slug}",
+            "name": "page",
+            "title": "A page of the memory",
+            "mimeType": _MARKDOWN,
+        }
+        return {"resourceTemplates": [template]}
+
+    async def _read(self, params: Plain, call: Call) -> Plain:
+        uri = params.get("uri")
+        if not isinstance(uri, str) or not uri.startswith(SCHEME):
+            raise RpcError(messages.INVALID_PARAMS, f"uri must begin with {SCHEME}")
+        try:
+            given = {"slug": unquote(uri.removeprefix(SCHEME))}
+            found = await self._do["read"](caller_of(call.principal), given)
+        except errors.NotFound as error:
+            raise RpcError(messages.RESOURCE_NOT_FOUND, error.message, {"uri": uri[:400]}) from error
+        return {"contents": [{"uri": uri, "mimeType": _MARKDOWN, "text": found["body"]}]}
+
+    async def _complete(self, params: Plain, call: Call) -> Plain:
+        begun = messages.fields(params.get("argument")).get("value", "")
+        if not isinstance(begun, str):
+            raise RpcError(messages.INVALID_PARAMS, "argument.value must be a text")
+        given = {"prefix": begun[:200], "limit": _PAGE}
+        try:
+            found = await self._do["list"](caller_of(call.principal), given)
+        except errors.BadRequest:  # what was begun is no beginning of a slug
+            return {"completion": {"values": [], "hasMore": False}}
+        values = [row["slug"] for row in found["pages"]]
+        return {"completion": {"values": values, "hasMore": bool(found["next_cursor"])}}
+
+
+def _resource(row: Plain) -> Plain:
+    return {
+        "uri": SCHEME + quote(row["slug"]),
+        "name": row["slug"],
+        "title": row["title"],
+        "mimeType": _MARKDOWN,
+        "annotations": {"lastModified": row["updated_at"]},
+    }
+
+
+# -- prompts ---------------------------------------------------------------------------------------
+
+_PROMPTS: Mapping[str, tuple[str, str, str]] = {
+    "recall": (
+        "Recall what the memory knows",
+        "What it is about",
+        "Search the memory for what is known about {topic}, read the pages that matter, and answer with "
+        "their slugs.",
+    ),
+    "remember": (
+        "Keep something in the memory",
+        "What to keep",
+        "Keep this in the memory: {topic}. Search first; add to the pages that are there, with links and "
+        "dates, and make new ones only for what has none.",
+    ),
+}
+
+
+def prompts() -> Feature:
+    """Two sentences to begin with."""
+
+    async def listed(params: Plain, call: Call) -> Plain:
+        del params, call
+        return {
+            "prompts": [
+                {
+                    "name": name,
+                    "title": title,
+                    "description": title,
+                    "arguments": [{"name": "topic", "description": about, "required": True}],
+                }
+                for name, (title, about, _text) in _PROMPTS.items()
+            ]
+        }
+
+    async def given(params: Plain, call: Call) -> Plain:
+        del call
+        name, arguments = params.get("name"), params.get("arguments")
+        topic = messages.fields(arguments).get("topic")
+        if not isinstance(name, str) or name not in _PROMPTS or not isinstance(topic, str):
+            raise RpcError(
+                messages.INVALID_PARAMS, f"name must be one of {', '.join(_PROMPTS)}, with a topic"
+            )
+        title, _about, text = _PROMPTS[name]
+        content = {"type": "text", "text": text.format(topic=topic)}
+        return {"description": title, "messages": [{"role": "user", "content": content}]}
+
+    return Feature({"prompts": {"listChanged": False}}, {"prompts/list": listed, "prompts/get": given})

@@ -1,0 +1,168 @@
+"""The protocol's server: a table of methods that features fill, and one way to answer a message."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sixfold import __version__
+from sixfold.core.accounts.keys import Principal
+from sixfold.mcp import messages
+from sixfold.mcp.messages import Message, Plain, RpcError
+
+_ASK_SECONDS = 300
+_CACHEABLE = frozenset(
+    {"server/discover", "tools/list", "resources/list", "resources/templates/list", "resources/read"}
+    | {"prompts/list"}
+)
+INFO: Mapping[str, str] = {"name": "sixfold", "title": "Sixfold", "version": __version__}
+
+
+class Channel:
+    """What goes to the client before the answer: notifications, and questions of our own."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Plain] = asyncio.Queue()
+        self.open = True
+
+    def send(self, message: Plain) -> None:
+        """Put a message on its way; nothing once the client has left."""
+        if self.open:
+            self.queue.put_nowait(message)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request under way: who asks, and how to tell him something before the answer.
+
+    `version` is the protocol's revision that the request names, or empty. Without a `channel` nothing but the
+    answer can be told.
+    """
+
+    principal: Principal
+    request_id: str
+    version: str = ""
+    progress_token: str | int | None = None
+    channel: Channel | None = None
+    asked: dict[tuple[str, str], asyncio.Future[Any]] = field(
+        default_factory=dict[tuple[str, str], "asyncio.Future[Any]"]
+    )
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Tell the client something, if it listens."""
+        if self.channel is not None:
+            self.channel.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Tell how far the work is, to a client that asked to be told."""
+        if self.progress_token is not None:
+            params: Plain = {"progressToken": self.progress_token, "progress": done}
+            params |= {"total": total} if total is not None else {}
+            params |= {"message": message} if message else {}
+            self.notify("notifications/progress", params)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Ask the client something and wait for its answer; raises `RpcError` where it cannot be asked."""
+        if self.channel is None or self.version == messages.LATEST:
+            raise RpcError(messages.INVALID_REQUEST, "This client cannot be asked: it does not take a stream")
+        key = (self.principal.account_id, f"ask_{secrets.token_urlsafe(16)}")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.asked[key] = future
+        self.channel.send({"jsonrpc": "2.0", "id": key[1], "method": method, "params": params})
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                return await future
+        except TimeoutError as error:
+            raise RpcError(messages.INTERNAL, "The client did not answer") from error
+        finally:
+            del self.asked[key]
+
+
+Method = Callable[[Plain, Call], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Some methods, and the capability that announces them.
+
+    `streams` tells of a request whether it may have something to say before its answer.
+    """
+
+    capabilities: Mapping[str, Any]
+    methods: Mapping[str, Method]
+    streams: Callable[[Message], bool] = lambda _message: False
+
+
+class Server:
+    """Answers messages; it remembers nothing between two of them but what it has asked itself."""
+
+    def __init__(self, features: Sequence[Feature], instructions: str) -> None:
+        self._features = tuple(features)
+        self._instructions = instructions
+        self._capabilities: Plain = {}
+        self._methods: dict[str, Method] = {
+            "initialize": self._initialize,
+            "server/discover": self._discover,
+            "ping": _nothing,
+            "logging/setLevel": _nothing,
+        }
+        for feature in features:
+            self._capabilities |= feature.capabilities
+            self._methods |= feature.methods
+        self.asked: dict[tuple[str, str], asyncio.Future[Any]] = {}
+
+    def streams(self, message: Message) -> bool:
+        """Whether a request may have something to say before its answer."""
+        return any(feature.streams(message) for feature in self._features)
+
+    async def answer(self, message: Message, call: Call) -> Plain:
+        """The result of a request; raises `RpcError`, or what its method raises."""
+        method = self._methods.get(message.method)
+        if method is None:
+            raise RpcError(messages.METHOD_NOT_FOUND, f"There is no method {message.method[:100]}")
+        token = messages.fields(message.params.get("_meta")).get("progressToken")
+        if isinstance(token, str | int) and not isinstance(token, bool):
+            call.progress_token = token
+        call.asked = self.asked
+        found = await method(message.params, call)
+        return _modern(message.method, found) if call.version == messages.LATEST else dict(found)
+
+    def settle(self, message: Message, principal: Principal) -> None:
+        """Take the client's answer to something that we asked; one that nobody waits for is dropped."""
+        future = self.asked.get((principal.account_id, str(message.id)))
+        if future is not None and not future.done():
+            future.set_result(message.result)
+
+    async def _initialize(self, params: Plain, call: Call) -> Plain:
+        del call
+        wanted = params.get("protocolVersion")
+        if not isinstance(wanted, str):
+            raise RpcError(messages.INVALID_PARAMS, "protocolVersion must be a text")
+        return {
+            "protocolVersion": wanted if wanted in messages.HANDSHAKE else messages.HANDSHAKE[-1],
+            "capabilities": {**self._capabilities, "logging": {}},
+            "serverInfo": INFO,
+            "instructions": self._instructions,
+        }
+
+    async def _discover(self, params: Plain, call: Call) -> Plain:
+        del params, call
+        return {
+            "supportedVersions": list(messages.VERSIONS),
+            "capabilities": self._capabilities,
+            "instructions": self._instructions,
+        }
+
+
+async def _nothing(params: Plain, call: Call) -> Plain:
+    del params, call
+    return {}
+
+
+def _modern(method: str, found: Mapping[str, Any]) -> Plain:
+    """A result as the revision without a handshake wants it."""
+    cache = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
+    return {"resultType": "complete", **cache, "_meta": {messages.SERVER_META: INFO}, **found}

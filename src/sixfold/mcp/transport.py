@@ -1,0 +1,201 @@
+"""POST /mcp: a message, or several, in a body; an answer as JSON, or as a stream where there is more to tell.
+
+A plain POST needs nothing but its key: no handshake, no session, no `Accept`. A client that takes
+`text/event-stream` gets one only for a request that says something before its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+from sixfold.mcp import messages
+from sixfold.mcp.messages import Message, Plain, RpcError
+from sixfold.mcp.server import Call, Channel, Server
+from sixfold.web import answers, calls
+from sixfold.web.services import Services
+
+_LOG = logging.getLogger("sixfold.mcp")
+_MAX_BATCH = 50
+_PING_SECONDS = 15.0
+_STREAM = "text/event-stream"
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_STATUS = {messages.METHOD_NOT_FOUND: 404, messages.INTERNAL: 200, messages.RESOURCE_NOT_FOUND: 200}
+_HEADERS = {"Cache-Control": "no-store"}
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Endpoint:
+    """The one address at which agents call."""
+
+    def __init__(self, services: Services, server: Server) -> None:
+        self._services = services
+        self._server = server
+
+    async def post(self, request: Request) -> Response:
+        """Answer what a body asks."""
+        self._check_origin(request)
+        principal = await self._services.doors.bearer(request)
+        try:
+            document: Any = _decode(await request.body())
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            return _failed(None, RpcError(messages.PARSE_ERROR, "The body is not JSON"), 400)
+        version = request.headers.get("mcp-protocol-version", "")
+        if version and version not in messages.VERSIONS:
+            data = {"supported": list(messages.VERSIONS), "requested": version[:100]}
+            failure = RpcError(messages.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+            return _failed(messages.id_of(document), failure, 400)
+        if isinstance(document, list) and version != messages.LATEST:
+            return await self._batch(cast("list[Any]", document), request, principal, version)
+        return await self._single(document, request, principal, version)
+
+    async def get(self, request: Request) -> Response:
+        """There is nothing to listen to: the server keeps no session."""
+        del request
+        raise errors.MethodNotAllowed("This endpoint takes POST only: it keeps no session to listen to")
+
+    def _check_origin(self, request: Request) -> None:
+        """Refuse a browser's page that is not ours: a name may point here that is somebody else's."""
+        if "origin" in request.headers:
+            origins = self._services.origins
+            if not (origins.trusts_host(request) and origins.trusts_origin(request)):
+                raise errors.Forbidden("This page may not call the tools of this server")
+
+    async def _single(self, document: Any, request: Request, principal: Principal, version: str) -> Response:
+        call = Call(principal, calls.request_id(request), version)
+        try:
+            message = messages.read(document)
+            if version == messages.LATEST:
+                _check_envelope(message, request)
+        except RpcError as failure:
+            return _failed(messages.id_of(document), failure, 400)
+        if not message.has_id or not message.method:
+            if message.has_id:
+                self._server.settle(message, principal)
+            return Response(status_code=202, headers=_HEADERS)
+        if _STREAM in request.headers.get("accept", "") and self._server.streams(message):
+            return await self._streamed(message, call)
+        answer = await self._answer(message, call)
+        status = 200
+        if version == messages.LATEST and "error" in answer:
+            status = _STATUS.get(answer["error"]["code"], 400)
+        return Response(_encode(answer), status, _HEADERS, "application/json")
+
+    async def _batch(
+        self, documents: list[Any], request: Request, principal: Principal, version: str
+    ) -> Response:
+        """Several messages, answered one after the other in their order."""
+        if not 0 < len(documents) <= _MAX_BATCH:
+            failure = RpcError(messages.INVALID_REQUEST, f"A batch has 1 to {_MAX_BATCH} messages")
+            return _failed(None, failure, 400)
+        found: list[Plain] = []
+        for document in documents:
+            try:
+                message = messages.read(document)
+            except RpcError as failure:
+                found.append(messages.error(messages.id_of(document), failure))
+                continue
+            if not message.method:
+                self._server.settle(message, principal)
+            elif message.has_id:
+                call = Call(principal, calls.request_id(request), version)
+                found.append(await self._answer(message, call))
+        if not found:
+            return Response(status_code=202, headers=_HEADERS)
+        return Response(_encode(found), 200, _HEADERS, "application/json")
+
+    async def _answer(self, message: Message, call: Call) -> Plain:
+        try:
+            return messages.result(message.id, await self._server.answer(message, call))
+        except RpcError as failure:
+            return messages.error(message.id, failure)
+        except errors.SixfoldError as error:
+            data = {"code": error.code, "status": error.status}
+            return messages.error(message.id, RpcError(messages.INVALID_PARAMS, error.message, data))
+        except Exception:  # noqa: BLE001 - the outermost loop of a message: the caller gets an error, the log why
+            _LOG.exception("a tool failed in a way that it should not", extra={"request_id": call.request_id})
+            return messages.error(
+                message.id, RpcError(messages.INTERNAL, "Something went wrong inside the server")
+            )
+
+    # -- streams -----------------------------------------------------------------------------------
+
+    async def _streamed(self, message: Message, call: Call) -> Response:
+        """JSON where the answer comes first, else a stream that begins with what came before it."""
+        channel = call.channel = Channel()
+        answer = asyncio.create_task(self._answer(message, call))
+        first = asyncio.create_task(channel.queue.get())
+        await asyncio.wait({answer, first}, return_when=asyncio.FIRST_COMPLETED)
+        if not first.done():
+            first.cancel()
+            return Response(_encode(answer.result()), 200, _HEADERS, "application/json")
+        return StreamingResponse(_events(first.result(), channel, answer), 200, _STREAM_HEADERS, _STREAM)
+
+
+async def _events(first: Plain, channel: Channel, answer: asyncio.Task[Plain]) -> AsyncIterator[bytes]:
+    """What is told on the way, then the answer; the work of a client that leaves is let go of."""
+    try:
+        yield _event(first)
+        while not answer.done() or not channel.queue.empty():
+            following = asyncio.create_task(channel.queue.get())
+            done, _ = await asyncio.wait(
+                {following, answer}, timeout=_PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if following in done:
+                yield _event(following.result())
+                continue
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            if not done:
+                yield b": still at work\n\n"
+        yield _event(answer.result())
+    finally:
+        channel.open = False
+        answer.cancel()
+
+
+def _event(message: Plain) -> bytes:
+    return b"event: message\ndata: " + _encode(message) + b"\n\n"
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def _failed(message_id: messages.MessageId, failure: RpcError, status: int) -> Response:
+    return Response(_encode(messages.error(message_id, failure)), status, _HEADERS, "application/json")
+
+
+def dialect(error: errors.SixfoldError, request_id: str) -> Response:
+    """What the doors refuse, as a JSON-RPC error with the status of the refusal."""
+    data = {"code": error.code, "status": error.status, "request_id": request_id}
+    document = messages.error(None, RpcError(-32000 if error.status != 400 else -32600, error.message, data))
+    headers = answers.error_headers(error) | _HEADERS
+    if isinstance(error, errors.MethodNotAllowed):
+        headers["Allow"] = "POST"
+    return Response(_encode(document), error.status, headers, "application/json")
+
+
+def _check_envelope(message: Message, request: Request) -> None:
+    """What the revision without a handshake wants of every request; raises `RpcError`."""
+    if not message.has_id or not message.method:
+        return
+    meta: Any = message.params.get("_meta")
+    envelope = messages.fields(meta)
+    for name in (messages.VERSION_META, messages.CAPABILITIES_META):
+        if name not in envelope:
+            raise RpcError(messages.INVALID_PARAMS, f"params._meta has no {name}")
+    if envelope[messages.VERSION_META] != messages.LATEST:
+        raise RpcError(messages.HEADER_MISMATCH, "MCP-Protocol-Version is not what params._meta says")
+    if request.headers.get("mcp-method") != message.method:
+        raise RpcError(messages.HEADER_MISMATCH, "Mcp-Method is not the method of the body")

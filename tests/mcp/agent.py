@@ -1,0 +1,56 @@
+"""An agent that calls POST /mcp with one key, as plainly as curl does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from tests.areas.house import House, bearer
+
+MEMORY = {
+    "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",
+    "restore", "inspect", "fetch",
+}  # fmt: skip
+MAKING = {"models", "quote", "run", "prediction"}
+JSON = {"Content-Type": "application/json"}
+
+
+class Agent:
+    """One key that calls."""
+
+    def __init__(self, home: House, key: str | None = None) -> None:
+        self._home = home
+        self._headers = bearer(key or home.key) | JSON
+
+    async def post(self, body: Any, **headers: str) -> httpx.Response:
+        """Send a body as it is, or as JSON."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = self._headers | {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self._home.client.post("/mcp", content=content, headers=sent)
+
+    async def rpc(self, method: str, params: Any = None, **headers: str) -> Any:
+        """One request; the whole answer."""
+        body = {"jsonrpc": "2.0", "id": 7, "method": method}
+        answer = await self.post(body if params is None else {**body, "params": params}, **headers)
+        return answer.json()
+
+    async def result(self, method: str, params: Any = None) -> Any:
+        """One request that goes well."""
+        answer = await self.rpc(method, params)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    async def call(self, tool: str, **arguments: Any) -> Any:
+        """One tool that does its work: its values."""
+        found = await self.result("tools/call", {"name": tool, "arguments": arguments})
+        assert found["isError"] is False, found
+        return found["structuredContent"]
+
+    async def refused(self, tool: str, **arguments: Any) -> str:
+        """One tool that refuses: what it says."""
+        found = await self.result("tools/call", {"name": tool, "arguments": arguments})
+        assert found["isError"] is True, found
+        (said,) = found["content"]
+        return said["text"]

@@ -1,0 +1,73 @@
+"""The models as tools: quoted, run, shown, paid for, and told about on the way."""
+
+from __future__ import annotations
+
+import base64
+import json
+from io import BytesIO
+
+from PIL import Image
+
+from tests.areas.house import House
+from tests.mcp.agent import Agent
+
+
+async def test_a_run_shows_its_picture_and_costs_what_was_quoted(home: House, agent: Agent) -> None:
+    quote = await agent.call("quote", model="ra1", input={"prompt": "a cat"})
+    assert (quote["cost_usd"], quote["credits"]) == ("0.04", 4)
+    assert await home.standing() == ("5.00", "0.00")
+    found = await agent.result(
+        "tools/call", {"name": "run", "arguments": {"model": "ra1", "input": {"prompt": "a"}}}
+    )
+    image, link, text = found["content"]
+    assert (image["type"], link["type"], text["type"]) == ("image", "resource_link", "text")
+    with Image.open(BytesIO(base64.b64decode(image["data"]))) as picture:
+        assert Image.MIME[picture.format or ""] == image["mimeType"]
+    fetched = await home.client.get(link["uri"])
+    assert fetched.content == base64.b64decode(image["data"])
+    values = found["structuredContent"]
+    assert (values["status"], values["cost_usd"]) == ("succeeded", "0.04")
+    assert await home.standing() == ("4.96", "0.00")
+    again = await agent.call("prediction", id=values["id"])
+    assert again["status"] == "succeeded"
+    assert [row["id"] for row in (await agent.call("prediction"))["predictions"]] == [values["id"]]
+
+
+async def test_another_accounts_prediction_is_not_there(home: House, agent: Agent) -> None:
+    made = await agent.call("run", model="ra1", input={"prompt": "a cat"})
+    stranger = Agent(home, home.other)
+    unknown = await stranger.refused("prediction", id="pred_nope")
+    assert await stranger.refused("prediction", id=made["id"]) == unknown.replace("pred_nope", made["id"])
+    assert (await stranger.call("prediction"))["predictions"] == []
+
+
+async def test_without_credit_nothing_runs_and_the_refusal_says_so(home: House) -> None:
+    poor = Agent(home, home.poor)
+    said = await poor.refused("run", model="ra1", input={"prompt": "a cat"})
+    assert "Insufficient credits" in said
+    assert "credit" in said
+
+
+async def test_a_models_inputs_are_told_as_json_schema(agent: Agent) -> None:
+    listed = (await agent.call("models"))["models"]
+    assert {"model", "title", "description", "makes", "inputs"} == set(listed[0])
+    for row in listed:
+        schema = (await agent.call("models", model=row["model"]))["input_schema"]
+        assert {name.rstrip("*") for name in row["inputs"]} == set(schema["properties"])
+        assert {name.rstrip("*") for name in row["inputs"] if name.endswith("*")} == set(schema["required"])
+
+
+async def test_a_run_with_a_progress_token_is_told_as_a_stream(agent: Agent) -> None:
+    params = {
+        "name": "run",
+        "arguments": {"model": "ra1", "input": {"prompt": "a cat"}},
+        "_meta": {"progressToken": "t1"},
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = await agent.post(body, Accept="application/json, text/event-stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    told = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert all(message["method"] == "notifications/progress" for message in told[:-1])
+    assert {message["params"]["progressToken"] for message in told[:-1]} == {"t1"}
+    assert told[-1]["result"]["structuredContent"]["status"] == "succeeded"
+    assert len(told) > 1

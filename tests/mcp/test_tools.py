@@ -1,0 +1,384 @@
+"""POST /mcp as agents call it: plain requests, refusals, keys, tenants, limits, and what strangers send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sixfold.core.accounts import keys
+from sixfold.core.accounts.keys import Scope
+from sixfold.mcp import messages
+from sixfold.mcp.tools import paged
+from tests.areas.house import House
+from tests.mcp.agent import MAKING, MEMORY, Agent
+
+# -- the protocol ----------------------------------------------------------------------------------
+
+
+async def test_a_plain_post_lists_the_tools_without_a_handshake(agent: Agent) -> None:
+    tools = (await agent.result("tools/list"))["tools"]
+    assert {tool["name"] for tool in tools} == MEMORY | MAKING
+    for tool in tools:
+        assert tool["description"].endswith(".")
+        assert tool["inputSchema"]["type"] == "object"
+        assert set(tool["inputSchema"]["required"]) <= set(tool["inputSchema"]["properties"])
+        assert isinstance(tool["annotations"]["readOnlyHint"], bool)
+
+
+async def test_the_answer_is_json_whatever_the_client_accepts(agent: Agent) -> None:
+    for accept in ("*/*", "text/html", "application/json", "application/json, text/event-stream"):
+        answer = await agent.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, Accept=accept)
+        assert answer.json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        assert answer.headers["content-type"] == "application/json"
+
+
+async def test_a_handshake_keeps_the_version_that_it_knows(agent: Agent) -> None:
+    for version in messages.HANDSHAKE:
+        client = {"name": "t", "version": "1"}
+        hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
+        found = await agent.result("initialize", hello)
+        assert found["protocolVersion"] == version
+        assert found["serverInfo"]["name"] == "sixfold"
+        assert found["capabilities"].keys() >= {"tools", "resources", "prompts"}
+        assert "search" in found["instructions"]
+        assert len(found["instructions"]) < 2_000  # it stands in every conversation
+
+
+async def test_a_handshake_offers_what_it_has_where_it_does_not_know_the_version(agent: Agent) -> None:
+    found = await agent.result("initialize", {"protocolVersion": "1999-01-01", "capabilities": {}})
+    assert found["protocolVersion"] == messages.HANDSHAKE[-1]
+
+
+async def test_a_version_header_that_nobody_knows_is_refused(agent: Agent) -> None:
+    answer = await agent.post(
+        {"jsonrpc": "2.0", "id": 1, "method": "ping"}, MCP_Protocol_Version="2020-01-01"
+    )
+    assert answer.status_code == 400
+    assert messages.LATEST in answer.json()["error"]["data"]["supported"]
+
+
+async def test_the_revision_without_a_handshake_is_spoken(agent: Agent) -> None:
+    meta = {messages.VERSION_META: messages.LATEST, messages.CAPABILITIES_META: {}}
+    headers = {"MCP_Protocol_Version": messages.LATEST, "Mcp_Method": "tools/list"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+    found = (await agent.post(body, **headers)).json()["result"]
+    assert found["resultType"] == "complete"
+    assert found["cacheScope"] == "private"
+    assert found["_meta"][messages.SERVER_META]["name"] == "sixfold"
+    for wrong, code in (
+        ({**body, "params": {}}, messages.INVALID_PARAMS),
+        ({**body, "method": "ping"}, messages.HEADER_MISMATCH),
+    ):
+        answer = await agent.post(wrong, **headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+    body["method"] = "no/such"
+    answer = await agent.post(body, MCP_Protocol_Version=messages.LATEST, Mcp_Method="no/such")
+    assert answer.status_code == 404
+
+
+async def test_a_notification_is_taken_without_an_answer(agent: Agent) -> None:
+    answer = await agent.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert (answer.status_code, answer.content) == (202, b"")
+    answer = await agent.post({"jsonrpc": "2.0", "id": "ask_x", "result": {}})
+    assert (answer.status_code, answer.content) == (202, b"")
+
+
+async def test_a_batch_is_answered_in_its_order_without_its_notifications(agent: Agent) -> None:
+    def one(number: int, method: str = "ping") -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": number, "method": method}
+
+    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    found = (await agent.post([one(1), note, one(2, "nope"), 5, one(3)])).json()
+    assert [answer["id"] for answer in found] == [1, 2, None, 3]
+    assert found[1]["error"]["code"] == messages.METHOD_NOT_FOUND
+    assert (await agent.post([note])).status_code == 202
+    assert (await agent.post([])).status_code == 400
+    assert (await agent.post([one(1)] * 51)).status_code == 400
+
+
+NO_MESSAGES = [
+    (b"", messages.PARSE_ERROR),
+    (b"{", messages.PARSE_ERROR),
+    (b"\xff\xfe", messages.PARSE_ERROR),
+    (b"[" * 100_000, messages.PARSE_ERROR),
+    (b'{"jsonrpc":"2.0","id":1,"method":"ping","x":NaN}', messages.PARSE_ERROR),
+    (b'"ping"', messages.INVALID_REQUEST),
+    (b"null", messages.INVALID_REQUEST),
+    (b"{}", messages.INVALID_REQUEST),
+    (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', messages.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":1}', messages.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":1,"method":5}', messages.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', messages.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', messages.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}', messages.INVALID_PARAMS),
+]
+
+
+async def test_what_is_no_message_is_refused_as_json_rpc_says(agent: Agent) -> None:
+    for body, code in NO_MESSAGES:
+        answer = await agent.post(body)
+        assert answer.status_code == 400, body[:80]
+        assert answer.json()["error"]["code"] == code, body[:80]
+
+
+NOT_TO_BE_ASKED: list[tuple[str, Any, int]] = [
+    ("no/such/method", {}, messages.METHOD_NOT_FOUND),
+    ("x" * 10_000, {}, messages.METHOD_NOT_FOUND),
+    ("tools/call", {}, messages.INVALID_PARAMS),
+    ("tools/call", {"name": 5}, messages.INVALID_PARAMS),
+    ("tools/call", {"name": "no_such_tool"}, messages.INVALID_PARAMS),
+    ("tools/call", {"name": "read", "arguments": [1]}, messages.INVALID_PARAMS),
+    ("tools/list", {"cursor": "x"}, messages.INVALID_PARAMS),
+    ("tools/list", {"cursor": -1}, messages.INVALID_PARAMS),
+    ("initialize", {}, messages.INVALID_PARAMS),
+    ("resources/read", {"uri": "file:///etc/passwd"}, messages.INVALID_PARAMS),
+    ("resources/read", {"uri": "memory://no/such"}, messages.RESOURCE_NOT_FOUND),
+    ("resources/read", {"uri": "memory://../../x"}, messages.INVALID_PARAMS),
+    ("resources/list", {"cursor": 5}, messages.INVALID_PARAMS),
+    ("prompts/get", {"name": "nope", "arguments": {"topic": "x"}}, messages.INVALID_PARAMS),
+    ("prompts/get", {"name": [], "arguments": 5}, messages.INVALID_PARAMS),
+    ("completion/complete", {"argument": {"value": 5}}, messages.INVALID_PARAMS),
+]
+
+
+async def test_what_cannot_be_asked_is_a_protocol_error(agent: Agent) -> None:
+    for method, params, code in NOT_TO_BE_ASKED:
+        error = (await agent.rpc(method, params))["error"]
+        assert error["code"] == code, (method[:80], params)
+        assert len(error["message"]) < 300
+
+
+async def test_lists_come_in_pages() -> None:
+    rows = [{"n": number} for number in range(5)]
+    first = paged("rows", rows, None, 2)
+    assert (first["rows"], first["nextCursor"]) == (rows[:2], "2")
+    last = paged("rows", rows, "4", 2)
+    assert last == {"rows": rows[4:]}
+
+
+async def test_other_methods_of_http_are_refused_with_the_one_that_works(home: House) -> None:
+    for method in ("GET", "DELETE", "PUT"):
+        answer = await home.client.request(method, "/mcp", headers=home.bearer)
+        assert answer.status_code == 405
+        assert answer.headers["allow"]
+        assert answer.json()["jsonrpc"] == "2.0"
+    assert (await home.client.post("/mcp/x", headers=home.bearer)).json()["error"]["data"]["status"] == 404
+
+
+# -- doors -----------------------------------------------------------------------------------------
+
+
+async def test_without_a_key_there_is_no_tool_and_no_look_at_the_body(home: House) -> None:
+    for header in ("", "Bearer nope", "Basic eA=="):
+        headers = {"Authorization": header} if header else {}
+        answer = await home.client.post("/mcp", content=b"not json", headers=headers)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json()["error"]["data"]["code"] == "invalid_api_key"
+
+
+async def test_a_foreign_page_in_a_browser_is_refused(home: House) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    for headers in (
+        {"Origin": "http://evil.example.com"},
+        {"Origin": "http://evil.example.com", "Host": "evil.example.com"},
+        {"Origin": "null"},
+    ):
+        answer = await home.client.post("/mcp", json=body, headers=home.bearer | headers)
+        assert answer.status_code == 403
+    own = {"Origin": "http://127.0.0.1:8600"}
+    assert (await home.client.post("/mcp", json=body, headers=home.bearer | own)).status_code == 200
+
+
+async def test_a_body_over_the_limit_is_refused(home: House) -> None:
+    limit = home.product.settings.inline_body_bytes
+    answer = await home.client.post("/mcp", content=b" " * (limit + 1), headers=home.bearer)
+    assert answer.status_code == 413
+    assert "larger" in answer.json()["error"]["message"]
+
+
+async def test_tenants_are_strangers_to_each_others_pages(home: House, agent: Agent) -> None:
+    await agent.call("write", slug="people/ann", title="Ann Lee", body="A secret: Ann works at Acme.")
+    other = Agent(home, home.other)
+    assert (await other.call("search", query="secret"))["results"] == []
+    assert (await other.call("list"))["pages"] == []
+    assert "There is no page" in await other.refused("read", slug="people/ann")
+    assert (await other.result("resources/list"))["resources"] == []
+    page = (await agent.call("search", query="secret"))["results"][0]
+    assert "There is no page" in await other.refused("fetch", id=page["id"])
+    assert (await other.call("write", slug="people/ann", body="Mine."))["version"] == 1
+
+
+async def test_a_key_that_only_reads_sees_and_does_only_that(home: House, agent: Agent) -> None:
+    await agent.call("write", slug="people/ann", title="Ann Lee", body="Ann.")
+    reader = Agent(home, await home.limited_key(Scope(read_only=True)))
+    names = {tool["name"] for tool in (await reader.result("tools/list"))["tools"]}
+    assert names == MEMORY - {"write", "edit", "delete", "restore"}
+    assert (await reader.call("read", slug="people/ann"))["body"] == "Ann."
+    assert "may read the memory, and not write" in await reader.refused("tag", slug="people/ann", tags=["x"])
+    for tool in ("write", "run", "models"):
+        answer = await reader.rpc("tools/call", {"name": tool, "arguments": {}})
+        assert answer["error"]["code"] == messages.INVALID_PARAMS
+
+
+async def test_a_key_of_some_collections_sees_those_alone(home: House, agent: Agent) -> None:
+    await agent.call("write", slug="open/a", body="The word is plover.", collections=["open"])
+    await agent.call("write", slug="closed/b", body="The word is plover, too.", collections=["closed"])
+    narrow = Agent(home, await home.limited_key(Scope(collections=("open",))))
+    assert [row["slug"] for row in (await narrow.call("search", query="plover"))["results"]] == ["open/a"]
+    assert [row["name"] for row in (await narrow.result("resources/list"))["resources"]] == ["open/a"]
+    assert "There is no page closed/b" in await narrow.refused("read", slug="closed/b")
+
+
+async def test_a_key_of_some_services_runs_those_and_remembers_nothing(home: House) -> None:
+    maker = Agent(home, await home.limited_key(Scope(services=("ra1",))))
+    assert {tool["name"] for tool in (await maker.result("tools/list"))["tools"]} == MAKING
+    assert (await maker.call("run", model="ra1", input={"prompt": "a cat"}))["status"] == "succeeded"
+    assert "may not use anime" in await maker.refused("run", model="anime", input={"prompt": "a cat"})
+    assert (await maker.rpc("resources/list"))["error"]["data"]["code"] == "forbidden"
+
+
+async def test_a_revoked_key_ends_at_once(home: House) -> None:
+    made = await home.product.database.write(keys.create(home.account.id))
+    agent = Agent(home, made.api_key)
+    assert await agent.result("ping") == {}
+    await home.product.database.write(keys.revoke(made.id))
+    assert (await agent.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 401
+
+
+# -- the memory ------------------------------------------------------------------------------------
+
+
+async def test_an_agent_writes_links_tags_searches_reads_and_goes_back(agent: Agent) -> None:
+    await agent.call("write", slug="companies/acme", title="Acme", type="company", body="Makes anvils.")
+    made = await agent.call(
+        "write", slug="people/ann", title="Ann Lee", type="person", body="Ann works at Acme."
+    )
+    assert (made["version"], made["created"]) == (1, True)
+    await agent.call("link", slug="people/ann", to="companies/acme", type="founded", context="In 2020.")
+    await agent.call("tag", slug="people/ann", tags=["friend"])
+    await agent.call("timeline", slug="people/ann", date="2026-05", summary="Moved to Oslo")
+    await agent.call("edit", slug="people/ann", operation="append", content="She likes tea.")
+    page = await agent.call("read", slug="people/ann")
+    assert {(link["type"], link["origin"]) for link in page["links"]} == {
+        ("works_at", "inferred"),
+        ("founded", "explicit"),
+    }
+    assert page["tags"] == ["friend"]
+    assert page["timeline"][0]["summary"] == "Moved to Oslo"
+    best = (await agent.call("search", query="who works at Acme?"))["results"][0]
+    assert best["slug"] == "people/ann"
+    assert (await agent.call("fetch", id=best["id"]))["text"].startswith("Ann works at Acme.")
+    walk = await agent.call("traverse", slug="companies/acme")
+    assert {node["slug"] for node in walk["nodes"]} == {"companies/acme", "people/ann"}
+    await agent.call("delete", slug="people/ann")
+    assert "There is no page" in await agent.refused("read", slug="people/ann")
+    assert (await agent.call("restore", slug="people/ann", version=1))["created"] is True
+    seen = await agent.call("inspect")
+    assert seen["pages"] == 2
+    assert {row["name"] for row in seen["types"]} == {"company", "person"}
+
+
+async def test_a_lost_update_is_refused_with_the_way_to_merge(agent: Agent) -> None:
+    first = await agent.call("write", slug="plan", body="One.")
+    await agent.call("edit", slug="plan", operation="append", content="Two.", if_version=first["version"])
+    said = await agent.refused("write", slug="plan", body="Three.", if_version=first["version"])
+    assert "is at version 2, not 1" in said
+    assert "read it again" in said
+    assert "overwrite: true" in await agent.refused("write", slug="plan", body="Three.")
+
+
+async def test_the_text_of_a_page_is_read_as_it_stands(agent: Agent) -> None:
+    body = 'He said: "no".\n\n\tA tab, and a \\ backslash.'
+    await agent.call("write", slug="quoted", body=body)
+    found = await agent.result("tools/call", {"name": "read", "arguments": {"slug": "quoted"}})
+    text, rest = found["content"]
+    assert text == {"type": "text", "text": body}
+    assert "body" not in json.loads(rest["text"])
+    assert found["structuredContent"]["body"] == body
+
+
+async def test_a_long_page_is_read_in_parts_that_fit(agent: Agent) -> None:
+    body = "".join(f"Line {number}.\n" for number in range(10_000))
+    await agent.call("write", slug="long", body=body)
+    parts, offset = [], 0
+    while True:
+        page = await agent.call("read", slug="long", offset=offset)
+        assert len(page["body"]) <= 20_000
+        parts.append(page["body"])
+        if not page["truncated"]:
+            break
+        offset = page["next_offset"]
+    assert "".join(parts) == body
+
+
+async def test_an_argument_that_a_tool_does_not_have_is_named_instead_of_lost(agent: Agent) -> None:
+    said = await agent.refused("write", slug="a", content="x")
+    assert "write has no argument content" in said
+    assert "body" in said
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("search", {"query": 5}),
+    ("search", {"query": "x" * 10_001}),
+    ("search", {"query": "x", "limit": 0}),
+    ("search", {"query": "x", "limit": 10**30}),
+    ("search", {"query": "x", "mode": "psychic"}),
+    ("read", {}),
+    ("read", {"slug": None}),
+    ("read", {"slug": ""}),
+    ("read", {"slug": "../../etc/passwd"}),
+    ("read", {"slug": "x" * 1000}),
+    ("read", {"slug": {"a": 1}}),
+    ("write", {"slug": "a"}),
+    ("write", {"slug": "a", "body": "nul \0"}),
+    ("write", {"slug": "a", "body": ["x"]}),
+    ("write", {"slug": "a", "body": "x" * (2**20 + 1)}),
+    ("write", {"slug": "a", "body": "x", "tags": [1]}),
+    ("edit", {"slug": "a", "operation": "append"}),
+    ("edit", {"slug": "a", "operation": "explode", "content": "x"}),
+    ("link", {"slug": "a", "to": "b", "action": "nope"}),
+    ("history", {"slug": "a", "cursor": "nope"}),
+    ("timeline", {"slug": "a", "date": "never", "summary": "x"}),
+    ("fetch", {"id": "page_nope"}),
+    ("restore", {"slug": "a", "version": "1"}),
+    ("run", {"model": "no_such", "input": {}}),
+    ("run", {"model": "ra1", "input": {}}),
+    ("run", {"model": "ra1", "input": "a cat"}),
+    ("run", {"model": "ra1", "input": {"prompt": "x"}, "wait_seconds": 10_000}),
+    ("quote", {"model": "ra1", "input": {"prompt": "x" * 10_000}}),
+    ("prediction", {"id": "pred_nope"}),
+    ("models", {"model": "no_such"}),
+]
+
+
+async def test_a_refusal_is_an_answer_of_one_readable_text(agent: Agent) -> None:
+    for tool, arguments in REFUSED:
+        said = await agent.refused(tool, **arguments)
+        assert 10 < len(said) < 600, (tool, arguments)
+        assert "Traceback" not in said
+
+
+# -- resources and prompts -------------------------------------------------------------------------
+
+
+async def test_pages_are_resources_and_slugs_complete_themselves(agent: Agent) -> None:
+    await agent.call("write", slug="people/josé", title="José", body="Hello.")
+    (row,) = (await agent.result("resources/list"))["resources"]
+    assert row["title"] == "José"
+    (read,) = (await agent.result("resources/read", {"uri": row["uri"]}))["contents"]
+    assert (read["mimeType"], read["text"]) == ("text/markdown", "Hello.")
+    (template,) = (await agent.result("resources/templates/list"))["resourceTemplates"]
+    assert template["uriTemplate"] == "memory://{slug}"
+    ref = {"ref": {"type": "ref/resource", "uri": "memory://{slug}"}}
+    found = await agent.result("completion/complete", {**ref, "argument": {"name": "slug", "value": "peo"}})
+    assert found["completion"]["values"] == ["people/josé"]
+    found = await agent.result("completion/complete", {**ref, "argument": {"name": "slug", "value": "…"}})
+    assert found["completion"]["values"] == []
+
+
+async def test_prompts_take_their_topic(agent: Agent) -> None:
+    names = [prompt["name"] for prompt in (await agent.result("prompts/list"))["prompts"]]
+    assert names == ["recall", "remember"]
+    found = await agent.result("prompts/get", {"name": "recall", "arguments": {"topic": "{x} Acme"}})
+    assert "{x} Acme" in found["messages"][0]["content"]["text"]
