@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import struct
+import threading
 import warnings
 import zlib
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ __all__ = ["MAX_BYTES", "MAX_PIXELS", "Picture", "UnreadableImage", "decode", "p
 Pixels = NDArray[np.uint8]
 
 _MAX_PROFILE_BYTES = 2 * 2**20
+# Warnings are the whole process's: of several threads one decodes at a time, which bounds the memory, too.
+_ALONE = threading.Lock()
 # What Pillow's parsers are known to raise on hostile bytes.
 _CODEC_ERRORS = (
     OSError,
@@ -84,7 +87,7 @@ def decode(
     with headers.opened(source, max_bytes) as file:
         header = headers.read(file)
         headers.check_pixels(header.width, header.height, header.buffer_pixels, max_pixels)
-        with warnings.catch_warnings():
+        with _ALONE, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             try:

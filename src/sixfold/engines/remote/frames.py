@@ -2,7 +2,8 @@
 
 All of it takes a processor's time: callers run it in a thread. A source is encoded anew before it leaves,
 upright and in sRGB, so that what its file says of places and people stays here. A picture that comes back
-is decoded in full, which finds one that was cut off, and fitted to exactly the size that was asked for.
+is decoded in full, which finds one that was cut off, and fitted to exactly the size that was asked for; a
+PNG that is right already keeps its rows, checked to the last one, and loses what was written beside them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from PIL import Image
 from sixfold.core.work.engines import Artifact, EngineError
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture, Pixels, UnreadableImage
+from sixfold.engines.remote.comfyui_pictures import stripped
 
 LONGEST = 2048  # pixels of a source's longer side: more than any of these models looks at
 MAX_SIDE = 4096
+_PROFILE_WITHIN = 4096  # bytes: a colour profile stands before the pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ def finished(
     made: bytes | Path, size: tuple[int, int] | None, format_: str, quality: int, maker: str
 ) -> Artifact:
     """A provider's picture as the artifact that was ordered."""
+    if kept := _kept(made, size, format_):
+        return kept
     try:
         picture = decode.decode(made)
     except UnreadableImage as error:
@@ -69,6 +74,21 @@ def finished(
     alpha = None if picture.alpha is None else _fitted(picture.alpha, (width, height))
     data = encode.encode(rgb, alpha, format=format_, quality=quality)
     return Artifact(encode.CONTENT_TYPES[format_], data, {"width": width, "height": height})
+
+
+def _kept(made: bytes | Path, size: tuple[int, int] | None, format_: str) -> Artifact | None:
+    """A sound PNG that is right already, without what was written into it beside its pixels."""
+    data = made if isinstance(made, bytes) else made.read_bytes()
+    if format_ != "png" or b"iCCP" in data[:_PROFILE_WITHIN]:
+        return None
+    try:
+        kind, width, height = decode.probe(data)
+    except UnreadableImage:
+        return None
+    if kind != "PNG" or max(width, height) > MAX_SIDE or size not in {None, (width, height)}:
+        return None
+    bare = stripped(data)
+    return None if bare is None else Artifact("image/png", bare, {"width": width, "height": height})
 
 
 def _own_size(path: Path, picture: Picture) -> tuple[int, int]:
