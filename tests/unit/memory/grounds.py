@@ -1,0 +1,43 @@
+"""A memory on each database, and somebody who writes into it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sixfold.core.accounts import accounts
+from sixfold.core.clock import Clock
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.memory import Memory
+from sixfold.core.memory.model import Caller
+from sixfold.core.memory.search import Finder
+from sixfold.core.memory.shelf import Shelf
+from sixfold.store.search.index import PageIndex
+from tests import databases
+
+BASE = "http://memory.test"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A memory with two accounts."""
+
+    memory: Memory
+    ann: Caller
+    ben: Caller
+
+
+@asynccontextmanager
+async def ground(
+    back: str, clock: Clock | None = None, limits: Limits | None = None, folder: Path | None = None
+) -> AsyncIterator[Ground]:
+    """A fresh memory on one of `databases.OPENERS`."""
+    with tempfile.TemporaryDirectory() as made:
+        async with databases.OPENERS[back](folder or Path(made), clock) as database:
+            people = [await database.write(accounts.create(f"{name}@example.com")) for name in ("ann", "ben")]
+            finder = Finder(database, Shelf(database, PageIndex))
+            memory = Memory(database, limits or Limits(), BASE, finder)
+            yield Ground(memory, Caller(people[0].id, "ann"), Caller(people[1].id, "ben"))

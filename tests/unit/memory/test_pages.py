@@ -1,0 +1,410 @@
+"""Pages on every database: what is written is read, nothing is lost, and the past stays as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.database import now as clock
+from sixfold.core.memory import tools
+from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.links import Route
+from sixfold.core.memory.memory import Memory
+from sixfold.core.memory.model import Caller, Entry, Link
+from sixfold.core.memory.pages import Filter
+from sixfold.core.memory.writing import FREELY, Tagging, Terms
+from tests import databases
+from tests.unit.memory.grounds import Ground, ground
+
+pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+
+
+@pytest.fixture
+async def place(back: str) -> AsyncIterator[Ground]:
+    """A memory whose clock goes on by a second with every look."""
+    ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
+    async with ground(back, lambda: next(ticks)) as found:
+        yield found
+
+
+async def put(place: Ground, slug: str, body: str = "", **fields: object) -> int:
+    """Write a page; gives its version."""
+    wanted = Wanted(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    return (await place.memory.write(place.ann, wanted, FREELY)).page.version
+
+
+async def body(place: Ground, slug: str, as_of: int | None = None) -> str:
+    """What a page says."""
+    return (await place.memory.read(place.ann, slug, as_of)).page.body
+
+
+async def out(memory: Memory, caller: Caller, slug: str) -> set[tuple[str, str, bool]]:
+    """Where a page leads: target, type, whether there is a page."""
+    return {(link.target, link.type, link.resolved) for link in await memory.links(caller, slug)}
+
+
+async def test_a_page_is_read_as_it_was_written(place: Ground) -> None:
+    text = "---\ntitle: Ann Smith\ntags: [team, no]\ntype: person\n---\n# Other\r\ntext"
+    await put(place, "people/ann", text)
+    view = await place.memory.read(place.ann, "People/Ann")
+    page = view.page
+    assert (page.title, page.type, page.tags, page.version) == ("Ann Smith", "person", ("team", "no"), 1)
+    assert (page.head + page.body, page.body) == (text, "# Other\r\ntext")
+    assert (page.created_by, page.account_id) == ("ann", place.ann.account_id)
+
+
+@pytest.mark.parametrize(
+    ("sent", "text", "title"),
+    [
+        ("Sent", "---\ntitle: Said\n---\n# Head", "Sent"),
+        (None, "---\ntitle: Said\n---\n# Head", "Said"),
+        (None, "text\n## Head ##\n", "Head"),
+        (None, "```\n# no\n```\n", "a/b"),
+        (None, "---\ntitle: [x\n---\n# Head", "[x"),
+        (None, "---\nno mapping\n---\n# Head", "Head"),
+    ],
+)
+async def test_a_title_comes_from_the_request_front_matter_heading_or_slug(
+    place: Ground, sent: str | None, text: str, title: str
+) -> None:
+    await put(place, "a/b", text, title=sent)
+    assert (await place.memory.read(place.ann, "a/b")).page.title == title
+
+
+async def test_a_taken_slug_needs_overwrite_or_the_version_that_was_seen(place: Ground) -> None:
+    await put(place, "a", "one")
+    with pytest.raises(errors.Conflict, match="overwrite"):
+        await place.memory.write(place.ann, Wanted("a", "two"), Terms())
+    with pytest.raises(errors.PreconditionFailed, match="version 1, not 2"):
+        await place.memory.write(place.ann, Wanted("a", "two"), Terms(if_version=2))
+    with pytest.raises(errors.PreconditionFailed, match="already"):
+        await place.memory.write(place.ann, Wanted("a", "two"), Terms(overwrite=True, only_new=True))
+    with pytest.raises(errors.PreconditionFailed, match="no page b"):
+        await place.memory.write(place.ann, Wanted("b", "two"), Terms(overwrite=True, must_exist=True))
+    saved = await place.memory.write(place.ann, Wanted("a", "two"), Terms(if_version=1))
+    assert (saved.page.version, saved.created, await body(place, "a")) == (2, False, "two")
+
+
+async def test_what_a_request_leaves_out_stays_and_a_file_says_everything(place: Ground) -> None:
+    await put(place, "a", "---\nodd: key\n---\nx", title="T", type="t", tags=("q",), collections=("c",))
+    await put(place, "a", "y")
+    page = (await place.memory.read(place.ann, "a")).page
+    assert (page.head, page.title, page.type) == ("---\nodd: key\n---\n", "T", "t")
+    assert (page.tags, page.collections) == (("q",), ("c",))
+    await put(place, "a", "z", whole=True)
+    page = (await place.memory.read(place.ann, "a")).page
+    assert (page.head, page.title, page.type, page.tags, page.collections) == ("", "a", "note", (), ())
+
+
+async def test_a_change_that_changes_nothing_makes_no_version(place: Ground) -> None:
+    await put(place, "a", "x", tags=("q",))
+    assert await put(place, "a", "x") == 1
+    assert (await place.memory.tag(place.ann, "a", Tagging(["q"]), Terms())).page.version == 1
+    assert (await place.memory.usage(place.ann)).used == 1
+
+
+async def test_concurrent_appends_are_all_kept(place: Ground) -> None:
+    await put(place, "log", "start")
+    lines = [f"line {number}" for number in range(40)]
+    edits = [place.memory.edit(place.ann, "log", Edit("append", line), Terms()) for line in lines[:20]]
+    edits += [place.memory.edit(place.ann, "log", Edit("prepend", line), Terms()) for line in lines[20:]]
+    saved = await asyncio.gather(*edits)
+    assert sorted((await body(place, "log")).split("\n")) == sorted(["start", *lines])
+    assert sorted(found.page.version for found in saved) == list(range(2, 42))
+
+
+async def test_of_two_who_saw_the_same_version_one_is_refused(place: Ground) -> None:
+    await put(place, "a", "x")
+    edits = [place.memory.edit(place.ann, "a", Edit("append", str(n)), Terms(if_version=1)) for n in range(8)]
+    results = await asyncio.gather(*edits, return_exceptions=True)
+    assert sum(isinstance(result, errors.PreconditionFailed) for result in results) == 7
+    assert (await place.memory.read(place.ann, "a")).page.version == 2
+
+
+@pytest.mark.parametrize(
+    ("edit", "after"),
+    [
+        (Edit("append", "c"), "# A\na\n\n## B\nb\n\n# C\nc\nc"),
+        (Edit("prepend", "c"), "c\n# A\na\n\n## B\nb\n\n# C\nc"),
+        (Edit("replace_text", "X", "## B\nb"), "# A\na\n\nX\n\n# C\nc"),
+        (Edit("replace_section", "new", section="b"), "# A\na\n\n## B\nnew\n\n# C\nc"),
+        (Edit("replace_section", "new", section="# A"), "# A\nnew\n\n# C\nc"),
+        (Edit("replace_section", "new", section="C"), "# A\na\n\n## B\nb\n\n# C\nnew"),
+    ],
+)
+async def test_a_part_is_changed_and_the_rest_stays(place: Ground, edit: Edit, after: str) -> None:
+    await put(place, "a", "# A\na\n\n## B\nb\n\n# C\nc")
+    saved = await place.memory.edit(place.ann, "a", edit, Terms(if_version=1))
+    assert saved.page.body == after
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (Edit("replace_text", "x", "nowhere"), "not in the page"),
+        (Edit("replace_text", "x", "a"), "2 times"),
+        (Edit("replace_section", "x", section="Z"), "sections: A"),
+        (Edit("set_fields", fields={"slug": "x"}), "what can be set"),
+        (Edit("set_fields", fields={"tags": [1]}), "list of texts"),
+        (Edit("append", "x\0"), r"U\+0000"),
+        (Edit("append", "x\ud800"), r"U\+D800"),
+    ],
+)
+async def test_an_edit_that_does_not_fit_says_why_and_changes_nothing(
+    place: Ground, edit: Edit, why: str
+) -> None:
+    await put(place, "a", "# A\na a")
+    with pytest.raises(errors.BadRequest, match=why):
+        await place.memory.edit(place.ann, "a", edit, Terms())
+    assert (await place.memory.read(place.ann, "a")).page.version == 1
+
+
+async def test_links_are_read_in_three_notations_and_once_each(place: Ground) -> None:
+    text = (
+        "[[b|text]] [[b]]\n- works_at [[companies/Acme]]\n[[met::People/Ben#there]] ![[pic.png]]\n"
+        "`[[no]]`\n```\n[[no]]\n```\n[file](../x/y.md) [web](https://e.org/z.md)\n- two words [[c]]\n"
+    )
+    await put(place, "a/b", text)
+    assert await out(place.memory, place.ann, "a/b") == {
+        ("a/b", "links_to", True),  # `[[b]]` is this page, by its last segment
+        ("companies/acme", "works_at", False),
+        ("people/ben", "met", False),
+        ("x/y", "links_to", False),
+        ("c", "links_to", False),
+    }
+
+
+async def test_a_link_waits_for_its_page_and_follows_it(place: Ground) -> None:
+    await put(place, "a", "[[later]] [[Far Away]]")
+    await put(place, "later")
+    await put(place, "deep/down/far-away")
+    expected = {("later", "links_to", True), ("deep/down/far-away", "links_to", True)}
+    assert await out(place.memory, place.ann, "a") == expected
+    await place.memory.rename(place.ann, "later", "now", Terms())
+    await put(place, "later", "another page")
+    await put(place, "a", "still [[later]] here")
+    assert await out(place.memory, place.ann, "a") == {("now", "links_to", True)}
+    found, _ = await place.memory.backlinks(place.ann, "now", 10)
+    assert [(link.source, link.context) for link in found] == [("a", "still [[later]] here")]
+    assert (await place.memory.backlinks(place.ann, "later", 10))[0] == ()
+
+
+async def test_an_old_slug_leads_to_its_page_through_every_rename(place: Ground) -> None:
+    await put(place, "a", "x")
+    for old, new in itertools.pairwise("abcda"):
+        await place.memory.rename(place.ann, old, new, Terms())
+    for slug in "bcd":
+        view = await place.memory.read(place.ann, slug)
+        assert (view.moved, view.page.slug) == (True, "a")
+    assert not (await place.memory.read(place.ann, "a")).moved
+    await put(place, "b", "new")
+    assert await body(place, "b") == "new"
+    with pytest.raises(errors.Conflict):
+        await place.memory.rename(place.ann, "a", "b", Terms())
+
+
+async def test_a_deleted_page_is_gone_and_every_version_brings_it_back(place: Ground) -> None:
+    await put(place, "b", "[[a]]")
+    await put(place, "a", "one", tags=("q",))
+    await put(place, "a", "two")
+    await place.memory.delete(place.ann, "a", Terms(if_version=2))
+    for read in (place.memory.read(place.ann, "a"), place.memory.delete(place.ann, "a", Terms())):
+        with pytest.raises(errors.NotFound):
+            await read
+    assert (await place.memory.counted(place.ann, "tags", 10)).rows == ()
+    assert await out(place.memory, place.ann, "b") == {("a", "links_to", False)}
+    assert len((await place.memory.history(place.ann, "a", 10, 99))[1].rows) == 2
+    saved = await place.memory.restore(place.ann, "a", 1, Terms())
+    assert (saved.page.version, saved.page.body, saved.page.tags) == (3, "one", ("q",))
+    assert await out(place.memory, place.ann, "b") == {("a", "links_to", True)}
+    await place.memory.delete(place.ann, "a", Terms())
+    assert await put(place, "a", "four") == 4
+
+
+async def test_the_past_is_read_as_it_was(place: Ground) -> None:
+    moments: list[int] = []
+
+    async def now() -> None:
+        moments.append(await place.memory.database.read(clock()))
+
+    await put(place, "b", "")
+    await now()
+    await put(place, "a", "[[b]]\n- **2026** | mail — One")
+    await now()
+    await put(place, "a", "[[c]]")
+    await place.memory.link(place.ann, "a", Link("", "b", "met", "why"), Terms())
+    await place.memory.note(place.ann, "a", Entry("2027-01", "Two"), Terms())
+    await now()
+    await place.memory.rename(place.ann, "a", "z", Terms())
+    await place.memory.delete(place.ann, "z", Terms())
+    await now()
+    await place.memory.restore(place.ann, "z", 2, Terms())
+    read = place.memory.read
+    for slug, moment in (("a", moments[0]), ("a", moments[3]), ("z", moments[3])):
+        with pytest.raises(errors.NotFound):
+            await read(place.ann, slug, moment)
+    first, second = await read(place.ann, "a", moments[1]), await read(place.ann, "z", moments[2])
+    assert (first.page.body[:5], [link.target for link in first.links]) == ("[[b]]", ["b"])
+    assert [entry.summary for entry in first.timeline] == ["One"]
+    assert (second.page.slug, {(link.target, link.type) for link in second.links}) == (
+        "a",
+        {("c", "links_to"), ("b", "met")},
+    )
+    assert [entry.summary for entry in second.timeline] == ["Two"]
+    back, _ = await place.memory.backlinks(place.ann, "b", 10, as_of=moments[1])
+    assert [(link.source, link.type) for link in back] == [("a", "links_to")]
+
+
+async def test_timelines_are_newest_first_and_go_on_by_cursor(place: Ground) -> None:
+    await put(place, "a", "- **2026-01-02** | board — Started\n- **2024** plain")
+    for day in range(1, 6):
+        await place.memory.note(place.ann, "a", Entry(f"2025-01-0{day}", f"day {day}"), Terms())
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        told = await place.memory.timeline(place.ann, "a", 3, cursor)
+        seen += [entry.summary for entry in told.entries]
+        cursor = told.next_cursor
+        if cursor is None:
+            break
+    assert seen == ["Started", "day 5", "day 4", "day 3", "day 2", "day 1", "plain"]
+
+
+async def test_links_of_calls_stand_beside_the_text_and_are_taken_back(place: Ground) -> None:
+    await put(place, "a", "[[b]]")
+    await put(place, "b")
+    for context in ("first", "second"):
+        await place.memory.link(place.ann, "a", Link("", "B", "Works At", context), Terms())
+    links = await place.memory.links(place.ann, "a")
+    assert [(link.type, link.context) for link in links] == [("links_to", "[[b]]"), ("works_at", "second")]
+    with pytest.raises(errors.Conflict, match="stands in the text"):
+        await place.memory.unlink(place.ann, "a", Link("", "b", "links_to"), Terms())
+    await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), Terms())
+    assert await out(place.memory, place.ann, "a") == {("b", "links_to", True)}
+    with pytest.raises(errors.NotFound):
+        await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), Terms())
+
+
+async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: Ground) -> None:
+    await put(place, "a", "- to [[b]]")
+    await put(place, "b", "- to [[c]]\n- of [[d]]")
+    await put(place, "e", "- to [[a]]")
+    for slug in "cd":
+        await put(place, slug)
+
+    async def reached(route: Route) -> str:
+        walk = await place.memory.traverse(place.ann, "a", route)
+        return " ".join(f"{slug}{depth}" for slug, _, depth in sorted(walk.nodes))
+
+    assert await reached(Route(1, "", "out")) == "a0 b1"
+    assert await reached(Route(2, "", "out")) == "a0 b1 c2 d2"
+    assert await reached(Route(2, "to", "out")) == "a0 b1 c2"
+    assert await reached(Route(5, "", "in")) == "a0 e1"
+    assert await reached(Route(1, "", "both")) == "a0 b1 e1"
+    edges = (await place.memory.traverse(place.ann, "a", Route(1, "", "both"))).edges
+    assert set(edges) == {("a", "b", "to"), ("e", "a", "to")}
+
+
+async def test_lists_are_filtered_and_go_on_by_cursor(place: Ground) -> None:
+    for number in range(7):
+        tags = ("odd",) if number % 2 else ()
+        await put(place, f"n/{number}", "x", tags=tags, type="t" if number < 3 else None)
+    await put(place, "o", "x", collections=("shelf",))
+
+    async def slugs(wanted: Filter) -> list[str]:
+        seen, cursor = [], ""
+        while True:
+            found = await place.memory.list(place.ann, wanted, 2, cursor)
+            seen += [row["slug"] for row in found.rows]
+            if found.next_cursor is None:
+                return seen
+            cursor = found.next_cursor
+
+    assert await slugs(Filter()) == [*(f"n/{number}" for number in range(7)), "o"]
+    assert await slugs(Filter(tag="odd")) == ["n/1", "n/3", "n/5"]
+    assert await slugs(Filter(type="t", prefix="n/1")) == ["n/1"]
+    assert await slugs(Filter(collection="shelf")) == ["o"]
+    moment = (await place.memory.read(place.ann, "n/5")).page.updated_at
+    assert await slugs(Filter(updated_after=moment)) == ["n/6", "o"]
+
+
+async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None:
+    memory = place.memory
+    await put(place, "mine", "[[shared]] [[hidden]]", collections=("a",), tags=("x",))
+    await put(place, "hidden", "[[mine]]", collections=("b",), tags=("y",))
+    await memory.write(place.ben, Wanted("mine", "of ben [[hidden]]", tags=("z",)), Terms())
+    limited = replace(place.ann, collections=("a", "c"))
+    for caller, slug in ((place.ben, "hidden"), (limited, "hidden")):
+        with pytest.raises(errors.NotFound) as missing:
+            await memory.read(caller, slug)
+        assert missing.value.message == "There is no page hidden"
+    assert await out(memory, place.ben, "mine") == {("hidden", "links_to", False)}
+    assert await out(memory, limited, "mine") == {
+        ("shared", "links_to", False),
+        ("hidden", "links_to", False),
+    }
+    assert (await memory.backlinks(limited, "mine", 9))[0] == ()
+    assert [node[0] for node in (await memory.traverse(limited, "mine", Route(3, "", "both"))).nodes] == [
+        "mine"
+    ]
+    assert [row["slug"] for row in (await memory.list(limited, Filter(), 9)).rows] == ["mine"]
+    assert [row["name"] for row in (await memory.counted(limited, "tags", 9)).rows] == ["x"]
+    assert [row["name"] for row in (await memory.counted(limited, "collections", 9)).rows] == ["a"]
+    assert [row["name"] for row in (await memory.counted(place.ben, "tags", 9)).rows] == ["z"]
+    assert (await memory.overview(limited, 5)).pages == 1
+    page = (await memory.read(place.ann, "hidden")).page
+    for caller in (place.ben, limited):
+        with pytest.raises((errors.NotFound, errors.BadRequest)):
+            await memory.fetch(caller, page.id)
+
+
+async def test_a_limited_key_reads_and_does_not_write(place: Ground) -> None:
+    await put(place, "a", "x", collections=("c",))
+    operations = tools.operations(place.memory)
+    calls = {
+        "write": {"slug": "b", "body": "x", "collections": ["c"]},
+        "edit": {"slug": "a", "operation": "append", "content": "x"},
+        "tag": {"slug": "a", "tags": ["t"]},
+        "link": {"slug": "a", "to": "b"},
+        "timeline": {"slug": "a", "date": "2026", "summary": "x"},
+        "delete": {"slug": "a"},
+        "restore": {"slug": "a", "version": 1},
+    }
+    assert calls.keys() == {name for name, found in operations.items() if found.writes}
+    for caller in (replace(place.ann, read_only=True), replace(place.ann, collections=("c",))):
+        for name, given in calls.items():
+            with pytest.raises(errors.Forbidden):
+                await operations[name](caller, given)
+        assert (await operations["read"](caller, {"slug": "a"}))["version"] == 1
+        assert (await operations["tag"](caller, {"slug": "a"}))["tags"] == []
+
+
+async def test_credits_are_counted_and_enforced_where_that_is_set(back: str) -> None:
+    async with ground(back, limits=Limits(plans_enforced=True)) as place:
+        for number in range(100):
+            await put(place, f"n{number}")
+        with pytest.raises(errors.InsufficientCredits, match="8 USD per month"):
+            await put(place, "one-more")
+        with pytest.raises(errors.InsufficientCredits):
+            await place.memory.edit(place.ann, "n1", Edit("append", "x"), Terms())
+        await place.memory.delete(place.ann, "n1", Terms())
+        usage = await place.memory.usage(place.ann)
+        assert (usage.used, usage.left) == (100, 0)
+        assert (await place.memory.usage(place.ben)).left == 100
+
+
+async def test_a_page_has_its_limits(back: str) -> None:
+    async with ground(back, limits=Limits(page_bytes=100)) as place:
+        await put(place, "a", "x" * 100)
+        with pytest.raises(errors.TooLarge, match="102 bytes; 100"):
+            await place.memory.edit(place.ann, "a", Edit("append", "x"), Terms())
+        with pytest.raises(errors.BadRequest, match="101 entries"):
+            await tools.operations(place.memory)["write"](
+                place.ann, {"slug": "b", "body": "", "tags": [f"tag{n}" for n in range(101)]}
+            )

@@ -1,0 +1,317 @@
+"""Any sequence of changes leaves what a plain model of pages, links, redirects and their past says."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from sixfold import errors
+from sixfold.core.database import now
+from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory.pages import Filter
+from sixfold.core.memory.writing import FREELY, Terms
+from tests import databases
+from tests.unit.memory.grounds import Ground, ground
+
+T = TypeVar("T")
+SLUGS = st.sampled_from(["a", "b", "x/a", "x/d", "y/long/b"])
+FREE = st.sampled_from(["a", "b", "x/a", "c", "x/c", "y/d", "y/b"])
+NAMED = st.sampled_from(["a", "b", "x/a", "c", "d"])
+BODIES = st.lists(NAMED.map(lambda name: f"[[{name}]]"), max_size=3).map(" and ".join)
+Mutant = Callable[[Any], None]
+LINK = re.compile(r"\[\[(.*?)\]\]")
+
+
+@dataclass
+class ModelPage:
+    """A page of the model: where it is, what each version said, where its links lead."""
+
+    slug: str
+    versions: list[str] = field(default_factory=list)
+    deleted: bool = False
+    leads: dict[str, tuple[int, bool] | None] = field(default_factory=dict)
+
+    @property
+    def body(self) -> str:
+        """What it says."""
+        return self.versions[-1]
+
+
+class PagesMachine(RuleBasedStateMachine):
+    """Writes, edits, renames, deletions and restores against a model in plain Python."""
+
+    back = "sqlite"
+    mutant: Mutant | None = None
+
+    @initialize()
+    def begin(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.stack = AsyncExitStack()
+        self.ticks = itertools.count(1_800_000_000_000_000, 1_000)
+        opened = self.stack.enter_async_context(ground(self.back, lambda: next(self.ticks)))
+        self.place: Ground = self.loop.run_until_complete(opened)
+        if self.mutant is not None:
+            self.mutant(self.place.memory.database)
+        self.pages: list[ModelPage] = []
+        self.redirects: dict[str, int] = {}
+        self.past: list[tuple[int, dict[int, tuple[str, str]]]] = []
+
+    def run_(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def at(self, slug: str) -> int | None:
+        """The page whose slug this is, deleted or not."""
+        return next((n for n, page in enumerate(self.pages) if page.slug == slug), None)
+
+    def located(self, slug: str) -> int | None:
+        """That page, or the one which had the slug before."""
+        found = self.at(slug)
+        return self.redirects.get(slug) if found is None else found
+
+    def resolve(self, name: str, source: str) -> tuple[int, bool] | None:
+        """Which page a written name means, and whether by its last segment alone."""
+        exact = self.located(name)
+        if exact is not None:
+            return exact, False
+        if "/" in name:
+            return None
+        beside = self.at(f"{source.rpartition('/')[0]}/{name}")
+        if beside is not None:
+            return beside, True
+        named = [p for p in self.pages if p.slug.rpartition("/")[2] == name and not p.deleted]
+        if not named:
+            return None
+        best = min(named, key=lambda p: (len(p.slug), p.slug))
+        return self.pages.index(best), True
+
+    def reads(self, number: int, body: str) -> None:
+        """A page says something else: links that stand in both stay where they led."""
+        page = self.pages[number]
+        page.versions.append(body)
+        leads: dict[str, tuple[int, bool] | None] = {}
+        for name in LINK.findall(body):
+            before = page.leads.get(name)
+            if name in page.leads:
+                leads[name] = before
+            else:
+                leads[name] = self.resolve(name, page.slug)
+        page.leads = leads
+
+    def arrives(self, number: int) -> None:
+        """A page has come to its slug: the links that waited for it find it."""
+        slug = self.pages[number].slug
+        self.redirects.pop(slug, None)
+        name = slug.rpartition("/")[2]
+        for page in self.pages:
+            for written, lead in page.leads.items():
+                if written == slug and (lead is None or lead[1]):
+                    page.leads[written] = (number, False)
+            for written, lead in page.leads.items():
+                if written == name and name != slug and lead is None:
+                    page.leads[written] = (number, True)
+
+    @rule(slug=SLUGS, body=BODIES)
+    def write(self, slug: str, body: str) -> None:
+        self.run_(self.place.memory.write(self.place.ann, Wanted(slug, body), FREELY))
+        number = self.at(slug)
+        if number is None:
+            self.pages.append(ModelPage(slug))
+            number = len(self.pages) - 1
+            self.arrives(number)
+            self.reads(number, body)
+        elif self.pages[number].deleted:
+            self.pages[number].deleted = False
+            self.arrives(number)
+            self.reads(number, body)
+        elif self.pages[number].body != body:
+            self.reads(number, body)
+
+    @rule(slug=SLUGS, body=BODIES, guess=st.sampled_from([None, 0, 1]))
+    def append(self, slug: str, body: str, guess: int | None) -> None:
+        number = self.located(slug)
+        page = self.pages[number] if number is not None else None
+        if page is None or page.deleted:
+            version = 1 if guess is not None else None
+        else:
+            version = None if guess is None else len(page.versions) + guess
+        work = self.place.memory.edit(self.place.ann, slug, Edit("append", body), Terms(if_version=version))
+        if number is None or page is None or page.deleted:
+            with pytest.raises(errors.NotFound):
+                self.run_(work)
+            return
+        if guess == 1:
+            with pytest.raises(errors.PreconditionFailed):
+                self.run_(work)
+            return
+        self.run_(work)
+        joined = f"{page.body}\n{body}" if page.body and body else page.body + body
+        if joined != page.body:
+            self.reads(number, joined)
+
+    @rule(slug=SLUGS, to=FREE)
+    def rename(self, slug: str, to: str) -> None:
+        number = self.located(slug)
+        work = self.place.memory.rename(self.place.ann, slug, to, Terms())
+        if number is None or self.pages[number].deleted:
+            with pytest.raises(errors.NotFound):
+                self.run_(work)
+            return
+        page = self.pages[number]
+        if page.slug != to and self.at(to) is not None:
+            with pytest.raises(errors.Conflict):
+                self.run_(work)
+            return
+        self.run_(work)
+        if page.slug != to:
+            old, page.slug = page.slug, to
+            page.versions.append(page.body)
+            self.redirects[old] = number
+            self.arrives(number)
+
+    @rule(slug=SLUGS)
+    def delete(self, slug: str) -> None:
+        number = self.located(slug)
+        work = self.place.memory.delete(self.place.ann, slug, Terms())
+        if number is None or self.pages[number].deleted:
+            with pytest.raises(errors.NotFound):
+                self.run_(work)
+            return
+        self.run_(work)
+        self.pages[number].deleted = True
+
+    @rule(slug=SLUGS, back=st.integers(1, 4))
+    def restore(self, slug: str, back: int) -> None:
+        number = self.located(slug)
+        work = self.place.memory.restore(self.place.ann, slug, back, Terms())
+        if number is None or back > len(self.pages[number].versions):
+            with pytest.raises(errors.NotFound):
+                self.run_(work)
+            return
+        self.run_(work)
+        page = self.pages[number]
+        if page.deleted:
+            page.deleted = False
+            self.arrives(number)
+        self.reads(number, page.versions[back - 1])
+
+    @invariant()
+    def every_page_is_as_the_model_has_it(self) -> None:
+        listed = self.run_(self.place.memory.list(self.place.ann, Filter(), 100)).rows
+        alive = {page.slug: page for page in self.pages if not page.deleted}
+        assert [row["slug"] for row in listed] == sorted(alive)
+        for slug, page in alive.items():
+            view = self.run_(self.place.memory.read(self.place.ann, slug))
+            assert (view.page.body, view.page.version) == (page.body, len(page.versions))
+            assert {(link.target, link.resolved) for link in view.links} == self.leading(page)
+
+    def leading(self, page: ModelPage) -> set[tuple[str, bool]]:
+        """Where a page's links are shown to lead."""
+        shown: set[tuple[str, bool]] = set()
+        for name, lead in page.leads.items():
+            target = self.pages[lead[0]] if lead is not None else None
+            shown.add((name, False) if target is None else (target.slug, not target.deleted))
+        return {(slug, ok) for slug, ok in shown if ok or (slug, True) not in shown}
+
+    @invariant()
+    def old_slugs_lead_to_their_pages(self) -> None:
+        for slug, number in self.redirects.items():
+            page = self.pages[number]
+            if page.deleted:
+                continue
+            view = self.run_(self.place.memory.read(self.place.ann, slug))
+            assert (view.moved, view.page.slug) == (True, page.slug)
+
+    @invariant()
+    def the_past_stays_as_it_was(self) -> None:
+        moment = self.run_(self.place.memory.database.read(now()))
+        alive = {n: (page.slug, page.body) for n, page in enumerate(self.pages) if not page.deleted}
+        self.past.append((moment, alive))
+        for moment, alive in self.past[-1::-3][:4]:
+            for slug in ("a", "x/a", "c"):
+                then = next((n for n, (named, _) in alive.items() if named == slug), self.located(slug))
+                work = self.place.memory.read(self.place.ann, slug, moment)
+                if then is None or then not in alive:
+                    with pytest.raises(errors.NotFound):
+                        self.run_(work)
+                else:
+                    view = self.run_(work)
+                    assert (view.page.slug, view.page.body) == alive[then]
+
+    def teardown(self) -> None:
+        if hasattr(self, "stack"):
+            self.run_(self.stack.aclose())
+            self.loop.close()
+
+
+def play(back: str, examples: int, steps: int, mutant: Mutant | None = None) -> bool:
+    """Try sequences; whether all of them told the model's story. A mutant changes the statements before."""
+    made = {"back": back, "mutant": staticmethod(mutant) if mutant else None}
+    case: Any = type("Machine", (PagesMachine,), made).TestCase()
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    result = case.defaultTestResult()
+    case.run(result)
+    for _, text in [*result.errors, *result.failures] if mutant is None else []:
+        sys.stderr.write(text)
+    return result.wasSuccessful()
+
+
+def statement(name: str, old: str, new: str) -> Mutant:
+    """A memory whose statement `name` says something else."""
+
+    def change(database: Any) -> None:
+        queries = dict(database._queries)
+        assert old in queries[name].sql
+        queries[name] = replace(queries[name], sql=queries[name].sql.replace(old, new))
+        database._queries = queries
+
+    return change
+
+
+MUTANTS = {
+    "no link waits": statement("links_arrive", "target_id IS NULL OR", "0 OR"),
+    "a link found by name is not better than none": statement("links_arrive", "OR by_name = 1", ""),
+    "every link to a slug moves to its new page": statement(
+        "links_arrive", "(target_id IS NULL OR by_name = 1)", "1"
+    ),
+    "names are not looked up": statement("link_names", "place = 1", "0"),
+    "old slugs are not looked up": statement("link_targets", "r.account_id = :account_id", "0"),
+    "links that left the text stay": statement("links_end", "ended_at IS NULL AND", "0 AND"),
+    "deleted pages stay resolved": statement("links_out", "AND t.deleted_at IS NULL", ""),
+    "versions do not end": statement("versions_end", "ended_at IS NULL", "0"),
+    "a version ends before it does": statement("versions_end", ":ended_at", ":ended_at - 3000"),
+}
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+def test_no_sequence_of_changes_tells_another_story_than_the_model(back: str) -> None:
+    assert play(back, 5 if back == "postgres" else 40, 20)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_memory_with_a_known_fault_is_caught(name: str) -> None:
+    assert not play("sqlite", 60, 40, MUTANTS[name])
+
+
+@pytest.mark.slow
+def test_long_sequences_tell_the_same_story() -> None:
+    assert play("sqlite", 120, 60)
