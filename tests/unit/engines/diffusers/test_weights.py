@@ -88,6 +88,19 @@ def test_a_shard_that_the_index_names_must_be_there(weights: Weights, tmp_path: 
         opened(weights, "sd", source=str(broken))
 
 
+def test_weights_that_are_replaced_while_they_serve_are_read_anew(weights: Weights, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(weights.path("sd"), folder)
+    engine = opened(weights, "sd", source=str(folder))
+    first = pixels(engine.run(task(), Listener()))
+    folder.rename(tmp_path / "old")
+    shutil.copytree(weights.path("other"), folder)
+    assert far(first, pixels(engine.run(task(), Listener()))) > 20
+    shutil.rmtree(folder)
+    with pytest.raises(EngineError, match="There are no weights"):
+        engine.run(task(), Listener())
+
+
 def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
     from sixfold.engines.image.diffusers.options import WrongOption  # noqa: PLC0415 - beside its use
 

@@ -97,6 +97,7 @@ class Shelf:
         if options.threads:
             torch.set_num_threads(options.threads)
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+        self._sources: dict[str, tuple[Source, tuple[int, int] | None]] = {}
 
     @property
     def loaded(self) -> Mapping[str, Loaded]:
@@ -105,13 +106,25 @@ class Shelf:
 
     def get(self, name: str) -> Loaded:
         """The pipeline of a source's name; loads it, and drops others for it, where it must."""
-        source = sources.find(name, self.options.weights, self.options.hub_cache)
+        source = self._source(name)
         loaded = self._loaded.get(source.key)
         if loaded is None:
             loaded = self._load(source)
             self._loaded[source.key] = loaded
         self._loaded.move_to_end(source.key)
         return loaded
+
+    def _source(self, name: str) -> Source:
+        """A name's source, looked at anew only when its folder is another: that reads every header."""
+        known = self._sources.get(name)
+        if known is not None and _mark(known[0].folder) == known[1]:
+            return known[0]
+        if known is not None:  # replaced or removed meanwhile
+            self._loaded.pop(known[0].key, None)
+            placement.release(self.where.kind)
+        source = sources.find(name, self.options.weights, self.options.hub_cache)
+        self._sources[name] = (source, _mark(source.folder))
+        return source
 
     def drop(self, loaded: Loaded) -> None:
         """Forget a pipeline and give its memory back."""
@@ -174,6 +187,15 @@ class Shelf:
         if self.options.budget_bytes:
             free = min(free, self.options.budget_bytes - sum(one.bytes for one in self._loaded.values()))
         return free
+
+
+def _mark(folder: Path) -> tuple[int, int] | None:
+    """What changes when a folder is replaced; None when it is gone."""
+    try:
+        facts = folder.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns
 
 
 def _quiet() -> None:
