@@ -81,7 +81,8 @@ def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
 
 
 def _batches(engine: Any) -> list[Row]:
-    from sixfold.core.work.engines import Job, Task
+    from sixfold.core.work.batches import Job
+    from sixfold.core.work.engines import Task
 
     found: list[Row] = []
     first = 0.0

@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sixfold.core.work.engines import BatchEngine, Engine, Task
+from sixfold.core.work.batches import BatchEngine
+from sixfold.core.work.engines import Engine, Task
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import outcomes

@@ -16,9 +16,10 @@ from typing import Any
 import httpx
 
 from sixfold import errors
-from sixfold.core.work.engines import Canceled, EngineError, Outside, RemoteEngine, Result, Task
+from sixfold.core.work.engines import Canceled, EngineError, Result, Task
 from sixfold.core.work.ports import Driver, Lost, Outcome, Reports, Worker, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.work.remote import Outside, RemoteEngine
 from sixfold.drivers import outcomes
 from sixfold.net.clients import Clients
 from sixfold.worker import protocol, runner

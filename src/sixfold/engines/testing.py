@@ -14,17 +14,9 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.engines import (
-    Artifact,
-    Canceled,
-    Context,
-    EngineError,
-    Job,
-    Outside,
-    Result,
-    Task,
-    UnusableInput,
-)
+from sixfold.core.work.batches import Job
+from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.work.remote import Outside
 
 
 class EchoEngine:

@@ -22,7 +22,8 @@ from typing import NoReturn, cast
 
 import msgspec
 
-from sixfold.core.work.engines import BatchEngine, Engine, Task
+from sixfold.core.work.batches import BatchEngine
+from sixfold.core.work.engines import Engine, Task
 from sixfold.worker import protocol, runner
 
 _PR_SET_PDEATHSIG = 1

@@ -7,15 +7,15 @@ the options of its row in the catalogue as keyword arguments.
 Three shapes, told apart by the row's `kind`:
 
 - `Engine` (`embedded`, `weights`) runs in a worker process, one task at a time;
-- `BatchEngine` is an `Engine` whose row has `lanes` above 1: its worker takes that many tasks at once and
-  hands those of equal shape to `run_many` together;
-- `RemoteEngine` (`comfyui`, `provider`) waits for another machine: a coroutine in the server, many at a
-  time, built with an `Outside` before its options.
+- `batches.BatchEngine` is an `Engine` whose row has `lanes` above 1: its worker takes that many tasks at
+  once and hands those of equal shape to `run_many` together;
+- `remote.RemoteEngine` (`comfyui`, `provider`) waits for another machine: a coroutine in the server, many
+  at a time, built with a `remote.Outside` before its options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -104,56 +104,4 @@ class Engine(Protocol):
 
     def run(self, task: Task, context: Context) -> Result:
         """Turn `task` into a result; deterministic by inputs and seed for embedded engines."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One task of a batch, with its own way to the outside."""
-
-    task: Task
-    context: Context
-
-
-class BatchEngine(Engine, Protocol):
-    """An engine that runs tasks of equal shape together for less than one after the other."""
-
-    def shape(self, task: Task) -> Hashable:
-        """Tasks whose shapes are equal may run together; one of shape None runs alone."""
-        ...
-
-    def run_many(self, jobs: Sequence[Job]) -> Sequence[Result | Exception | Canceled]:
-        """Each job's result or how it ended, in order; a canceled one leaves the others running."""
-        ...
-
-
-class Outside(Protocol):
-    """What a `RemoteEngine` gets from the server: keys and ways out; nothing of accounts."""
-
-    def key(self, name: str) -> str:
-        """The operator's key for a provider (`fal_key`, …), or an empty string."""
-        ...
-
-    @property
-    def client(self) -> Any:
-        """An `httpx.AsyncClient` for addresses that the operator chose: providers, his own servers."""
-        ...
-
-    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
-        """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
-        ...
-
-
-class RemoteEngine(Protocol):
-    """A model on another machine. Its run is canceled like any coroutine, and passes that on upstream."""
-
-    name: str
-    version: str
-
-    async def run(self, task: Task, context: Context) -> Result:
-        """Turn `task` into a result; raises `EngineError` with a sentence when the other side fails."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of connections. Idempotent."""
         ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sixfold.core.work.engines import Context, Outside, Result, Task
+from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.work.remote import Outside
 from sixfold.engines.remote import images, routes
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.routes import Call, Over, Used

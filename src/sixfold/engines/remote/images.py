@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Outside, Result, Task
+from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Result, Task
+from sixfold.core.work.remote import Outside
 from sixfold.engines.remote import frames, orders
 from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.orders import Order

@@ -8,7 +8,8 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sixfold.core.work.engines import Context, EngineError, Outside, Result, Task
+from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.work.remote import Outside
 from sixfold.engines.remote import images, routes
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.routes import Call, Over, Used

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sixfold.core.work.engines import Context, Outside, Result, Task
+from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.work.remote import Outside
 from sixfold.engines.remote import images, routes
 from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.images import Desk, Drawn

@@ -68,6 +68,11 @@ class DiffusersEngine:
         """The pipelines at hand, by where they came from; the least recently used first."""
         return self._shelf.loaded
 
+    @property
+    def device(self) -> str:
+        """Where it runs: cuda, mps or cpu."""
+        return self._shelf.where.kind
+
     def run(self, task: Task, context: Context) -> Result:
         """Make a task's pictures.
 

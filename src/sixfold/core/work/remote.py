@@ -1,0 +1,40 @@
+"""Engines that wait for another machine: the seam between them and the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from sixfold.core.work.engines import Context, Result, Task
+
+
+class Outside(Protocol):
+    """What a `RemoteEngine` gets from the server: keys and ways out; nothing of accounts."""
+
+    def key(self, name: str) -> str:
+        """The operator's key for a provider (`fal_key`, …), or an empty string."""
+        ...
+
+    @property
+    def client(self) -> Any:
+        """An `httpx.AsyncClient` for addresses that the operator chose: providers, his own servers."""
+        ...
+
+    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
+        """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
+        ...
+
+
+class RemoteEngine(Protocol):
+    """A model on another machine. Its run is canceled like any coroutine, and passes that on upstream."""
+
+    name: str
+    version: str
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Turn `task` into a result; raises `EngineError` with a sentence when the other side fails."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Idempotent."""
+        ...
