@@ -10,7 +10,7 @@ from pathlib import Path
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
 from sixfold.store import databases as stores
-from sixfold.store.archive import TableReader
+from sixfold.store.archive import TableReader, encode_row
 from sixfold.store.keeping import Keeper
 from tests import ground
 
@@ -46,3 +46,11 @@ def keeper(url: str, folder: Path) -> Keeper:
 def snapshot(url: str, folder: Path) -> AbstractContextManager[TableReader]:
     """Its tables as they stand."""
     return stores.open_snapshot(url, folder / FILE)
+
+
+def stored_bytes(url: str, folder: Path) -> bytes:
+    """All that a database has on its disk, or would tell whoever reads it."""
+    if not url:
+        return b"".join(path.read_bytes() for path in sorted(folder.glob(f"{FILE}*")))
+    with snapshot(url, folder) as reader:
+        return b"".join(encode_row(row) for name, _ in reader.tables() for row in reader.rows(name))

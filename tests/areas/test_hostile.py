@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from sixfold.web.logs import JsonFormatter
+from tests import databases
 from tests.areas.house import House, bearer, house
 from tests.unit.net import corpus
 
@@ -285,8 +286,7 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(home: House) ->
     assert "sixfold.access" in written
     for secret in (canary, home.key, job["job_id"], "canary0123456789"):
         assert secret not in written
-    stored = (home.product.settings.data_dir / "sixfold.db").read_bytes()
-    stored += (home.product.settings.data_dir / "sixfold.db-wal").read_bytes()
+    stored = databases.stored_bytes(home.product.settings.database_url, home.product.settings.data_dir)
     assert home.key.encode() not in stored
     assert canary.encode() not in stored
 

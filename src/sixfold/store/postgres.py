@@ -140,8 +140,7 @@ class PostgresDatabase:
 
     async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
         """Hand `transaction` to the next group; returns after the commit that holds it."""
-        if self._closed:
-            raise asyncpg.InterfaceError("the database is closed")
+        self._refuse_closed()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.append(_Job(transaction, durable, future))
         self._arrived.set()
@@ -151,6 +150,7 @@ class PostgresDatabase:
 
     async def read(self, transaction: Transaction[T]) -> T:
         """Run `transaction` on a connection of its own, on one snapshot."""
+        self._refuse_closed()
         try:
             if not self._migrated:
                 await self._open_writer()
@@ -178,6 +178,10 @@ class PostgresDatabase:
         await self._listener.close()
         await self._readers.close()
         await _close(self._writer)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise asyncpg.InterfaceError("Cannot operate on a closed database.")
 
     # -- the writer ------------------------------------------------------------------------------
 
@@ -361,6 +365,7 @@ class _Readers:
     def __init__(self, url: str) -> None:
         self._url = url
         self._idle: list[Connection] = []
+        self._closed = False
         self._room = asyncio.Semaphore(_READERS)
 
     @asynccontextmanager
@@ -375,23 +380,30 @@ class _Readers:
                 connection.terminate()
                 raise
             self._idle.append(connection)
+            if self._closed:
+                await self.close()
 
     async def _begin(self) -> Connection:
         while self._idle:
-            connection = self._idle.pop()
             with contextlib.suppress(*GONE):  # the server was restarted since: try the next, then a new one
-                async with asyncio.timeout(_PATIENCE_SECONDS):
-                    await connection.execute("BEGIN")
-                return connection
-            connection.terminate()
-        connection = await link.connect(self._url, **link.READ_ONLY)
-        await connection.execute("BEGIN")
-        return connection
+                return await _begun(self._idle.pop())
+        return await _begun(await link.connect(self._url, **link.READ_ONLY))
 
     async def close(self) -> None:
-        """Let them go."""
+        """Let them go; those that read go when they are done."""
+        self._closed = True
         while self._idle:
             await _close(self._idle.pop())
+
+
+async def _begun(connection: Connection) -> Connection:
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await connection.execute("BEGIN")
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
 
 
 async def _again(connection: Connection, job: _Job) -> None:

@@ -21,20 +21,21 @@ _TYPES = ((str, "text"), (int, "bigint"), (float, "double precision"), (bytes, "
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement in PostgreSQL's words, and the names of its arguments in their order."""
+    """A statement in PostgreSQL's words; its arguments in order, and which are texts or switches."""
 
     text: str
     names: tuple[str, ...]
+    texts: tuple[int, ...] = ()
+    flags: tuple[int, ...] = ()
 
     def arguments(self, params: Mapping[str, Value]) -> list[Any]:
         """The values in order. PostgreSQL keeps no NUL in a text: it becomes U+FFFD."""
         values: list[Any] = [params[name] for name in self.names]
-        for index, value in enumerate(values):
-            if isinstance(value, str):
-                if "\0" in value:
-                    values[index] = value.replace("\0", "\ufffd")
-            elif isinstance(value, bool):
-                values[index] = int(value)
+        for index in self.texts:
+            if "\0" in values[index]:
+                values[index] = values[index].replace("\0", "\ufffd")
+        for index in self.flags:
+            values[index] = int(values[index])
         return values
 
 
@@ -70,7 +71,10 @@ def translate(sql: str, params: Mapping[str, Value]) -> Prepared:
             names.append(name)
         return f"${names.index(name) + 1}::{kind}"
 
-    return Prepared(_TOKEN.sub(numbered, sql), tuple(names))
+    text = _TOKEN.sub(numbered, sql)
+    texts = tuple(index for index, name in enumerate(names) if isinstance(params[name], str))
+    flags = tuple(index for index, name in enumerate(names) if isinstance(params[name], bool))
+    return Prepared(text, tuple(names), texts, flags)
 
 
 def _type(value: Value) -> str | None:

@@ -57,8 +57,12 @@ class Listener:
             if len(words) == 3 and not self._is_own(pid):
                 told(*words)
 
-        await connection.add_listener(_CHANNEL, heard)
-        await connection.fetch("SELECT server_arrives($1)", boot)
+        try:
+            await connection.add_listener(_CHANNEL, heard)
+            await connection.fetch("SELECT server_arrives($1)", boot)
+        except BaseException:
+            connection.terminate()
+            raise
         self._connection = connection
 
     async def _stay(self, boot: str, told: Told) -> None:

@@ -103,6 +103,12 @@ async def test_a_stale_attempt_writes_nothing(still: Road) -> None:
     assert (await still.account()).posted == 1_000_000 - second.price
 
 
+async def test_a_worker_that_gets_ready_for_a_canceled_run_is_told_so(still: Road) -> None:
+    prediction = await _bring_to(still, State.CANCELING)
+    told = await still.database.write(predictions.ready(prediction.id, prediction.attempt))
+    assert told == prediction
+
+
 async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: Road) -> None:
     prediction = await still.pipeline.submit(still.order())
     for _ in range(3):

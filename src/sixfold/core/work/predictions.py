@@ -194,9 +194,14 @@ def claim(engine: str, lease: Lease, limit: int, *, warm: bool) -> Transaction[t
 
 
 def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
-    """The worker of a starting prediction is ready; raises `StaleAttempt`."""
-    row, state = yield from _at(prediction_id, attempt, Event.READY)
-    yield from _move(row, state)
+    """The worker of a starting prediction is ready; one that is being canceled stays so.
+
+    Raises `StaleAttempt`.
+    """
+    row = yield from _living(prediction_id, attempt)
+    if row["state"] == State.CANCELING:
+        return Prediction.of(row)
+    yield from _move(row, follow(State(row["state"]), Event.READY))
     return (yield from _fresh(prediction_id))
 
 
@@ -356,10 +361,15 @@ def _lose(row: Row, max_attempts: int, reason: str) -> Transaction[Prediction]:
 # -- the guarded steps ---------------------------------------------------------------------------
 
 
-def _at(prediction_id: str, attempt: int, event: Event) -> Transaction[tuple[Row, State]]:
+def _living(prediction_id: str, attempt: int) -> Transaction[Row]:
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None or row["attempt"] != attempt or State(row["state"]) in TERMINAL | {State.QUEUED}:
         raise StaleAttempt(prediction_id)
+    return row
+
+
+def _at(prediction_id: str, attempt: int, event: Event) -> Transaction[tuple[Row, State]]:
+    row = yield from _living(prediction_id, attempt)
     return row, follow(State(row["state"]), event)
 
 

@@ -80,6 +80,7 @@ class Run:
                     predictions.ready(self.id, self._prediction.attempt), durable=False
                 )
                 self._bus.publish(self.id, Moved(moved))
+                self._canceled = self._canceled or moved.state is predictions.State.CANCELING
             if self._canceled:
                 await self._finish(self._stop)
                 return
