@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from sixfold.core.clock import DAY_US
 from sixfold.core.memory.signals import Saturation, Vector, View
 
-_PAGE, _FOLDER = Saturation(k1=0.9, b=0.3), Saturation(k1=3.0, b=0.8)
+_PAGE, _FOLDER = Saturation(k1=1.1, b=0.3), Saturation(k1=1.5, b=0.8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +30,26 @@ class Weights:
 
     # what is written, and around it: scaled so that the best page has 1
     text: float = 0.5  # BM25 of the whole page ...
-    passage: float = 0.5  # ... and of its best passage: the same number where a page is one passage
-    previous: float = 0.4  # of the text of the page before this one in its folder
-    next: float = 0.2  # of the page behind it
+    passage: float = 0.2  # ... and of its best passage: the same number where a page is one passage
+    previous: float = 0.5  # of the text of the page before this one in its folder
+    next: float = 0.25  # of the page behind it
     previous_but_one: float = 0.2
     next_but_one: float = 0.1
     folder: float = 0.7  # of the folder's BM25, read as one document
-    path: float = 0.8  # of the words in the names of its folders
+    path: float = 1.5  # of the words in the names of its folders
     article: float = 0.25  # how much of the five before is left for an article, which stands by itself
 
     # what is known beside the words
-    entities: float = 0.1  # for a page about every name in the question
+    entities: float = 0.15  # for a page about every name in the question
     links: float = 0.1  # of the best text among the pages that it is linked with
     recency: float = 0.01  # for the newest page
     meaning: float = 0.6  # for the page nearest to the question's vector, which neighbours lend to, too:
-    meaning_previous: float = 0.4
+    meaning_previous: float = 0.5
     meaning_next: float = 0.2
 
     page: Saturation = _PAGE
     whole_folder: Saturation = _FOLDER
-    crowd: int = 40  # pages of a folder above which it says less and less of each of them
+    crowd: int = 30  # pages of a folder above which it says less and less of each of them
 
 
 WEIGHTS = Weights()

@@ -22,7 +22,7 @@ from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
 from sixfold.core.memory.ranking import Question, Ranked
 from sixfold.core.memory.shelf import Behind, Shelf
-from sixfold.core.memory.signals import Filter, Index, View
+from sixfold.core.memory.signals import Filter, View
 
 MAX_CHARS = 10_000  # of a query
 MAX_LIMIT = 100
@@ -76,34 +76,34 @@ class Finder:
         _check(wanted)
         if wanted.mode in ("semantic", "hybrid") and self._questions is None:
             raise errors.EngineUnavailable(_UNLOCK)
-        index = await self._shelf.index(caller.account_id)
-        mode = self._mode(wanted, index)
-        vector = await self._questions.vector(wanted.query) if self._questions and mode != "lexical" else None
+        await self._shelf.index(caller.account_id)
+        vector = None
+        if self._questions is not None and wanted.mode != "lexical":
+            vector = await self._questions.vector(wanted.query)
         while True:
             try:
-                hits = await self._database.read(self._hits(caller, wanted, mode, vector))
+                hits, mode = await self._database.read(self._hits(caller, wanted, vector))
                 break
             except Behind:
                 await self._shelf.index(caller.account_id)
         return Answer(hits, mode, round((time.perf_counter() - began) * 1000, 3))
 
-    def _mode(self, wanted: Search, index: Index) -> Mode:
-        if wanted.mode != "auto":
-            return wanted.mode
-        return "hybrid" if self._questions is not None and index.vectors else "lexical"
-
     def _hits(
-        self, caller: Caller, wanted: Search, mode: Mode, vector: bytes | None
-    ) -> Transaction[tuple[Hit, ...]]:
+        self, caller: Caller, wanted: Search, vector: bytes | None
+    ) -> Transaction[tuple[tuple[Hit, ...], Mode]]:
         """Bring the index up to date, rank, and fetch what is shown; all of one snapshot."""
         index = yield from self._shelf.catch_up(caller.account_id)
+        mode = wanted.mode
+        if mode == "auto":  # nothing may have been embedded yet
+            mode = "hybrid" if vector is not None and index.vectors else "lexical"
         view = index.view(caller.collections)
-        question = ask(view, wanted.query, vector, worded=mode != "semantic")
+        asked = None if mode == "lexical" else vector
+        question = ask(view, wanted.query, asked, worded=mode != "semantic")
         ranked = ranking.rank(view, question)
         places = view.best(ranked.score, ranked.among, _filter(wanted), wanted.offset + wanted.limit)
         places = places[wanted.offset :]
         if not places:
-            return ()
+            return (), mode
         ids = [view.page_id(place) for place in places]
         rows = yield Query(
             "memory_results",
@@ -111,11 +111,12 @@ class Finder:
         )
         by_id = {row["id"]: row for row in rows}
         shown = question if question.words else ask(view, wanted.query, None)
-        return tuple(
-            _result(view, place, by_id[page_id], shown, ranked, wanted)
+        hits = (
+            _hit(view, place, by_id[page_id], shown, ranked, wanted)
             for place, page_id in zip(places, ids, strict=True)
             if page_id in by_id
         )
+        return tuple(hits), mode
 
 
 def ask(view: View, text: str, vector: bytes | None, *, worded: bool = True) -> Question:
@@ -156,7 +157,7 @@ def _check(wanted: Search) -> None:
             raise errors.BadRequest(f"{name} must be {least} to {most:,}{unit}, not {value:,}")
 
 
-def _result(view: View, place: int, row: Row, question: Question, ranked: Ranked, wanted: Search) -> Hit:
+def _hit(view: View, place: int, row: Row, question: Question, ranked: Ranked, wanted: Search) -> Hit:
     passage = view.best_passage(place, question.words)
     return Hit(
         id=row["id"],

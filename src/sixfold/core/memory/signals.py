@@ -115,7 +115,7 @@ class View(Protocol):
         ...
 
     def rarity(self, word: str) -> float:
-        """BM25's weight of a word: how much a page says by having it; 0 when none has it."""
+        """BM25's weight of a word: how much a page says by having it; 0 when nowhere is one."""
         ...
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from sixfold.core.memory import chunks, tokens
 
 OPEN, CLOSE = "\u00ab", "\u00bb"  # « and »
-MIN_CHARS, MAX_CHARS, CHARS = 20, 2_000, 240
+MIN_CHARS, MAX_CHARS = 0, 2_000
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _SPACE = re.compile(r"\s+")
 _MOST_READ = 20_000  # characters of a passage in which the best window is sought
@@ -23,6 +23,8 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
 
     White space becomes one space, `…` stands where text was left out; without a match it is the beginning.
     """
+    if not chars:
+        return ""
     passages = chunks.split(body)
     start, end = passages[min(passage, len(passages) - 1)]
     end = min(end, start + _MOST_READ)

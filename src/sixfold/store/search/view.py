@@ -85,9 +85,12 @@ class PageView:
         return score.astype(np.float32)[of] * self._visible
 
     def rarity(self, word: str) -> float:
-        """BM25's weight of a word: how much a page says by having it; 0 when none has it."""
+        """BM25's weight of a word: how much a page says by having it; 0 when nowhere is one."""
         hits = self._hits(word)
-        return 0.0 if hits is None else _rarity(len(hits[0]), self._pages)
+        if hits is not None:
+            return _rarity(len(hits[0]), self._pages)
+        having = self._along(word)
+        return _rarity(having, self._pages) if having else 0.0
 
     def named(self, names: Collection[str]) -> Floats:
         """What share of the names each page is about, 0 to 1."""
@@ -101,10 +104,9 @@ class PageView:
         """What the names of each page's folders say: the weight of each word in them by its rarity."""
         said = self._nothing()
         for word, weight in words.items():
-            places = self._of.path.get(word)
-            if places:
-                having = int(np.count_nonzero(self._visible[places]))
-                said[places] += np.float32(weight * _rarity(having, self._pages))
+            having = self._along(word)
+            if having:
+                said[self._of.path[word]] += np.float32(weight * _rarity(having, self._pages))
         return said * self._visible
 
     def parts(self) -> Floats:
@@ -200,6 +202,11 @@ class PageView:
             self._known[word] = hits if hits is not None and len(hits[0]) else None
         return self._known[word]
 
+    def _along(self, word: str) -> int:
+        """How many visible pages have a word in the names of their folders."""
+        places = self._of.path.get(word)
+        return int(np.count_nonzero(self._visible[places])) if places else 0
+
     def _passing(self, keep: Filter) -> Flags:
         index = self._of
         flags = np.ones(len(self._visible), np.bool_)
@@ -244,6 +251,7 @@ class PageView:
 def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
     """BM25's denominator beside the count."""
     k1, b = saturation.k1, saturation.b
+    length = np.maximum(length, 1)  # of nothing at all: what has no word is divided by no zero
     return np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * length
 
 

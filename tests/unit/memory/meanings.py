@@ -1,0 +1,35 @@
+"""A model of meaning for tests: words of one line mean the same, others nothing to each other."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Sequence
+
+from sixfold.core.memory import tokens
+
+MEANINGS = ("car automobile vehicle", "doctor physician", "cat feline kitten", "happy glad cheerful")
+_WIDTH = 384
+
+
+class Meanings:
+    """`embedding.Model` without weights; `version` makes it another model."""
+
+    def __init__(self, version: str = "1") -> None:
+        self.name = f"meanings/{version}"
+        self.texts = 0
+        self._same = {word: line.split()[0] for line in MEANINGS for word in map(tokens.stem, line.split())}
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """A dimension for each meaning; of length 1."""
+        self.texts += len(texts)
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> bytes:
+        values = [0.0] * _WIDTH
+        for word in tokens.terms(text):
+            meaning = self._same.get(word, word)
+            digest = hashlib.sha256(meaning.encode()).digest()
+            values[int.from_bytes(digest[:4], "little") % _WIDTH] += 1.0
+        length = sum(value * value for value in values) ** 0.5 or 1.0
+        return array("f", [value / length for value in values]).tobytes()

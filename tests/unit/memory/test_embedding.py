@@ -1,0 +1,191 @@
+"""Vectors come beside the writing: resumed after any end, made anew for another model, of no old text."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold import settings
+from sixfold.core.database import Database, many
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.embedding import Embedder
+from sixfold.core.memory.ports import Answer, Search
+from sixfold.core.memory.search import Finder
+from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.writing import FREELY, Terms
+from sixfold.store.search.index import PageIndex
+from tests import databases
+from tests.unit.memory.grounds import Ground, ground
+from tests.unit.memory.meanings import Meanings
+
+pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+
+
+@pytest.fixture
+async def place(back: str) -> AsyncIterator[Ground]:
+    async with ground(back) as found:
+        yield found
+
+
+async def put(place: Ground, slug: str, body: str) -> None:
+    """Write a page."""
+    await place.memory.write(place.ann, Wanted(slug, body), FREELY)
+
+
+async def finder(database: Database, model: Meanings) -> Finder:
+    """A search with a model."""
+    made = Finder(database, Shelf(database, PageIndex), lambda: model)
+    assert await made.look()
+    return made
+
+
+async def embed(database: Database, model: Meanings) -> int:
+    """Give all that wait their vectors; how many there were."""
+    embedder, total = Embedder(database, model), 0
+    await embedder.begin()
+    while count := await embedder.step():
+        total += count
+    return total
+
+
+async def ask(found: Finder, place: Ground, query: str, mode: str = "auto") -> Answer:
+    """Search with meaning."""
+    return await found.search(place.ann, Search(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
+
+
+async def test_a_page_is_found_by_words_at_once_and_by_meaning_when_it_is_embedded(place: Ground) -> None:
+    model = Meanings()
+    found = await finder(place.memory.database, model)
+    await put(place, "garage", "The automobile needs a wheel.")
+    first = await ask(found, place, "automobile")
+    assert ([hit.slug for hit in first.hits], first.mode) == (["garage"], "lexical")
+    assert (await ask(found, place, "vehicle")).hits == ()
+    assert await embed(place.memory.database, model) == 1
+    later = await ask(found, place, "vehicle")
+    assert ([hit.slug for hit in later.hits], later.mode) == (["garage"], "hybrid")
+
+
+async def test_each_mode_uses_what_it_says(place: Ground) -> None:
+    model = Meanings()
+    found = await finder(place.memory.database, model)
+    await put(place, "words", "A car.")
+    await put(place, "meaning", "An automobile.")
+    await embed(place.memory.database, model)
+    assert [hit.slug for hit in (await ask(found, place, "car", "lexical")).hits] == ["words"]
+    assert {hit.slug for hit in (await ask(found, place, "car", "semantic")).hits} == {"words", "meaning"}
+    hybrid = await found.search(place.ann, Search("car", mode="hybrid", explain=True))
+    assert [hit.slug for hit in hybrid.hits] == ["words", "meaning"]
+    for hit in hybrid.hits:
+        parts = [value for value in (hit.explain or {}).values() if isinstance(value, float)]
+        assert sum(parts) == pytest.approx(hit.score, abs=1e-5)
+
+
+async def test_a_text_that_was_changed_meanwhile_keeps_no_vector_of_the_old_one(place: Ground) -> None:
+    database = place.memory.database
+    await put(place, "page", "A cat.")
+    waiting = await database.read(many("memory_waiting", limit=10))
+
+    class Slow(Meanings):
+        """A model that is asked before, and answers after, the page was changed."""
+
+    model = Slow()
+    found = await finder(database, model)
+    await put(place, "page", "A doctor.")
+    stale = {"page_id": waiting[0]["page_id"], "of_change": waiting[0]["change"], "model": model.name}
+    assert not await database.write(many("memory_embedded", **stale))
+    await embed(database, model)
+    assert (await ask(found, place, "feline", "semantic")).hits == ()
+    assert len((await ask(found, place, "physician", "semantic")).hits) == 1
+
+
+async def test_another_version_of_the_model_embeds_everything_anew(place: Ground) -> None:
+    database = place.memory.database
+    for number in range(20):
+        await put(place, f"p{number}", "A happy kitten.")
+    assert await embed(database, Meanings("1")) == 20
+    assert await embed(database, Meanings("1")) == 0
+    assert await embed(database, Meanings("2")) == 20
+    found = await finder(database, Meanings("2"))
+    assert len((await ask(found, place, "glad", "semantic")).hits) == 10
+
+
+async def test_a_page_that_is_deleted_waits_for_nothing(place: Ground) -> None:
+    database = place.memory.database
+    await put(place, "gone", "A cat.")
+    await place.memory.delete(place.ann, "gone", Terms())
+    assert await embed(database, Meanings()) == 0
+
+
+async def test_the_embedder_works_beside_the_searches_until_it_is_told_to_end(place: Ground) -> None:
+    model = Meanings()
+    found = await finder(place.memory.database, model)
+    await put(place, "page", "A cat.")
+    task = asyncio.create_task(found.run())
+    async with asyncio.timeout(20):
+        while not (answer := await ask(found, place, "feline")).hits:  # noqa: ASYNC110  # it waits for the work
+            await asyncio.sleep(0)
+    task.cancel()
+    assert answer.mode == "hybrid"
+
+
+async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: Ground) -> None:
+    database, model = place.memory.database, Meanings()
+    found = await finder(database, model)
+    for number in range(8):
+        await put(place, f"log/{number}", f"A cat and a doctor, day {number}.")
+    await embed(database, model)
+    await put(place, "log/3", "A vehicle.")
+    await embed(database, model)
+    again = await finder(database, model)
+    for query in ("kitten", "physician on day 4", "car"):
+        one = await found.search(place.ann, Search(query, explain=True))
+        other = await again.search(place.ann, Search(query, explain=True))
+        assert one.hits == other.hits != ()
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from sixfold.core.memory.embedding import Embedder
+from tests import databases
+from tests.unit.memory.meanings import Meanings
+
+class Stuck(Meanings):
+    def embed(self, texts):
+        print("embedding", flush=True)
+        sys.stdin.read()
+        return super().embed(texts)
+
+async def main():
+    async with databases.OPENERS[sys.argv[2]](Path(sys.argv[1]), None) as database:
+        await Embedder(database, Stuck()).step()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_server_that_is_killed_between_writing_and_embedding_leaves_nothing_out(
+    back: str, tmp_path: Path
+) -> None:
+    async with ground(back, folder=tmp_path) as place:
+        await put(place, "page", "A cat.")
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", CHILD, str(tmp_path), back),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=settings.worker_environment(),
+            cwd=Path(__file__).parents[3],
+        )
+        assert child.stdout is not None
+        assert await child.stdout.readline() == b"embedding\n"
+        child.send_signal(signal.SIGKILL)
+        await child.wait()
+        model = Meanings()
+        assert await embed(place.memory.database, model) == 1
+        found = await finder(place.memory.database, model)
+        assert len((await ask(found, place, "kitten", "semantic")).hits) == 1

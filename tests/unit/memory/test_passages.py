@@ -1,0 +1,81 @@
+"""Passages of a body, and the snippets that are cut from them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.core.memory import chunks, snippets, tokens
+
+LONG = "\n\n".join(f"Paragraph {n} is about topic{n}. " + "It goes on for a while. " * 12 for n in range(20))
+
+
+def of(body: str, words: str, chars: int = 200, passage: int = 0) -> str:
+    """The snippet for a query's words."""
+    return snippets.of_body(body, passage, tokens.terms(words), chars)
+
+
+def test_a_short_body_is_one_passage() -> None:
+    assert chunks.split("A note.") == ((0, 7),)
+    assert chunks.split("") == ((0, 0),)
+
+
+def test_a_heading_begins_a_passage() -> None:
+    body = "x " * 300 + "\n\n## Second\n\n" + "y " * 300
+    assert [body[start:end].lstrip()[:9] for start, end in chunks.split(body)][1] == "## Second"
+
+
+def test_a_body_without_any_break_is_cut_nevertheless() -> None:
+    passages = chunks.split("a" * 10_000)
+    assert len(passages) > 4
+    assert max(end - start for start, end in passages) <= 2 * chunks.TARGET_CHARS
+
+
+def test_there_are_never_more_passages_than_the_limit() -> None:
+    assert len(chunks.split("# h\n\n" + "word " * 600_000)) == chunks.MAX_PASSAGES
+
+
+@given(st.text(alphabet=st.sampled_from("ab #\n.。東 "), max_size=6_000))
+def test_passages_cover_the_body_without_a_gap(body: str) -> None:
+    passages = chunks.split(body)
+    assert "".join(body[start:end] for start, end in passages) == body
+
+
+def test_a_snippet_marks_every_form_of_the_words() -> None:
+    assert of("She met them; meetings are long.", "meeting") == "She «met» them; «meetings» are long."
+
+
+def test_a_snippet_is_cut_where_the_words_are() -> None:
+    found = of(LONG, "topic7", passage=2)
+    assert "topic" in found
+    assert found.startswith("…")
+    assert found.endswith("…")
+
+
+def test_a_snippet_prefers_the_place_that_has_most_of_the_words() -> None:
+    body = "green tea. " + "filler words go here. " * 20 + "green tea with honey and lemon. " + "more. " * 50
+    assert "«honey»" in of(body, "green tea honey lemon", 80)
+
+
+def test_a_snippet_keeps_its_length() -> None:
+    for chars in (20, 80, 300):
+        found = of(LONG, "topic3 while", chars, 1)
+        assert len(found.replace("«", "").replace("»", "")) <= chars + 2
+
+
+def test_a_snippet_is_no_html_and_its_marks_are_its_own() -> None:
+    assert of("<b>tea</b> «tea»", "tea") == "<b>«tea»</b> ‹«tea»›"
+
+
+def test_no_characters_are_no_snippet() -> None:
+    assert of("tea", "tea", 0) == ""
+
+
+def test_a_snippet_marks_words_of_scripts_without_spaces() -> None:
+    assert of("私は東京タワーが好きです", "東京タワー") == "私は«東京タワー»が好きです"
+
+
+@pytest.mark.parametrize("body", ["", "\n\n", "…", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 " * 40])
+def test_a_snippet_without_a_match_is_the_beginning(body: str) -> None:
+    assert of(body, "zebra", 50) == of(body, "", 50)

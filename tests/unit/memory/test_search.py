@@ -1,0 +1,250 @@
+"""Search on every database: what is written is found at once, by those who may, and every score says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.model import Caller
+from sixfold.core.memory.ports import Answer, Search
+from sixfold.core.memory.search import Finder
+from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.writing import FREELY, Terms
+from sixfold.store.search.index import PageIndex
+from tests import databases
+from tests.unit.memory.grounds import Ground, ground
+
+pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+
+QUERIES = (
+    '"',
+    "a OR b AND NOT (c",
+    "'; DROP TABLE page; --",
+    "* ? + - ^ ~ : / \\ { } [ ]",
+    "%s %d {0}",
+    "東京タワー",
+    "Привет мир",
+    "مرحبا بالعالم",
+    "हिन्दी",
+    "🎉",
+    "\u200b\ufeff",
+    "a\x00b",
+    "the and of",
+    "ab " * 3_333,
+    "x" * 10_000,
+)
+
+
+@pytest.fixture
+async def place(back: str) -> AsyncIterator[Ground]:
+    async with ground(back) as found:
+        yield found
+
+
+async def put(place: Ground, slug: str, body: str, caller: Caller | None = None, **fields: object) -> None:
+    """Write a page."""
+    wanted = Wanted(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    await place.memory.write(caller or place.ann, wanted, FREELY)
+
+
+async def ask(place: Ground, query: str, caller: Caller | None = None, **fields: object) -> Answer:
+    """Search."""
+    wanted = Search(query, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    return await place.memory.search(caller or place.ann, wanted)
+
+
+async def slugs(place: Ground, query: str, caller: Caller | None = None, **fields: object) -> list[str]:
+    """The slugs that a search finds, best first."""
+    return [hit.slug for hit in (await ask(place, query, caller, **fields)).hits]
+
+
+async def test_a_page_is_found_as_soon_as_it_is_written_and_no_longer_than_it_is_there(place: Ground) -> None:
+    assert await slugs(place, "marmalade") == []
+    await put(place, "kitchen/toast", "Marmalade on toast.")
+    assert await slugs(place, "marmalade") == ["kitchen/toast"]
+    await put(place, "kitchen/toast", "Honey on toast.")
+    assert await slugs(place, "marmalade") == []
+    assert await slugs(place, "honey") == ["kitchen/toast"]
+    await place.memory.delete(place.ann, "kitchen/toast", Terms())
+    assert await slugs(place, "honey") == []
+    await place.memory.restore(place.ann, "kitchen/toast", 1, Terms())
+    assert await slugs(place, "marmalade") == ["kitchen/toast"]
+
+
+async def test_a_renamed_page_is_found_under_its_new_slug(place: Ground) -> None:
+    await put(place, "drafts/plan", "Launch the balloon.")
+    await place.memory.rename(place.ann, "drafts/plan", "plans/balloon", Terms())
+    assert await slugs(place, "balloon") == ["plans/balloon"]
+
+
+async def test_another_server_finds_what_this_one_has_written(place: Ground) -> None:
+    database = place.memory.database
+    other = Finder(database, Shelf(database, PageIndex))
+    assert (await other.search(place.ann, Search("lighthouse"))).hits == ()
+    await put(place, "trip", "We climbed the lighthouse.")
+    assert [hit.slug for hit in (await other.search(place.ann, Search("lighthouse"))).hits] == ["trip"]
+
+
+async def test_accounts_find_their_own_pages_only(place: Ground) -> None:
+    await put(place, "secret", "The password of the safe is swordfish.")
+    assert await slugs(place, "swordfish", place.ben) == []
+    before = (await ask(place, "swordfish", explain=True)).hits[0]
+    for number in range(20):
+        await put(place, f"mine/{number}", "swordfish swordfish", place.ben)
+    after = (await ask(place, "swordfish", explain=True)).hits[0]
+    assert (after.score, after.explain) == (before.score, before.explain)
+
+
+async def test_a_key_that_is_limited_to_collections_learns_nothing_of_other_pages(place: Ground) -> None:
+    await put(place, "log/1", "The keel was laid.", collections=("public",))
+    limited = replace(place.ann, collections=("public",))
+    alone = (await ask(place, "where was the keel laid", limited, explain=True)).hits
+    for number in range(2, 9):
+        await put(place, f"log/{number}", "keel keel laid where [[log/1]]", collections=("private",))
+    assert (await ask(place, "where was the keel laid", limited, explain=True)).hits == alone
+    assert len(await slugs(place, "where was the keel laid")) == 8
+
+
+async def test_filters_keep_what_matches_any_of_each(place: Ground) -> None:
+    await put(place, "a", "apple", type="fruit", tags=("red",), collections=("x",))
+    await put(place, "b", "apple", type="tree", tags=("green", "old"), collections=("y",))
+    await put(place, "c", "apple", type="firm", tags=("old",))
+    assert set(await slugs(place, "apple")) == {"a", "b", "c"}
+    assert set(await slugs(place, "apple", types=("fruit", "tree"))) == {"a", "b"}
+    assert set(await slugs(place, "apple", tags=("red", "green"))) == {"a", "b"}
+    assert set(await slugs(place, "apple", collections=("y", "z"))) == {"b"}
+    assert await slugs(place, "apple", tags=("old",), types=("firm",)) == ["c"]
+    assert await slugs(place, "apple", tags=("new",)) == []
+    first = (await ask(place, "apple", tags=("red",))).hits[0].updated_at
+    assert "a" in await slugs(place, "apple", since=first, until=first)
+    assert await slugs(place, "apple", until=first - 1) == []
+
+
+async def test_the_parts_of_a_score_sum_to_it(place: Ground) -> None:
+    await put(place, "days/1", "Ann met Ben at the harbour.", title="Ann")
+    await put(place, "days/2", "They sailed out of the harbour to [[days/1]].")
+    await put(place, "days/3", "The wind was strong.")
+    hits = (await ask(place, "When did Ann sail out of the harbour?", explain=True)).hits
+    assert len(hits) == 3
+    for hit in hits:
+        assert hit.explain is not None
+        parts = {name: value for name, value in hit.explain.items() if isinstance(value, float)}
+        assert sum(parts.values()) == pytest.approx(hit.score, abs=1e-5)
+        assert {"text", "previous", "next", "folder", "path", "entities", "links", "recency"} <= set(parts)
+    explained = hits[0].explain
+    assert explained is not None
+    assert set(explained["words"]) == {"ann", "sail", "harbour"}
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+async def test_any_text_is_a_query(place: Ground, query: str) -> None:
+    await put(place, "all", "ab 東京タワー Привет мир مرحبا بالعالم हिन्दी 🎉 and more of the same")
+    answer = await ask(place, query)
+    assert answer.mode == "lexical"
+    assert len(answer.hits) <= 1
+
+
+@pytest.mark.parametrize("query", ["東京", "мир", "العالم", "हिन्दी", "🎉"])
+async def test_every_script_is_found(place: Ground, query: str) -> None:
+    await put(place, "all", "ab 東京タワー Привет мир مرحبا بالعالم हिन्दी 🎉")
+    await put(place, "none", "nothing of it")
+    assert await slugs(place, query) == ["all"]
+
+
+async def test_a_title_of_words_that_say_nothing_is_found(place: Ground) -> None:
+    await put(place, "bands/the-who", "A band of four.", title="The Who")
+    await put(place, "other", "Nobody knows.")
+    assert await slugs(place, "the who") == ["bands/the-who"]
+
+
+async def test_what_is_no_search_is_refused_in_a_sentence(place: Ground) -> None:
+    for wanted, said in (
+        (Search("  "), "query is empty"),
+        (Search("x" * 10_001), "query must be 1 to 10,000 characters"),
+        (Search("x", limit=0), "limit must be 1 to 100"),
+        (Search("x", limit=101), "limit must be 1 to 100"),
+        (Search("x", offset=-1), "offset must be 0 to 10,000"),
+        (Search("x", snippet_chars=5_000), "snippet_chars must be 0 to 2,000"),
+    ):
+        with pytest.raises(errors.BadRequest, match=said):
+            await place.memory.search(place.ann, wanted)
+
+
+@pytest.mark.parametrize("mode", ["semantic", "hybrid"])
+async def test_meaning_without_a_model_is_unavailable_and_says_what_unlocks_it(
+    place: Ground, mode: str
+) -> None:
+    with pytest.raises(errors.EngineUnavailable, match="sixfold engines add embeddings"):
+        await ask(place, "anything", mode=mode)
+
+
+async def test_pages_of_results_follow_each_other(place: Ground) -> None:
+    for number in range(25):
+        await put(place, f"n{number:02d}", "same words here")
+    whole = await slugs(place, "words", limit=25)
+    parts = [await slugs(place, "words", limit=10, offset=offset) for offset in (0, 10, 20)]
+    assert [slug for part in parts for slug in part] == whole
+    assert len(set(whole)) == 25
+
+
+async def test_a_long_page_is_found_by_one_of_its_passages(place: Ground) -> None:
+    filler = "Nothing of note happened on this day, and nobody wrote about it. " * 40
+    await put(place, "long", f"{filler}\n\n## Heating\n\nThe boiler is serviced in October.\n\n{filler}")
+    await put(place, "short", "October was cold.")
+    hit = (await ask(place, "When is the boiler serviced?")).hits[0]
+    assert hit.slug == "long"
+    assert "«boiler» is «serviced»" in hit.snippet
+
+
+async def test_a_page_beside_a_match_answers_a_question_and_not_a_word(place: Ground) -> None:
+    await put(place, "talk/1", "Ann: Which colour did you paint the boat?")
+    await put(place, "talk/2", "Ben: Blue!")
+    assert "talk/2" in await slugs(place, "What colour did they paint the boat?")
+    assert await slugs(place, "boat") == ["talk/1"]
+
+
+async def test_searches_and_writes_at_once_agree_in_the_end(place: Ground) -> None:
+    async def write(number: int) -> None:
+        await put(place, f"p{number}", f"common word{number}")
+
+    work = [write(number) for number in range(30)] + [slugs(place, "common") for _ in range(30)]
+    await asyncio.gather(*work)
+    assert len(await slugs(place, "common", limit=100)) == 30
+
+
+async def test_an_index_is_read_anew_after_it_had_to_make_room(place: Ground) -> None:
+    database = place.memory.database
+    narrow = Finder(database, Shelf(database, PageIndex, most_bytes=1))
+    await put(place, "mine", "an anchor")
+    await put(place, "his", "an anchor", place.ben)
+    for _ in range(3):
+        for caller, slug in ((place.ann, "mine"), (place.ben, "his")):
+            assert [hit.slug for hit in (await narrow.search(caller, Search("anchor"))).hits] == [slug]
+
+
+async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: Ground) -> None:
+    await put(place, "first", "needle")
+    assert await slugs(place, "needle") == ["first"]
+    for number in range(130):
+        await put(place, f"hay/{number}", "hay")
+    await put(place, "last", "needle")
+    assert set(await slugs(place, "needle")) == {"first", "last"}
+
+
+async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(back: str, tmp_path: Path) -> None:
+    async with ground(back, folder=tmp_path) as place:
+        for number in range(12):
+            await put(place, f"log/{number}", f"tea and honey, day {number} [[log/{number - 1}]]")
+        await place.memory.delete(place.ann, "log/3", Terms())
+        await put(place, "log/5", "honey alone")
+        before = (await ask(place, "tea honey on day 7", explain=True)).hits
+        database = place.memory.database
+        again = Finder(database, Shelf(database, PageIndex))
+        assert (await again.search(place.ann, Search("tea honey on day 7", explain=True))).hits == before
