@@ -8,7 +8,18 @@ from pathlib import Path
 
 from bench.table import markdown
 
-NAMES = ("ledger", "pipeline", "worker", "objects", "scene", "style", "server", "comfyui", "postgres")
+NAMES = (
+    "ledger",
+    "pipeline",
+    "worker",
+    "objects",
+    "scene",
+    "style",
+    "server",
+    "comfyui",
+    "providers",
+    "postgres",
+)
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance
 

@@ -124,23 +124,36 @@ async def test_what_is_free_on_the_own_machine_goes_to_no_provider(home: House, 
     assert queue.faults.seen == []
 
 
-async def test_a_key_that_is_stored_while_the_server_runs_is_used(queue: fal.Fal, tmp_path: Path) -> None:
-    async with served(tmp_path, catalogue(fal=queue.url)) as home:
+async def test_a_key_that_is_stored_while_the_server_runs_brings_its_provider_in(tmp_path: Path) -> None:
+    async with served(tmp_path, catalogue()) as home:
         before = await home.client.post("/api/ra1", json=asked(home))
-        Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("fal_key", fal.KEY)
+        assert before.headers["X-Sixfold-Engine"] == "scene-painter"
+        Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("openai_api_key", openai.KEY)
         await home.product.standings.refresh()
-        after = await home.client.post("/api/ra1", json=asked(home))
-    engines = [answer.headers["X-Sixfold-Engine"] for answer in (before, after)]
-    assert engines == ["scene-painter", "fal-image"]
+        assert home.product.standings("openai-image").ready
+        assert not home.product.standings("fal-image").ready
+
+
+async def test_a_server_of_ones_own_serves_without_a_key_and_a_stored_key_is_used_at_once(
+    queue: fal.Fal, tmp_path: Path
+) -> None:
+    async with served(tmp_path, catalogue(fal=queue.url)) as home:
+        keyless = await home.client.post("/api/ra1", json=asked(home))
+        Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("fal_key", fal.KEY)
+        keyed = await home.client.post("/api/ra1", json=asked(home))
+    assert (keyless.status_code, keyed.status_code) == (502, 200)  # this one does want a key
+    sent = [seen.headers.get("authorization") for seen in queue.faults.steps("submit")]
+    assert sent == [None, f"Key {fal.KEY}"]
 
 
 async def test_openai_and_replicate_serve_where_only_their_keys_are(tmp_path: Path) -> None:
     async with openai.running() as images, replicate.running() as predictions:
-        models = catalogue(openai=images.url, replicate=predictions.url)
+        models = catalogue(openai=images.url)
         async with served(tmp_path / "o", models, openai_api_key=openai.KEY) as home:
             answer = await home.client.post("/api/ra1", json=asked(home, size="1152x768"))
             assert answer.headers["X-Sixfold-Engine"] == "openai-image"
             assert (await spent(home))["openai-image"].spent > 50_000
+        models = catalogue(replicate=predictions.url)
         async with served(tmp_path / "r", models, replicate_api_token=replicate.KEY) as home:
             answer = await home.client.post("/api/anime", json=asked(home, num_images=2))
             assert answer.headers["X-Sixfold-Engine"] == "replicate-image-fast"

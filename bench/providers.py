@@ -1,0 +1,170 @@
+"""What Sixfold adds in front of a provider: the same picture asked for straight, and through each layer.
+
+The providers are the tests' own, each in a process of its own. They answer with a ready picture of
+1024 x 1024 within a millisecond or two, where real ones take seconds: what differs between the rows is
+ours. Rows are measured in turns.
+
+.venv/bin/python -m bench providers
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.table import Row, calibration, of_samples
+from sixfold.core.work.remote import RemoteEngine
+from sixfold.engines.remote.fal import FalEngine
+from sixfold.engines.remote.openai import OpenAIEngine
+from tests.areas import test_providers as served
+from tests.areas.house import House
+from tests.fakes import fal, openai, serving
+from tests.unit.engines.remote import parts
+
+TITLE = "In front of a provider"
+ROUNDS = 40
+SIDE = 1024
+One = Callable[[], Awaitable[None]]
+
+
+def _serve(name: str, told: Connection) -> None:
+    """One fake, until its process ends."""
+
+    async def run() -> None:
+        ready = serving.picture(SIDE, SIDE)
+        if name == "fal":
+            running = fal.running(fal.Fal(looks_until_done=1, file=(ready, "image/png")))
+        else:
+            running = openai.running(openai.OpenAI(file=ready))
+        async with running as fake:
+            told.send(fake.url)
+            await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+def _straight_to_openai(client: httpx.AsyncClient, url: str) -> One:
+    body = {"model": "gpt-image-2.5-flare", "prompt": "a lake", "size": f"{SIDE}x{SIDE}"}
+
+    async def one() -> None:
+        headers = {"Authorization": f"Bearer {openai.KEY}"}
+        answer = await client.post(f"{url}/images/generations", headers=headers, json=body)
+        assert base64.b64decode(answer.json()["data"][0]["b64_json"])
+
+    return one
+
+
+def _straight_to_fal(client: httpx.AsyncClient, url: str) -> One:
+    headers = {"Authorization": f"Key {fal.KEY}"}
+    body = {"prompt": "a lake", "image_size": {"width": SIDE, "height": SIDE}}
+
+    async def one() -> None:
+        sent = await client.post(f"{url}/fal-ai/flux/dev", headers=headers, json=body)
+        ticket: Any = sent.json()
+        looked = await client.get(ticket["status_url"], headers=headers)
+        assert looked.json()["status"] == "COMPLETED"
+        made = await client.get(ticket["response_url"], headers=headers)
+        picture = await client.get(made.json()["images"][0]["url"])
+        assert picture.content.startswith(b"\x89PNG")
+
+    return one
+
+
+def _by_engine(engine: RemoteEngine, folder: Path, format_: str) -> One:
+    async def one() -> None:
+        task = parts.drawing(width=SIDE, height=SIDE, format=format_)
+        result = await engine.run(task, parts.Record(folder))
+        assert len(result.artifacts) == 1
+
+    return one
+
+
+def _by_road(home: House) -> One:
+    async def one() -> None:
+        body = {"api_key": home.key, "prompt": "a lake", "size": f"{SIDE}x{SIDE}"}
+        answer = await home.client.post("/api/ra1", json=body)
+        assert answer.status_code == 200, answer.text
+
+    return one
+
+
+async def _taken(ways: dict[str, One]) -> list[Row]:
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(ROUNDS + 2):  # the first two warm up
+        for name, one in ways.items():
+            began = time.perf_counter()
+            await one()
+            if turn > 1:
+                samples[name].append(time.perf_counter() - began)
+    straight = statistics.median(next(iter(samples.values())))
+    return [
+        of_samples(
+            name, taken, "ms", f"{(statistics.median(taken) - straight) * 1e3:+.1f} ms" if index else ""
+        )
+        for index, (name, taken) in enumerate(samples.items())
+    ]
+
+
+async def _measure(urls: dict[str, str], folder: Path) -> list[Row]:
+    fal_home = served.served(folder / "fal", served.catalogue(fal=urls["fal"]), fal_key=fal.KEY)
+    openai_home = served.served(
+        folder / "openai", served.catalogue(openai=urls["openai"]), openai_api_key=openai.KEY
+    )
+    async with (
+        httpx.AsyncClient(trust_env=False) as client,
+        parts.outside() as outside,
+        fal_home as with_fal,
+        openai_home as with_openai,
+    ):
+        by_openai = OpenAIEngine(outside, route="image", base_url=urls["openai"])
+        by_fal = FalEngine(outside, route="image", base_url=urls["fal"])
+        straight = _straight_to_openai(client, urls["openai"]), _straight_to_fal(client, urls["fal"])
+        return [
+            *await _taken(_ways("OpenAI", straight[0], by_openai, folder) | _road("OpenAI", with_openai)),
+            *await _taken(_ways("fal", straight[1], by_fal, folder) | _road("fal", with_fal)),
+        ]
+
+
+def _ways(title: str, straight: One, engine: RemoteEngine, folder: Path) -> dict[str, One]:
+    return {
+        f"straight to {title}": straight,
+        f"{title} by the engine, PNG": _by_engine(engine, folder, "png"),
+        f"{title} by the engine, encoded anew as WebP": _by_engine(engine, folder, "webp"),
+    }
+
+
+def _road(title: str, home: House) -> dict[str, One]:
+    return {f"{title} by the whole road: key, money, queue, run, signed, stored": _by_road(home)}
+
+
+async def _bench() -> list[Row]:
+    context = multiprocessing.get_context("spawn")
+    urls: dict[str, str] = {}
+    fakes = []
+    for name in ("openai", "fal"):
+        ours, theirs = context.Pipe()
+        fake = context.Process(target=_serve, args=(name, theirs), daemon=True)
+        fake.start()
+        fakes.append(fake)
+        urls[name] = await asyncio.to_thread(ours.recv)
+    try:
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+            return await _measure(urls, Path(folder))
+    finally:
+        for fake in fakes:
+            fake.terminate()
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    return calibration() + asyncio.run(_bench())
