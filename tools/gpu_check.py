@@ -1,0 +1,167 @@
+"""Run the picture engine at full size on an accelerator, with random weights of Stable Diffusion 1.5's shape.
+
+    PYTHONPATH=src:. python tools/gpu_check.py [--side 512] [--steps 20] [--rows 1 8]
+
+Tiny pipelines cannot show a black half-precision picture, a full card, or what offloading costs; this does.
+It needs the extra `weights`, about 3 GB of disk for a moment, and no weights of anybody's. Every picture
+passes the engine's own checks (no NaN, not black, not one colour). Prints one JSON line for each measurement,
+and ends with status 1 if anything failed.
+"""
+
+# The library's own annotations are narrower than what it takes (a tuple of one name for a tuple of names).
+# pyright: reportMissingImports=false, reportPrivateImportUsage=false, reportArgumentType=false
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKL, EulerDiscreteScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from PIL import Image
+from transformers import CLIPTextConfig, CLIPTextModel
+
+from sixfold.core.work.batches import Job
+from sixfold.core.work.engines import Result, Task
+from sixfold.engines.image.diffusers import placement, verdicts
+from sixfold.engines.image.diffusers.engine import DiffusersEngine
+from tests.unit.engines.diffusers import tiny
+
+GIB = 2**30
+
+
+class Listener:
+    """Keeps the log."""
+
+    scratch = Path()
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def progress(self, fraction: float) -> None:
+        """Nobody waits."""
+
+    def log(self, line: str) -> None:
+        """Keep it."""
+        self.lines.append(line)
+
+
+def build(folder: Path) -> Path:
+    """Random weights in the shape of Stable Diffusion 1.5, saved in half precision."""
+    torch.manual_seed(0)
+    text = CLIPTextConfig(
+        vocab_size=514,
+        bos_token_id=512,
+        eos_token_id=513,
+        pad_token_id=513,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_attention_heads=12,
+        num_hidden_layers=12,
+        projection_dim=768,
+    )
+    pipeline = StableDiffusionPipeline(
+        unet=UNet2DConditionModel(sample_size=64, cross_attention_dim=768),
+        vae=AutoencoderKL(
+            block_out_channels=(128, 256, 512, 512),
+            down_block_types=("DownEncoderBlock2D",) * 4,
+            up_block_types=("UpDecoderBlock2D",) * 4,
+            layers_per_block=2,
+            latent_channels=4,
+            sample_size=512,
+        ),
+        text_encoder=CLIPTextModel(text),
+        tokenizer=tiny.tokenizer(),
+        scheduler=EulerDiscreteScheduler(
+            beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1
+        ),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipeline.to(torch.bfloat16)
+    pipeline.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+def measured(engine: DiffusersEngine, rows: int, side: int) -> dict[str, Any]:
+    """One denoising loop of so many rows: seconds, pictures a second, peak of memory; raises what failed."""
+    kind = engine.device
+    listener = Listener()
+    inputs = {"prompt": "a lighthouse", "width": side, "height": side}
+    jobs = [Job(Task("t", "ra2", {**inputs, "seed": seed}), listener) for seed in range(rows)]
+    if kind == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    results = engine.run_many(jobs)
+    seconds = time.perf_counter() - began
+    for result in results:
+        if not isinstance(result, Result):
+            raise result
+    with Image.open(io.BytesIO(results[0].artifacts[0].data)) as image:  # pyright: ignore[reportAttributeAccessIssue]  # checked above
+        pixels = np.asarray(image.convert("RGB"))
+    (loaded,) = engine.loaded.values()
+    peak = torch.cuda.max_memory_allocated() if kind == "cuda" else 0
+    return {
+        "rows": rows,
+        "seconds": round(seconds, 3),
+        "pictures_per_second": round(rows / seconds, 3),
+        "peak_gib": round(peak / GIB, 2),
+        "weights_gib": round(sum(loaded.sizes.values()) / GIB, 2),
+        "decode_estimate_gib": round(
+            placement.decode_bytes(loaded.pipeline, side * side, loaded.where.item_bytes) / GIB, 2
+        ),
+        "noise": verdicts.is_noise(pixels),
+        "log": listener.lines[-1],
+    }
+
+
+def trial(folder: Path, options: dict[str, Any], side: int, batches: tuple[int, ...]) -> bool:
+    """An engine with these options, warmed once, measured; False when it failed."""
+    report: dict[str, Any] = dict(options)
+    try:
+        engine = DiffusersEngine(source=str(folder), **options)
+        measured(engine, 1, side)
+        for rows in batches:
+            print(json.dumps(report | measured(engine, rows, side)), flush=True)
+    except Exception as error:  # the outermost loop: one trial's failure is its result  # noqa: BLE001
+        print(json.dumps(report | {"failed": f"{type(error).__name__}: {error}"}), flush=True)
+        return False
+    finally:
+        placement.release("cuda" if torch.cuda.is_available() else "cpu")
+    return True
+
+
+def main() -> int:
+    """Every way of placing it, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8], help="pictures in one loop")
+    asked = parser.parse_args()
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "no cuda device"
+    print(json.dumps({"device": name, "torch": torch.__version__, "side": asked.side, "steps": asked.steps}))
+    trials = [
+        ({"dtype": "auto", "offload": "none"}, tuple(asked.rows)),
+        ({"dtype": "float16", "offload": "none"}, (1,)),
+        ({"dtype": "float32", "offload": "none"}, (1,)),
+    ]
+    if torch.cuda.is_available():
+        trials += [({"offload": "model"}, (1,)), ({"offload": "sequential"}, (1,))]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = build(Path(scratch) / "full")
+        passed = [
+            trial(folder, {**options, "steps": asked.steps}, asked.side, rows) for options, rows in trials
+        ]
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
