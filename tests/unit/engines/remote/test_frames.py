@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -95,3 +96,8 @@ def test_many_threads_at_once_disturb_neither_each_other_nor_the_warnings() -> N
     with ThreadPoolExecutor(8) as pool:
         sizes = list(pool.map(lambda one: parts.opened(finished(one, None, "webp")).size, made))
     assert sizes == [(64 + index, 64) for index in range(24)]
+
+
+def test_a_server_without_opencv_passes_work_on_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    assert parts.opened(finished(serving.picture(100, 80), (64, 64))).size == (64, 64)
