@@ -8,8 +8,10 @@ is answered with an error that says so.
 from __future__ import annotations
 
 import argparse
+import base64
 import http.client
 import json
+import select
 import sys
 import threading
 import time
@@ -24,7 +26,7 @@ from sixfold.cli.terminal import Refused
 _AT_ONCE = 16
 _TIMEOUT_SECONDS = 660  # longer than a tool may wait for a run
 _PATIENCE_SECONDS = 30.0  # for a server that is being started anew
-_KEPT_SECONDS = 2.0
+_KEPT_SECONDS = 4.0
 _MAX_LINE = 64 * 2**20
 _UNREACHABLE = -32000
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -137,12 +139,12 @@ class Proxy:
         meta = params.get("_meta") if isinstance(params, dict) else None
         version = meta.get(_VERSION_META) if isinstance(meta, dict) else None
         if isinstance(version, str):
-            headers["Mcp-Method"] = str(message.get("method"))
+            headers |= {"Mcp-Method": str(message.get("method"))} | _name_of(message)
         elif message.get("method") != "initialize":
             version = self._version
         if version:
             headers["MCP-Protocol-Version"] = str(version)
-        return {name: value for name, value in headers.items() if value.isascii() and value.isprintable()}
+        return headers
 
     def _exchange(self, body: bytes, headers: dict[str, str]) -> Iterator[Any]:
         """One POST; its answer, or every message of its stream. Raises `_Away`."""
@@ -163,9 +165,12 @@ class Proxy:
             raise _Away(reason, sent=sent) from error
 
     def _connection(self) -> http.client.HTTPConnection:
-        """This thread's connection, if it was used just now; an older one may have been closed meanwhile."""
-        if time.monotonic() - getattr(self._local, "used", 0.0) > _KEPT_SECONDS:
-            self._forget()
+        """This thread's connection; a new one where the server has closed it, or soon would."""
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if connection is not None and connection.sock is not None:
+            old = time.monotonic() - getattr(self._local, "used", 0.0) > _KEPT_SECONDS
+            if old or select.select([connection.sock], [], [], 0)[0]:  # it has an end to tell, and no answer
+                self._forget()
         if getattr(self._local, "connection", None) is None:
             self._local.connection = self._connect()
         return self._local.connection
@@ -211,6 +216,17 @@ class Proxy:
 
     def _fail(self, message_id: Any, reason: str, code: int = _UNREACHABLE) -> None:
         self._write({"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": reason}})
+
+
+def _name_of(message: Document) -> dict[str, str]:
+    """The header with what a request names, as the revision without a handshake wants it."""
+    params = message.get("params")
+    name = params.get(_NAMED.get(str(message.get("method")), "")) if isinstance(params, dict) else None
+    if not isinstance(name, str):
+        return {}
+    if name.isascii() and name.isprintable() and name == name.strip():
+        return {"Mcp-Name": name}
+    return {"Mcp-Name": f"=?base64?{base64.b64encode(name.encode('utf-8', 'replace')).decode()}?="}
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[Any]:

@@ -7,6 +7,7 @@ A plain POST needs nothing but its key: no handshake, no session, no `Accept`. A
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -29,6 +30,7 @@ _MAX_BATCH = 50
 _PING_SECONDS = 15.0
 _STREAM = "text/event-stream"
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _STATUS = {messages.METHOD_NOT_FOUND: 404, messages.INTERNAL: 200, messages.RESOURCE_NOT_FOUND: 200}
 _HEADERS = {"Cache-Control": "no-store"}
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -199,3 +201,17 @@ def _check_envelope(message: Message, request: Request) -> None:
         raise RpcError(messages.HEADER_MISMATCH, "MCP-Protocol-Version is not what params._meta says")
     if request.headers.get("mcp-method") != message.method:
         raise RpcError(messages.HEADER_MISMATCH, "Mcp-Method is not the method of the body")
+    named = _NAMED.get(message.method)
+    name = message.params.get(named) if named is not None else None
+    if name is not None and _plain(request.headers.get("mcp-name")) != name:
+        raise RpcError(messages.HEADER_MISMATCH, f"Mcp-Name is not the {named} of the body")
+
+
+def _plain(header: str | None) -> str | None:
+    """A header's text, which is `=?base64?…?=` where it is more than ASCII."""
+    if header is None or not (header.startswith("=?base64?") and header.endswith("?=")):
+        return header
+    try:
+        return base64.b64decode(header[9:-2], validate=True).decode()
+    except ValueError:
+        return None

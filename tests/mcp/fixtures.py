@@ -1,0 +1,309 @@
+"""The tools, resources and prompts that the official conformance suite asks for: fixtures, not product."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import wave
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PIL import Image
+
+from sixfold import errors
+from sixfold.mcp import messages
+from sixfold.mcp.messages import Plain, RpcError
+from sixfold.mcp.server import Call, Feature, Server
+from sixfold.mcp.tools import Outcome, Tool, Toolbox
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+NO_ARGUMENTS: Plain = {"type": "object", "properties": {}}
+
+
+def picture() -> str:
+    """One red pixel as a PNG in base64."""
+    out = io.BytesIO()
+    Image.new("RGB", (1, 1), "red").save(out, "PNG")
+    return base64.b64encode(out.getvalue()).decode()
+
+
+def sound() -> str:
+    """A hundredth of a second of silence as a WAV in base64."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(160))
+    return base64.b64encode(out.getvalue()).decode()
+
+
+def text(said: str) -> Plain:
+    """A text as content."""
+    return {"type": "text", "text": said}
+
+
+IMAGE = {"type": "image", "data": picture(), "mimeType": "image/png"}
+AUDIO = {"type": "audio", "data": sound(), "mimeType": "audio/wav"}
+EMBEDDED = {
+    "type": "resource",
+    "resource": {
+        "uri": "test://embedded-resource",
+        "mimeType": "text/plain",
+        "text": "This is an embedded resource content.",
+    },
+}
+MIXED = {
+    "type": "resource",
+    "resource": {
+        "uri": "test://mixed-content-resource",
+        "mimeType": "application/json",
+        "text": '{"test":"data","value":123}',
+    },
+}
+
+
+def showing(name: str, *content: Plain) -> Tool:
+    """A tool that always gives the same content."""
+
+    async def run(call: Call, given: Plain) -> Outcome:
+        del call, given
+        return Outcome({}, content)
+
+    return Tool(name, name, f"Gives fixed content: {name}.", NO_ARGUMENTS, run)
+
+
+async def log(call: Call, given: Plain) -> Outcome:
+    """Three lines of a log on the way."""
+    del given
+    for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        call.notify("notifications/message", {"level": "info", "data": line})
+        await asyncio.sleep(0.05)  # the suite wants them apart
+    return Outcome({}, (text("Logged three times."),))
+
+
+async def progress(call: Call, given: Plain) -> Outcome:
+    """Three steps on the way."""
+    del given
+    for done in (0, 50, 100):
+        call.progress(done, 100)
+        await asyncio.sleep(0.05)  # the suite wants them apart
+    return Outcome({}, (text("Done."),))
+
+
+async def fail(call: Call, given: Plain) -> Outcome:
+    """A refusal."""
+    del call, given
+    raise errors.BadRequest("This tool intentionally returns an error for testing")
+
+
+async def sample(call: Call, given: Plain) -> Outcome:
+    """Ask the client's model."""
+    question = {"role": "user", "content": text(given["prompt"])}
+    answer = await call.ask("sampling/createMessage", {"messages": [question], "maxTokens": 100})
+    return Outcome({}, (text(f"LLM response: {answer['content']['text']}"),))
+
+
+def eliciting(name: str, schema: Plain, arguments: Plain = NO_ARGUMENTS) -> Tool:
+    """A tool that asks the person."""
+
+    async def run(call: Call, given: Plain) -> Outcome:
+        asked = {"message": given.get("message", "Please tell"), "requestedSchema": schema}
+        answer = await call.ask("elicitation/create", asked)
+        said = (
+            f"Elicitation completed: action={answer['action']}, content={json.dumps(answer.get('content'))}"
+        )
+        return Outcome({}, (text(said),))
+
+    return Tool(name, name, "Asks the person.", arguments, run, streams=True)
+
+
+def _object(**properties: Any) -> Plain:
+    return {"type": "object", "properties": properties, "required": []}
+
+
+USER = {
+    **_object(
+        username={"type": "string", "description": "User's response"},
+        email={"type": "string", "description": "User's email address"},
+    ),
+    "required": ["username", "email"],
+}
+DEFAULTS = _object(
+    name={"type": "string", "default": "John Doe"},
+    age={"type": "integer", "default": 30},
+    score={"type": "number", "default": 95.5},
+    status={"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+    verified={"type": "boolean", "default": True},
+)
+OPTIONS = ["option1", "option2", "option3"]
+TITLED = [{"const": f"value{number}", "title": f"Option {number}"} for number in (1, 2, 3)]
+ENUMS = _object(
+    untitledSingle={"type": "string", "enum": OPTIONS},
+    titledSingle={"type": "string", "oneOf": TITLED},
+    legacyEnum={
+        "type": "string",
+        "enum": ["opt1", "opt2", "opt3"],
+        "enumNames": ["Option One", "Option Two", "Option Three"],
+    },
+    untitledMulti={"type": "array", "items": {"type": "string", "enum": OPTIONS}},
+    titledMulti={"type": "array", "items": {"anyOf": TITLED}},
+)
+SCHEMA = {
+    "$schema": DRAFT,
+    "type": "object",
+    "$defs": {
+        "address": {
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
+    "additionalProperties": False,
+}
+
+
+def tools() -> list[Tool]:
+    """Every tool that the suite calls."""
+    asks = {**_object(message={"type": "string"}), "required": ["message"]}
+    prompted = {**_object(prompt={"type": "string"}), "required": ["prompt"]}
+    return [
+        showing("test_simple_text", text("This is a simple text response for testing.")),
+        showing("test_image_content", IMAGE),
+        showing("test_audio_content", AUDIO),
+        showing("test_embedded_resource", EMBEDDED),
+        showing("test_multiple_content_types", text("Multiple content types test:"), IMAGE, MIXED),
+        Tool("test_tool_with_logging", "Log", "Logs on the way.", NO_ARGUMENTS, log, streams=True),
+        Tool("test_tool_with_progress", "Steps", "Tells its steps.", NO_ARGUMENTS, progress, streams=True),
+        Tool("test_error_handling", "Fail", "Always refuses.", NO_ARGUMENTS, fail),
+        Tool("test_sampling", "Sample", "Asks the client's model.", prompted, sample, streams=True),
+        eliciting("test_elicitation", USER, asks),
+        eliciting("test_elicitation_sep1034_defaults", DEFAULTS),
+        eliciting("test_elicitation_sep1330_enums", ENUMS),
+        Tool(
+            "json_schema_2020_12_tool",
+            "Schema",
+            "Has a schema of 2020-12.",
+            SCHEMA,
+            showing("x", text("ok")).run,
+        ),
+    ]
+
+
+# -- resources and prompts -------------------------------------------------------------------------
+
+STATIC: Mapping[str, Plain] = {
+    "test://static-text": {
+        "mimeType": "text/plain",
+        "text": "This is the content of the static text resource.",
+    },
+    "test://static-binary": {"mimeType": "image/png", "blob": picture()},
+    "test://watched-resource": {"mimeType": "text/plain", "text": "Watched."},
+}
+
+
+async def list_resources(params: Plain, call: Call) -> Plain:
+    """The fixed resources."""
+    del params, call
+    return {
+        "resources": [
+            {"uri": uri, "name": uri, "description": "A fixture.", "mimeType": row["mimeType"]}
+            for uri, row in STATIC.items()
+        ]
+    }
+
+
+async def list_templates(params: Plain, call: Call) -> Plain:
+    """The one template."""
+    del params, call
+    return {"resourceTemplates": [{"uriTemplate": "test://template/{id}/data", "name": "template"}]}
+
+
+async def read_resource(params: Plain, call: Call) -> Plain:
+    """A fixed resource, or one of the template."""
+    del call
+    uri = str(params.get("uri"))
+    if uri.startswith("test://template/") and uri.endswith("/data"):
+        number = uri.split("/")[3]
+        data = {"id": number, "templateTest": True, "data": f"Data for ID: {number}"}
+        return {"contents": [{"uri": uri, "mimeType": "application/json", "text": json.dumps(data)}]}
+    if uri not in STATIC:
+        raise RpcError(messages.RESOURCE_NOT_FOUND, "There is no such resource")
+    return {"contents": [{"uri": uri, **STATIC[uri]}]}
+
+
+async def nothing(params: Plain, call: Call) -> Plain:
+    """Taken, without more."""
+    del params, call
+    return {}
+
+
+PROMPTS: Mapping[str, Sequence[str]] = {
+    "test_simple_prompt": (),
+    "test_prompt_with_arguments": ("arg1", "arg2"),
+    "test_prompt_with_embedded_resource": ("resourceUri",),
+    "test_prompt_with_image": (),
+}
+
+
+async def list_prompts(params: Plain, call: Call) -> Plain:
+    """The fixed prompts."""
+    del params, call
+    rows = [
+        {
+            "name": name,
+            "description": "A fixture.",
+            "arguments": [{"name": argument, "required": True} for argument in arguments],
+        }
+        for name, arguments in PROMPTS.items()
+    ]
+    return {"prompts": rows}
+
+
+async def get_prompt(params: Plain, call: Call) -> Plain:
+    """One of them, filled in."""
+    del call
+    given: Mapping[str, str] = params.get("arguments") or {}
+    match params.get("name"):
+        case "test_simple_prompt":
+            content = [text("This is a simple prompt for testing.")]
+        case "test_prompt_with_arguments":
+            content = [text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'")]
+        case "test_prompt_with_embedded_resource":
+            shown = {
+                "uri": given["resourceUri"],
+                "mimeType": "text/plain",
+                "text": "Embedded resource content for testing.",
+            }
+            content = [
+                {"type": "resource", "resource": shown},
+                text("Please process the embedded resource above."),
+            ]
+        case "test_prompt_with_image":
+            content = [IMAGE, text("Please analyze the image above.")]
+        case _:
+            raise RpcError(messages.INVALID_PARAMS, "There is no such prompt")
+    return {"messages": [{"role": "user", "content": part} for part in content]}
+
+
+async def complete(params: Plain, call: Call) -> Plain:
+    """Nothing to complete."""
+    del params, call
+    return {"completion": {"values": [], "hasMore": False}}
+
+
+def server() -> Server:
+    """The product's own server, with fixtures in place of the product's tools."""
+    resources = Feature(
+        {"resources": {"subscribe": True, "listChanged": False}, "completions": {}},
+        {
+            "resources/list": list_resources,
+            "resources/templates/list": list_templates,
+            "resources/read": read_resource,
+            "resources/subscribe": nothing,
+            "resources/unsubscribe": nothing,
+            "completion/complete": complete,
+        },
+    )
+    prompts = Feature({"prompts": {}}, {"prompts/list": list_prompts, "prompts/get": get_prompt})
+    return Server([Toolbox(tools()).feature(), resources, prompts], "Fixtures.")

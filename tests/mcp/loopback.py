@@ -1,0 +1,40 @@
+"""An application on a real socket of this machine, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncIterator[str]:
+    """The origin at which an application answers meanwhile."""
+    config = uvicorn.Config(
+        app, lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=2
+    )
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+def with_key(app: ASGIApp, key: str) -> ASGIApp:
+    """An application whose callers need not say their key: for clients that cannot."""
+    header = (b"authorization", f"Bearer {key}".encode())
+
+    async def keyed(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "headers": [*scope["headers"], header]}
+        await app(scope, receive, send)
+
+    return keyed

@@ -1,0 +1,168 @@
+"""Every official client: over HTTP and stdio, with the handshake and without, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import StdioServerParameters
+from mcp.client import Client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from sixfold import settings
+from sixfold.mcp import messages
+from tests.areas.house import House, house
+from tests.mcp.agent import MAKING, MEMORY
+from tests.mcp.loopback import served
+from tests.stories.servers import serving
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:mcp.*"),
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[tuple[House, str]]:
+    """A server on a real socket, and its origin."""
+    async with house(tmp_path) as home, served(home.app) as origin:
+        yield home, origin
+
+
+@asynccontextmanager
+async def over_http(origin: str, key: str, mode: str) -> AsyncIterator[Client]:
+    """The official client, as its documentation shows it."""
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as http,
+        Client(streamable_http_client(f"{origin}/mcp", http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def over_stdio(origin: str, key: str, mode: str) -> AsyncIterator[Client]:
+    """The same through `sixfold mcp`."""
+    program = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "sixfold.cli.main", "mcp", "--api-url", origin],
+        env={**settings.worker_environment(), "SIXFOLD_API_KEY": key},
+    )
+    async with Client(stdio_client(program), mode=mode) as client:
+        yield client
+
+
+WAYS = {"http": over_http, "stdio": over_stdio}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_official_client_does_a_days_work(place: tuple[House, str], way: str, mode: str) -> None:
+    home, origin = place
+    async with WAYS[way](origin, home.key, mode) as client:
+        newest = messages.LATEST if mode == "auto" else messages.HANDSHAKE[-1]
+        assert client.protocol_version == newest
+        assert {tool.name for tool in (await client.list_tools()).tools} == MEMORY | MAKING
+        await call(client, "write", slug="companies/acme", title="Acme", type="company", body="Anvils.")
+        await call(
+            client, "write", slug="people/ann", title="Ann Lee", type="person", body="Ann works at Acme."
+        )
+        found = await call(client, "search", query="who works at Acme?")
+        assert found["results"][0]["slug"] == "people/ann"
+        refused = await client.call_tool("read", {"slug": "no/such"})
+        assert refused.is_error
+        made = await client.call_tool("run", {"model": "ra1", "input": {"prompt": "ein Bär"}})
+        assert made.content[0].type == "image"
+        uris = [str(row.uri) for row in (await client.list_resources()).resources]
+        assert uris == ["memory://companies/acme", "memory://people/ann"]
+        (page,) = (await client.read_resource("memory://people/ann")).contents
+        assert getattr(page, "text", "") == "Ann works at Acme."
+        many = await asyncio.gather(*(call(client, "read", slug="people/ann") for _ in range(20)))
+        assert {row["version"] for row in many} == {1}
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> Any:
+    """One tool that does its work: its values."""
+    found = await client.call_tool(tool, arguments)
+    assert not found.is_error, found.content
+    return found.structured_content
+
+
+async def test_a_client_is_told_how_far_a_run_is(place: tuple[House, str]) -> None:
+    home, origin = place
+    told: list[float] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        del total, message
+        told.append(progress)
+
+    async with over_http(origin, home.key, "auto") as client:
+        arguments = {"model": "ra1", "input": {"prompt": "a cat"}}
+        made = await client.call_tool("run", arguments, progress_callback=hear)
+    assert not made.is_error
+    assert told
+    assert told == sorted(told)
+
+
+async def test_the_proxy_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as server:
+        origin = f"http://127.0.0.1:{server.port}"
+        async with over_stdio(origin, server.key, "auto") as client:
+            await call(client, "write", slug="a", body="Before.")
+            await server.terminate()
+            waiting = asyncio.create_task(call(client, "read", slug="a"))
+            await server.restart()
+            assert (await waiting)["body"] == "Before."
+            assert (await call(client, "edit", slug="a", operation="append", content="After."))[
+                "version"
+            ] == 2
+
+
+async def test_the_proxy_says_nothing_but_the_protocol_and_ends_with_its_input(
+    place: tuple[House, str],
+) -> None:
+    home, origin = place
+    lines = [
+        b'{"jsonrpc":"2.0","id":1,"method":"ping"}',
+        b"not json",
+        b"5",
+        b"",
+        b'{"jsonrpc":"2.0","method":"notifications/initialized"}',
+        b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]',
+        '{"jsonrpc":"2.0","id":"ü","method":"nope"}'.encode(),
+    ]
+    status, said, _ = await spoken(origin, home.key, b"\n".join(lines) + b"\n")
+    answers = {json.dumps(answer[0]["id"] if isinstance(answer, list) else answer["id"]) for answer in said}
+    assert status == 0
+    assert len(said) == 5
+    assert answers == {"1", "2", '"\\u00fc"', "null"}
+
+
+async def test_the_proxy_without_a_good_key_answers_with_what_to_do(place: tuple[House, str]) -> None:
+    _, origin = place
+    ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    for key, words in (("sf_wrong", "does not know this key"), ("", "wants a key")):
+        _, (answer,), _ = await spoken(origin, key, ping)
+        assert words in answer["error"]["message"]
+        assert "SIXFOLD_API_KEY" in answer["error"]["message"]
+
+
+async def spoken(origin: str, key: str, said: bytes) -> tuple[int, list[Any], str]:
+    """Run `sixfold mcp` on some input: its status, the messages that it writes, and what it says aside."""
+    environ = {**settings.worker_environment(), **({"SIXFOLD_API_KEY": key} if key else {})}
+    arguments = ("-m", "sixfold.cli.main", "mcp", "--api-url", origin, "--data-dir", "/nonexistent")
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, env=environ, stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    out, aside = await child.communicate(said)
+    assert child.returncode is not None
+    return child.returncode, [json.loads(line) for line in out.splitlines()], aside.decode()
