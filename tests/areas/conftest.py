@@ -11,6 +11,13 @@ from tests.areas.house import House, house
 
 
 @pytest.fixture
+async def either_home(either: Path) -> AsyncIterator[House]:
+    """The same on SQLite, and then on PostgreSQL."""
+    async with house(either) as found:
+        yield found
+
+
+@pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[House]:
     """A server with the painter of dots."""
     async with house(tmp_path) as found:
