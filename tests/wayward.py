@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 _WHY = b"<Error><Code>InvalidAccessKeyId</Code><Message>secret-of-the-store</Message></Error>"
 REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(_WHY), _WHY)
-BROKEN = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+BROKEN = b"HTTP/1.1 %b Broken\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 @dataclass
 class Wayward:
-    """`rule` says for the nth request (from 0) what becomes of it:
+    """`rule` says for the nth request (from 0) what becomes of it: `pass`, or one of these.
 
-    `pass`, `500`, `403`, `hang` (no answer), `cut` (half an answer), `drop` (half the request is read), `lie`
-    (an answer of the right length and other bytes).
+    `403`, `500`, `501`; `hang` (no answer); `drop` (half the request is read); `cut` (half an answer);
+    `lie` (an answer of the right length and other bytes).
     """
 
     port: int
@@ -55,8 +55,10 @@ class Wayward:
         match what:
             case "hang":
                 await reader.read()  # until the client has had enough
-            case "403" | "500":
-                writer.write(REFUSED if what == "403" else BROKEN)
+            case "403":
+                writer.write(REFUSED)
+            case "500" | "501":
+                writer.write(BROKEN % what.encode())
             case _:
                 answer = await self._passed(head, body)
                 cut = answer.index(b"\r\n\r\n") + 4

@@ -176,6 +176,8 @@ async def test_an_outage_is_one_sentence_and_costs_nothing(tmp_path: Path, fault
         body = {"api_key": home.key, "prompt": "a fox"}
         painted = await home.client.post("/api/ra1", json=body)
         assert (painted.status_code, painted.json()["error"]) == (502, FAILED)
+        if fault == "403":
+            assert front.methods() == ["PUT"], "it is not run again for this"
         upload = await home.client.post("/api/uploads", content=b"some text", headers=home.bearer)
         assert (upload.status_code, upload.json()["code"]) == (503, "storage_unavailable")
         placed = await home.client.get("/create_and_upload_image", params=SMALL, headers=home.bearer)

@@ -88,14 +88,21 @@ async def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
 
 
 async def test_a_bucket_that_is_not_there_is_no_missing_object(tmp_path: Path) -> None:
-    store = ObjectStore(buckets.bucket("s3://no-such-bucket"), buckets.cache(tmp_path / "cache"))
-    for work in (lambda: store.get("key"), lambda: store.put("key", b"1"), lambda: store.local_path("key")):
-        try:
+    store = buckets.content_store(tmp_path, "s3://no-such-bucket")
+    key = blob_key(b"1")
+    for work in (lambda: store.get(key), lambda: store.put(key, b"1"), lambda: store.local_path(key)):
+        with pytest.raises(errors.StoreFailed, match="no such bucket"):
             await work()
-        except errors.StoreFailed as failure:
-            assert failure.message == "The object store has no such bucket"  # noqa: PT017 - or a KeyError, below
-        except KeyError:
-            assert work is not store.put, "HEAD has no body that could say which of both is missing"
+
+
+async def test_a_store_without_conditional_writes_is_noticed_once(tmp_path: Path) -> None:
+    tries = 6  # one, and five more
+    async with wayward(s3.server().port, lambda number, _: "501" if number < tries else "pass") as front:
+        store = behind(front, tmp_path, s3.server().new_bucket())
+        for data in (b"one", b"two"):
+            await store.put(blob_key(data), data)
+            assert await store.get(blob_key(data)) == data
+        assert front.methods() == ["PUT"] * tries + ["PUT", "HEAD", "PUT"]
 
 
 async def test_a_hiccup_is_not_noticed(tmp_path: Path) -> None:

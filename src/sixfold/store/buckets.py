@@ -39,6 +39,7 @@ _LOG = logging.getLogger("sixfold.store")
 _LOG.addHandler(logging.NullHandler())  # a command says the same in its own words
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_UNKNOWN = re.compile(r"non-2xx status code: 501")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _SLOW = re.compile(r"timed ?out|deadline", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"Error getting credentials|metadata|InvalidAccessKeyId|SignatureDoesNotMatch")
@@ -121,21 +122,30 @@ def _first_line(error: Exception) -> str:
 # -- what went wrong -------------------------------------------------------------------------------
 
 
+class Unconditional(Exception):
+    """The store does not know how to write only what is not there yet."""
+
+
 @contextlib.contextmanager
-def understood(key: str = "", passing: tuple[type[Exception], ...] = ()) -> Generator[None]:
+def understood(key: str = "", *, creating: bool = False) -> Generator[None]:
     """Turn a store's failures into `KeyError` (no such object) and `StoreFailed` with one sentence each.
 
-    Without a `key` there is no object that could be missing; `passing` are for the caller.
+    Without a `key` there is no object that could be missing. Who is `creating` gets `AlreadyExistsError` as
+    it is, and `Unconditional`.
     """
     try:
         yield
-    except passing:
-        raise
     except FileNotFoundError as error:
         if not key or _NO_BUCKET.search(str(error)):
             raise _failed(error) from None
         raise KeyError(key) from None
+    except exceptions.AlreadyExistsError as error:
+        if creating:
+            raise
+        raise _failed(error) from None
     except exceptions.BaseError as error:
+        if creating and _UNKNOWN.search(str(error)):
+            raise Unconditional from None
         raise _failed(error) from None
 
 

@@ -26,7 +26,7 @@ from obstore import exceptions
 from sixfold import errors
 from sixfold.core.work import media
 from sixfold.core.work.ports import ObjectInfo
-from sixfold.store.buckets import Access, Bucket, open_bucket, understood
+from sixfold.store.buckets import Access, Bucket, Unconditional, open_bucket, understood
 from sixfold.store.cache import Cache
 from sixfold.store.files import MAX_KEY_CHARACTERS, PIECE_BYTES, BadKey, is_segment, segments
 
@@ -140,7 +140,7 @@ class ObjectStore:
             return await self._send(key, body, size, content_type, create=True)
         except exceptions.AlreadyExistsError:
             there = await self._fresh(key, size)
-        except exceptions.NotSupportedError:
+        except Unconditional:
             self._creates = False
             there = None
         return there or await self._send(key, body, size, content_type)
@@ -162,8 +162,7 @@ class ObjectStore:
     ) -> ObjectInfo:
         if not isinstance(body, bytes):
             body.seek(0)
-        passed = (exceptions.AlreadyExistsError, exceptions.NotSupportedError) if create else ()
-        with understood(passing=passed):
+        with understood(creating=create):
             result = await obstore.put_async(
                 self._bucket,
                 key,
