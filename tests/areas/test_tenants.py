@@ -8,6 +8,7 @@ from sixfold.assembly import Product
 from sixfold.core.accounts import signins
 from sixfold.core.database import one
 from sixfold.faces import documents
+from tests.areas import memory_routes
 from tests.areas.house import House, bearer
 
 OBJECTS = {
@@ -39,7 +40,7 @@ def templated(product: Product) -> set[str]:
 
 
 async def test_every_route_with_an_object_is_covered(home: House) -> None:
-    assert templated(home.product) == OBJECTS | CAPABILITIES
+    assert templated(home.product) == OBJECTS | CAPABILITIES | memory_routes.ROUTES.keys()
 
 
 async def prediction_of(home: House, key: str) -> str:

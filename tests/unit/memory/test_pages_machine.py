@@ -266,7 +266,7 @@ def play(back: str, examples: int, steps: int, mutant: Mutant | None = None) -> 
         database=None,
         phases=[Phase.generate],
         report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
     result = case.defaultTestResult()
     case.run(result)

@@ -10,7 +10,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
@@ -59,11 +59,18 @@ def files(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
 
     Raises `BadRequest` for what is no archive, `TooLarge` when it holds more than `limits` allow.
     """
-    try:
+    with _reading():
         if zipfile.is_zipfile(archive):
             yield from _zipped(archive, limits, report)
         else:
             yield from _tarred(archive, limits, report)
+
+
+@contextlib.contextmanager
+def _reading() -> Generator[None]:
+    """Whatever a damaged archive makes its readers say, said as `BadRequest`."""
+    try:
+        yield
     except OSError as error:
         if error.errno is not None:  # the disk's own; a decompressor's has none
             raise
@@ -83,7 +90,7 @@ def files(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
 
 def is_outliner(archive: Path) -> bool:
     """Whether an archive has the settings folder of an outliner, whose file names spell folders otherwise."""
-    with contextlib.suppress(OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error):
+    with contextlib.suppress(errors.BadRequest, errors.TooLarge), _reading():
         if zipfile.is_zipfile(archive):
             _check_directory(archive)
             with zipfile.ZipFile(archive) as opened:

@@ -55,7 +55,7 @@ def compose(current: Page | None, wanted: Wanted, allowed: Limits) -> Draft:
         collections=_names(
             wanted.collections, fields.collections, before.collections if before is not None else ()
         ),
-        path=wanted.path or (current.path if current is not None else ""),
+        path=wanted.path or (current.path if current is not None else "") or _own_file(wanted),
         links=_links(kept),
         entries=_entries(kept),
     )
@@ -92,6 +92,11 @@ def _entries(kept: frontmatter.Fields) -> tuple[Entry, ...]:
                 )
             )
     return tuple(found)
+
+
+def _own_file(wanted: Wanted) -> str:
+    """The file that a page is, if it came as one."""
+    return f"{wanted.slug}.md" if wanted.whole else ""
 
 
 def _title(wanted: Wanted, fields: frontmatter.Fields, body: str, before: Page | None) -> str:

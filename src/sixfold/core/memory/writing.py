@@ -125,7 +125,7 @@ def rename(writer: Writer, slug: str, to: str, terms: Terms) -> Transaction[Save
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
         raise errors.Conflict(f"{to} is the slug of another {state}")
     title = to if found.page.title == found.page.slug else found.page.title
-    draft = replace(drafts.of(found.page), slug=to, title=title, path="")
+    draft = replace(drafts.of(found.page), slug=to, title=title, path=f"{to}.md" if found.page.path else "")
     return Saved((yield from _save(writer, "rename", Plan(found.page, draft, reads_links=False))))
 
 

@@ -1,0 +1,140 @@
+"""Archives of pages over HTTP: byte for byte, in every packing, and none that does harm."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.areas.house import House, house
+from tests.areas.test_memory import get, taken_in, taken_out, zipped
+
+
+def tarred(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
+    """A tar of these files."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode=mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType] # by name
+        for name, text in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+async def test_archives_come_back_byte_for_byte(home: House) -> None:
+    files = {
+        "Projects/Big Plan.md": "---\ntitle: 'Plan'\na: [x]   # kept\ntags:\n  - a\n  - b\n---\r\nCRLF\r\n",
+        "people/ann.md": "\ufeff# Ann\n[[Big Plan]] [plan](../Projects/Big%20Plan.md)",
+        "Fußball/日本.md": "---\nbroken: [yaml\n---\ntext\n",
+        "empty.md": "",
+        "only-head.md": "---\ntype: person\n---\n",
+    }
+    skipped = {"picture.png": "x", ".obsidian/app.md": "x", "__MACOSX/._ann.md": "x", "note.txt": "x"}
+    archive = zipped({**files, **skipped}.items())
+    assert await taken_in(home, archive) == {"created": 5, "updated": 0, "skipped": 4, "errors": []}
+    assert await taken_in(home, archive) == {"created": 0, "updated": 0, "skipped": 9, "errors": []}
+    assert await taken_out(home) == {name: text.encode() for name, text in files.items()}
+    page = await get(home, "/api/pages/projects/big-plan")
+    assert (page["title"], page["tags"]) == ("Plan", ["a", "b"])
+    assert {link["to"] for link in (await get(home, "/api/pages/people/ann"))["links"]} == {
+        "projects/big-plan"
+    }
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+async def test_tars_are_taken_in_every_packing_and_as_forms(home: House, mode: str) -> None:
+    data = tarred([("a/b.md", "# B"), ("c.png", "x")], mode)
+    form = await home.client.post("/api/import", files={"file": ("x.tar", data)}, headers=home.bearer)
+    assert form.json() == {"created": 1, "updated": 0, "skipped": 1, "errors": []}
+    assert (await taken_in(home, data))["skipped"] == 2
+
+
+async def test_an_outliners_pages_and_journals_keep_their_names(home: House) -> None:
+    files = [
+        ("logseq/config.edn", "{}"),
+        ("pages/work___acme.md", "type:: company\ntags:: a, b\n\n- text [[people]]"),
+        ("journals/2026_11_20.md", "- met [[work/acme]]"),
+    ]
+    await taken_in(home, zipped(files))
+    page = await get(home, "/api/pages/work/acme")
+    assert (page["type"], page["tags"]) == ("company", ["a", "b"])
+    assert [link["from"] for link in page["backlinks"]] == ["journals/2026-11-20"]
+
+
+def bomb() -> bytes:
+    """A hundred files of ten megabytes each, in a few kilobytes."""
+    return zipped((f"{number}.md", b"0" * 1_000_000) for number in range(100))
+
+
+async def test_an_archive_may_hold_only_so_much(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"memory_import_bytes": 5_000_000, "memory_import_files": 200}
+    async with house(tmp_path, **limits) as home:
+        many = zipped((f"{number}.md", "x") for number in range(201))
+        for data in (bomb(), many, tarred([(f"{n}.md", "x" * 900_000) for n in range(8)])):
+            answer = await home.client.post("/api/import", content=data, headers=home.bearer)
+            assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+        big = await taken_in(home, zipped([("big.md", b"x" * 1_048_577), ("ok.md", "x")]))
+        assert (big["created"], big["errors"][0]["path"]) == (1, "big.md")
+
+
+async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(home: House) -> None:
+    link = zipfile.ZipInfo("link.md")
+    link.external_attr = 0o120777 << 16
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+        for name, data in {
+            "../up.md": b"x",
+            "/root.md": b"x",
+            "a\\b.md": b"x",
+            "nul.md": b"a\0b",
+            "latin.md": b"caf\xe9",
+            "....md": b"x",
+            "good.md": b"x",
+            "utf16.md": "ü".encode("utf-16"),
+            "inner.zip": zipped([("z.md", "x")]),
+        }.items():
+            archive.writestr(name, data)
+    report = await taken_in(home, made.getvalue())
+    assert (report["created"], report["skipped"]) == (2, 2)
+    assert {row["path"] for row in report["errors"]} == {
+        "link.md",
+        "../up.md",
+        "/root.md",
+        "a\\b.md",
+        "nul.md",
+        "latin.md",
+    }
+    assert sorted(await taken_out(home)) == ["good.md", "utf16.md"]
+
+
+async def test_a_tar_with_links_leads_nowhere(home: House) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, kind in (("a.md", tarfile.SYMTYPE), ("b.md", tarfile.LNKTYPE), ("c.md", tarfile.FIFOTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            archive.addfile(info)
+    report = await taken_in(home, made.getvalue())
+    assert (report["created"], len(report["errors"])) == (0, 3)
+
+
+async def test_what_is_no_archive_is_refused(home: House) -> None:
+    whole = zipped([("a.md", "x" * 5000)])
+    damaged = [
+        b"x",
+        b"PK\x03\x04junk",
+        whole[:-30],
+        tarred([("a.md", "x" * 5000)])[:60],
+        b"\x1f\x8b" + b"\0" * 50,
+    ]
+    damaged += [b"BZh9" + b"\0" * 50, b"\xfd7zXZ\0" + b"\0" * 50, b"\0" * 10_000]
+    for data in damaged:
+        answer = await home.client.post("/api/import", content=data, headers=home.bearer)
+        assert answer.status_code in {200, 400}, answer.text
+        assert (await get(home, "/api/pages"))["pages"] == []
