@@ -220,6 +220,19 @@ def test_outlines_lead_a_picture_as_strongly_as_they_are_told_to(weights: Weight
     assert both.shape == (64, 96, 3)
 
 
+def test_a_controlnet_that_was_added_leads_the_pipelines_that_it_fits(weights: Weights, photo: Path) -> None:
+    record = weights.path("canny") / "sixfold.json"
+    record.write_text('{"role": "controlnet", "control": "canny"}')
+    try:
+        engine = opened(weights, "sd", models={"anime": "sdxl"})
+        assert far(paint(engine), paint(engine, files={"control_image": photo})) > 20
+        weights.path("sdxl")
+        with pytest.raises(EngineError, match="no ControlNet for canny that fits sdxl"):
+            engine.run(task("anime", {"control_image": photo}), Listener())
+    finally:
+        record.unlink()
+
+
 def test_a_kind_of_control_that_is_not_there_is_named(engine: Any, photo: Path) -> None:
     with pytest.raises(EngineError, match="no ControlNet for depth"):
         engine.run(task(files={"control_image": photo}, control="depth"), Listener())

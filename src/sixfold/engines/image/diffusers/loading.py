@@ -136,12 +136,7 @@ class Shelf:
         """Have the ControlNet of this kind at hand for a pipeline."""
         if kind in loaded.controls:
             return
-        name = self.options.controls.get(kind)
-        if not name:
-            raise EngineError(f"This server has no ControlNet for {kind}.")
-        folder = Path(name).expanduser()
-        if not folder.is_absolute() and self.options.weights is not None:
-            folder = self.options.weights / name
+        folder = self._control_folder(loaded, kind)
         sources.check_component(folder, folder.name)
         try:
             control = _library.ControlNetModel.from_pretrained(
@@ -152,6 +147,19 @@ class Shelf:
         loaded.controls[kind] = control.to(self.where.torch) if loaded.offload == "none" else control
         numbers = sum(parameter.numel() for parameter in control.parameters())
         loaded.sizes[f"controlnet {kind}"] = numbers * self.where.item_bytes
+
+    def _control_folder(self, loaded: Loaded, kind: str) -> Path:
+        """The operator's ControlNet of this kind, or an added one that was made for such a pipeline."""
+        weights = self.options.weights
+        if name := self.options.controls.get(kind):
+            folder = Path(name).expanduser()
+            return weights / name if weights is not None and not folder.is_absolute() else folder
+        network = getattr(loaded.pipeline, "unet", None)
+        width = None if network is None else network.config.get("cross_attention_dim")
+        for folder in sources.controls(weights, kind) if weights is not None else ():
+            if sources.read_json(folder / "config.json").get("cross_attention_dim") == width:
+                return folder
+        raise EngineError(f"This server has no ControlNet for {kind} that fits {loaded.source.name}.")
 
     def _load(self, source: Source) -> Loaded:
         sizes = sources.sizes(source, self.where.item_bytes)

@@ -80,6 +80,12 @@ def added(weights: Path) -> dict[str, str]:
     return found
 
 
+def controls(weights: Path, kind: str) -> list[Path]:
+    """The ControlNets of a kind that `engines add` put under a family's folder, by name."""
+    places = [path for path in sorted(weights.glob(f"*/{RECORD}")) if not path.parent.name.startswith(".")]
+    return [path.parent for path in places if read_json(path).get("control") == kind]
+
+
 def _is_plain(name: str) -> bool:
     return "/" not in name and "\\" not in name and name not in {".", ".."}
 
