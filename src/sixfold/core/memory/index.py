@@ -20,6 +20,8 @@ TITLE_WEIGHT = 2  # a word of the title counts as so many of the body
 _MAX_NAMES = 32  # names of a page that a question can hit
 _MAX_HEAD = 4_096  # characters of front matter that are read
 _SPEAKER = re.compile(r"\s{0,8}(?:\*\*|__)?([^\W\d_][\w .'’-]{0,40}?)(?:\*\*|__)?:(?:\*\*|__)?\s")
+_SHORT = 600  # characters of a body within which a question is what the page is for
+_ASKING = re.compile(r"[?？؟][\s*_\")”»]*$", re.MULTILINE)
 _NUMBER = re.compile(r"\d+")
 
 
@@ -29,7 +31,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     `terms` counts the words of the whole page, `passages` those of each passage where there are several.
     `names` are the words that say whom or what the page is about: title, speaker, linked pages; `path` has
     those of its folders. An `article` bears its own name and is read by itself; other pages are parts of
-    their folder, as the turns of a conversation and the days of a log are.
+    their folder, as the turns of a conversation and the days of a log are. One that `asks` is a short
+    page with a line that ends in a question.
     """
 
     slug: str
@@ -43,6 +46,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     names: tuple[str, ...]
     path: tuple[str, ...]
     article: bool
+    asks: bool
 
 
 _ENCODE = msgspec.json.Encoder()
@@ -108,6 +112,7 @@ def entry(page: Page, links: Sequence[Link]) -> Entry:
         names=_names(page, title, links),
         path=tuple(sorted(_slug_terms(slugs.parent(page.slug)))),
         article=_is_article(page, title),
+        asks=len(page.body) <= _SHORT and _ASKING.search(page.body) is not None,
     )
 
 

@@ -4,9 +4,10 @@ Each signal gives every page one number. Words and what lies around them are add
 the best page has 1; what is known beside the words is added on that scale. A result's score is the sum of its
 parts, and `explain` shows each.
 
-    score = (text + passage + previous + next + folder) / the best page's   what is written, and around it
-          + entities + links + recency                                       whom it is about, how it lies
-          + meaning                                                          where there is an embedding model
+    score = (text + passage + previous + next + folder + path) / the best page's    what is written around it
+          + entities + links                                                       whom it is about
+          + statement + substance + recency                                        what kind of page it is
+          + meaning                                                                where there is a model
 
 Scores are added, not ranks: on questions about conversations, fusing the ranks of words and vectors loses
 to words alone. The weights were chosen by `python -m bench.tuning`; docs/architecture/60-ranking.md shows
@@ -30,20 +31,22 @@ class Weights:
 
     # what is written, and around it: scaled so that the best page has 1
     text: float = 0.5  # BM25 of the whole page ...
-    passage: float = 0.2  # ... and of its best passage: the same number where a page is one passage
+    passage: float = 0.5  # ... and of its best passage: the same number where a page is one passage
     previous: float = 0.5  # of the text of the page before this one in its folder
     next: float = 0.25  # of the page behind it
     previous_but_one: float = 0.2
     next_but_one: float = 0.1
-    folder: float = 0.7  # of the folder's BM25, read as one document
-    path: float = 1.5  # of the words in the names of its folders
-    article: float = 0.25  # how much of the five before is left for an article, which stands by itself
+    folder: float = 1.0  # of the folder's BM25, read as one document
+    path: float = 2.0  # of the words in the names of its folders
+    article: float = 0.3  # how much of the five before is left for an article, which stands by itself
 
     # what is known beside the words
-    entities: float = 0.15  # for a page about every name in the question
-    links: float = 0.1  # of the best text among the pages that it is linked with
+    entities: float = 0.12  # for a page about every name in the question
+    links: float = 0.2  # of the best text among the pages that it is linked with
+    statement: float = 0.15  # for a page that is no question itself
+    substance: float = 0.2  # for a page that has much to say
     recency: float = 0.01  # for the newest page
-    meaning: float = 0.6  # for the page nearest to the question's vector, which neighbours lend to, too:
+    meaning: float = 0.4  # for the page nearest to the question's vector, which neighbours lend to, too:
     meaning_previous: float = 0.5
     meaning_next: float = 0.2
 
@@ -54,6 +57,7 @@ class Weights:
 
 WEIGHTS = Weights()
 LENDERS = 50  # best pages whose links are followed
+HALF_WORDS = 15
 HALF_LIFE_US = 90 * DAY_US
 NEAR = 0.25  # cosine from which a page is a result without sharing a word
 SENTENCE = 3  # words that make a query a question: then pages beside a match may be results themselves
@@ -89,6 +93,8 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
         nearest = lent.max()
         parts["meaning"] = lent * (weights.meaning / nearest if nearest > 0 else 0.0)
         among = among + view.over(near, NEAR)
+    parts["statement"] = view.statements() * weights.statement
+    parts["substance"] = view.substance(HALF_WORDS) * weights.substance
     parts["recency"] = view.recency(HALF_LIFE_US) * weights.recency
     return Ranked(_sum(parts), parts, among)
 

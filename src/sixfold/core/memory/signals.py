@@ -70,6 +70,14 @@ class View(Protocol):
         """1 for a page that is a part of its folder, 0 for an article that is read by itself."""
         ...
 
+    def statements(self) -> Vector:
+        """1 for a page that states something, 0 for a short one that asks."""
+        ...
+
+    def substance(self, half: int) -> Vector:
+        """How much a page has to say: 0.5 at `half` words that count, towards 1."""
+        ...
+
     def before(self, vector: Vector) -> Vector:
         """For each page the number of the one before it in its folder."""
         ...

@@ -36,6 +36,7 @@ class Pages:
         self.type = Column(np.int32)
         self.folder = Column(np.int64)
         self.part = Column(np.bool_)
+        self.states = Column(np.bool_)
         self.path: dict[str, list[int]] = {}
         self.passage_words = Postings()
         self.passage_page = Column(np.int64)
@@ -71,6 +72,7 @@ class Pages:
         self.folder.append(self._folders.setdefault(folder, len(self._folders)))
         self.order.add(place, entry.slug, entry.created_at)
         self.part.append(not entry.article)
+        self.states.append(not entry.asks)
         _note(self.names, entry.names, place)
         _note(self.path, entry.path, place)
         _note(self.tags, entry.tags, place)

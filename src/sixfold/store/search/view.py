@@ -113,6 +113,15 @@ class PageView:
         """1 for a page that is a part of its folder, 0 for an article that is read by itself."""
         return self._of.part.values.astype(np.float32)
 
+    def statements(self) -> Floats:
+        """1 for a page that states something, 0 for a short one that asks."""
+        return self._of.states.values.astype(np.float32)
+
+    def substance(self, half: int) -> Floats:
+        """How much a page has to say: 0.5 at `half` words that count, towards 1."""
+        length: Floats = self._of.length.values
+        return np.divide(length, length + np.float32(half))
+
     # -- where pages stand -----------------------------------------------------------------------
 
     def before(self, vector: Any) -> Floats:
