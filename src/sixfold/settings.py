@@ -100,7 +100,7 @@ class Settings:
     probe: bool = True
 
     # tables of the configuration file
-    tables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tables: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # they may hold keys
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

@@ -238,3 +238,7 @@ def test_what_is_no_place_stops_the_start_with_a_sentence(tmp_path: Path, name: 
 def test_a_link_of_more_than_a_week_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="a week"):
         Settings(blob_link_seconds=7 * 24 * 3600 + 1)
+
+
+def test_keys_of_a_bucket_are_not_printed_with_the_settings() -> None:
+    assert "hush" not in repr(Settings(tables={"buckets": {"s3": {"secret_access_key": "hush"}}}))
