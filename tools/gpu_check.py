@@ -131,7 +131,7 @@ def trial(folder: Path, options: dict[str, Any], side: int, batches: tuple[int, 
         measured(engine, 1, side)
         for rows in batches:
             print(json.dumps(report | measured(engine, rows, side)), flush=True)
-    except Exception as error:  # the outermost loop: one trial's failure is its result  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - the outermost loop: one trial's failure is its result
         print(json.dumps(report | {"failed": f"{type(error).__name__}: {error}"}), flush=True)
         return False
     finally:
