@@ -77,7 +77,7 @@ class Toolbox:
 
     def __init__(self, tools: Sequence[Tool], page: int = PAGE) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._plain = {tool.name: tool.plain() for tool in tools}
+        self._listed = {tool.name: msgspec.Raw(_encode(tool.plain())) for tool in tools}  # they never change
         self._page = page
 
     def feature(self) -> Feature:
@@ -93,7 +93,7 @@ class Toolbox:
         return tool is not None and tool.streams
 
     async def _list(self, params: Plain, call: Call) -> Plain:
-        seen = [self._plain[tool.name] for tool in self._tools.values() if tool.allowed(call.principal)]
+        seen = [self._listed[tool.name] for tool in self._tools.values() if tool.allowed(call.principal)]
         return paged("tools", seen, params.get("cursor"), self._page)
 
     async def _call(self, params: Plain, call: Call) -> Plain:
@@ -121,7 +121,7 @@ def _check_names(tool: Tool, given: Mapping[str, Any]) -> None:
         )
 
 
-def paged(noun: str, rows: Sequence[Plain], cursor: object, size: int) -> Plain:
+def paged(noun: str, rows: Sequence[object], cursor: object, size: int) -> Plain:
     """One page of a list that is all there; raises `RpcError` for a cursor that is none of ours."""
     start = 0
     if cursor is not None:

@@ -68,7 +68,10 @@ _LEGAL = re.compile(
 _SPLIT = re.compile(r"[\s\-_/–]+")
 _DROPPED = re.compile(r"[.'’\"“”*`,()]+")
 _LAST_QUOTED_WORDS = 6  # a longer quotation is what somebody said, a shorter one may be a title
-_MAY_BE_A_DATE = re.compile(r"\d|[Ll]ast|[Dd]ay|[Tt]his|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec")
+_MAY_BE_A_DATE = re.compile(
+    r"\d|day\b|(?:last|this|Last|This) [wmy]|\b(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?"
+    r"|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +137,24 @@ def identifiers(body: str) -> set[str]:
     return set(_IDENTIFIER.findall(body))
 
 
-def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str = "") -> Masked:
-    """The sentence with its names, and the identifiers in `known`, masked; dates counted from `base`."""
+def is_plain(sentence: str, words: Vocabulary) -> bool:
+    """Whether a sentence surely has no name: no capital behind its first word, which is none, and no mark."""
+    if not sentence[1:].islower() or not _MARKS.isdisjoint(sentence):
+        return False
+    first = sentence.split(None, 1)[0].lower()
+    return first in words.not_names or first in words.common
+
+
+def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str | None = "") -> Masked:
+    """The sentence with its names, and the identifiers in `known`, masked.
+
+    Dates are counted from the moment `base`; None where nobody asks for them.
+    """
     masked = Masked("")
     text = sentence.replace("\n", " ")
     if not _MARKS.isdisjoint(text):
         text = _MARKED.sub(lambda found: _marked(found, masked), text)
-    if _MAY_BE_A_DATE.search(text):
+    if base is not None and _MAY_BE_A_DATE.search(text):
         text = _mask_dates(text, base, masked)
     pieces: list[str] = []
     end = 0

@@ -60,6 +60,11 @@ class Pattern:
     text: str
     anywhere: bool = False
 
+    @property
+    def names(self) -> int:
+        """How many names a sentence has that it matches."""
+        return 1 if "{clause}" in self.text else 2
+
     @cached_property
     def regex(self) -> re.Pattern[str]:
         """What the line matches."""
@@ -102,7 +107,7 @@ class Grammar:
 
 
 def build(document: Mapping[str, Any]) -> Table:
-    """The table of a document in the shape of `data/relations.toml`; raises `KeyError` where it is wrong."""
+    """The table of a document in the shape of `data/relations.toml`; raises where it is wrong."""
     lists = document["words"]
     grammar = Grammar(
         roles=words(lists["roles"]),
@@ -266,7 +271,9 @@ def _openers(text: str) -> frozenset[str]:
 def _index(patterns: Sequence[Pattern]) -> dict[str, tuple[int, ...]]:
     index: dict[str, list[int]] = {}
     for number, pattern in enumerate(patterns):
-        for word in pattern.anchors or ("",):
+        if not pattern.anchors:
+            raise ValueError(f"{pattern.id} has no telling word: it would be tried on every sentence")
+        for word in pattern.anchors:
             index.setdefault(word, []).append(number)
     return {word: tuple(numbers) for word, numbers in index.items()}
 

@@ -8,7 +8,7 @@ question, "the brother of".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from sixfold.core.memory.entities import DATE_0, Masked, Mention, words
@@ -49,18 +49,30 @@ class Slots(NamedTuple):
 # -- matching --------------------------------------------------------------------------------------
 
 
-def stated(masked: Masked, table: Table) -> list[Slots]:
-    """What a masked sentence says, each pair of names once for each relation."""
+def telling(sentence: str, table: Table) -> dict[int, None]:
+    """The patterns whose telling word stands in a sentence, by their numbers."""
+    found: dict[int, None] = {}
+    for word in _WORDS.findall(sentence.lower()):
+        numbers = table.by_word.get(word)
+        if numbers is not None:
+            found |= dict.fromkeys(numbers)
+    return found
+
+
+def stated(masked: Masked, table: Table, tried: Iterable[int] | None = None) -> list[Slots]:
+    """What a masked sentence says, each pair of names once for each relation.
+
+    `tried` are the numbers of the patterns that its words suggest, as `telling` gives them.
+    """
     text = masked.text
     if text.rstrip("\"'”’)*_ ").endswith("?"):
         return []
-    tried: dict[int, None] = dict.fromkeys(table.by_word.get("", ()))
-    for word in _WORDS.findall(text):
-        for number in table.by_word.get(word, ()):
-            tried[number] = None
+    names = len(_MENTION.findall(text))
     found: dict[tuple[str, str, str], Slots] = {}
-    for number in tried:
+    for number in telling(text, table) if tried is None else tried:
         pattern = table.patterns[number]
+        if names < pattern.names:
+            continue
         for match in _matches(pattern, text):
             if _refused(text, match, pattern, table):
                 continue

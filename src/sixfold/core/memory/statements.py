@@ -123,12 +123,17 @@ def _of_sentence(reader: _Reader, sentence: Sentence) -> Iterator[Slots]:
     titled = table.fields.get(sentence.field.lower()) if sentence.field else None
     if titled is not None and sentence.opens:
         yield from _titled(reader, sentence, *titled)
-    masked = entities.mask(sentence.text, table.words, reader.known, reader.base)
+    if not reader.known and entities.is_plain(sentence.text, table.words):
+        return
+    tried = relations.telling(sentence.text, table)
+    masked = entities.mask(sentence.text, table.words, reader.known, reader.base if tried else None)
     if not masked.mentions:
         return
-    _stand_in(reader, sentence, masked)
-    stated = relations.stated(masked, table)
-    yield from stated
+    stated: list[Slots] = []
+    if tried:
+        _stand_in(reader, sentence, masked)
+        stated = relations.stated(masked, table, tried)
+        yield from stated
     _remember(reader, masked, stated)
 
 
