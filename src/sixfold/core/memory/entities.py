@@ -69,8 +69,8 @@ _SPLIT = re.compile(r"[\s\-_/–]+")
 _DROPPED = re.compile(r"[.'’\"“”*`,()]+")
 _LAST_QUOTED_WORDS = 6  # a longer quotation is what somebody said, a shorter one may be a title
 _MAY_BE_A_DATE = re.compile(
-    r"\d|day\b|(?:last|this|Last|This) [wmy]|\b(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?"
-    r"|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b"
+    r"\d|day\b|(?:last|this|Last|This) [wmy]"
+    r"|\b(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b"
 )
 
 
