@@ -1,0 +1,101 @@
+"""Where faces are, by the Haar cascades that OpenCV 4 ships: frontal ones and both profiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.image import saliency
+
+Pixels = NDArray[np.uint8]
+
+WORK_SIDE = 640
+_SMALLEST = 0.05  # of the short side
+_NEIGHBOURS = {"haarcascade_frontalface_default.xml": 7, "haarcascade_profileface.xml": 8}
+_OVERLAP = 0.3
+_SKIN = 0.22
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A box round a face, in pixels of the picture that was searched."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def area(self) -> float:
+        """Square pixels."""
+        return (self.right - self.left) * (self.bottom - self.top)
+
+    def head(self, width: int, height: int) -> Face:
+        """The whole head with hair and chin, within a picture of this size."""
+        across, down = self.right - self.left, self.bottom - self.top
+        return Face(
+            max(0.0, self.left - 0.25 * across),
+            max(0.0, self.top - 0.45 * down),
+            min(float(width), self.right + 0.25 * across),
+            min(float(height), self.bottom + 0.30 * down),
+        )
+
+
+def find(rgb: Pixels) -> tuple[Face, ...]:
+    """Faces of HxWx3, the largest first; one that shows no skin is left out as a likeness of the light."""
+    small = saliency.reduced(rgb, WORK_SIDE)
+    scale = rgb.shape[1] / small.shape[1]
+    grey = cv2.equalizeHist(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY))
+    boxes = _boxes(grey, "haarcascade_frontalface_default.xml", mirrored=False)
+    for mirrored in (False, True):
+        boxes += _boxes(grey, "haarcascade_profileface.xml", mirrored=mirrored)
+    kept: list[Face] = []
+    for box in sorted(boxes, key=lambda face: -face.area):
+        if _has_skin(small, box) and not any(_overlap(box, other) > _OVERLAP for other in kept):
+            kept.append(box)
+    return tuple(Face(f.left * scale, f.top * scale, f.right * scale, f.bottom * scale) for f in kept)
+
+
+@cache
+def _cascade(name: str) -> Any:
+    # OpenCV 5 ships no cascades; `pyproject.toml` holds it below.
+    return cv2.CascadeClassifier(str(Path(cv2.data.haarcascades) / name))
+
+
+def _boxes(grey: NDArray[Any], name: str, *, mirrored: bool) -> list[Face]:
+    least = max(20, round(min(grey.shape) * _SMALLEST))
+    searched = cv2.flip(grey, 1) if mirrored else grey
+    found = _cascade(name).detectMultiScale(
+        searched, scaleFactor=1.12, minNeighbors=_NEIGHBOURS[name], minSize=(least, least)
+    )
+    width = grey.shape[1]
+    faces = [Face(float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in found]
+    if mirrored:
+        return [Face(width - face.right, face.top, width - face.left, face.bottom) for face in faces]
+    return faces
+
+
+def _has_skin(rgb: Pixels, face: Face) -> bool:
+    box = rgb[round(face.top) : round(face.bottom), round(face.left) : round(face.right)]
+    if not box.size:
+        return False
+    planes = cv2.cvtColor(box, cv2.COLOR_RGB2YCrCb)
+    red, blue = planes[..., 1].astype(int), planes[..., 2].astype(int)
+    grey = (abs(red - 128) < 4) & (abs(blue - 128) < 4)
+    if grey.mean() > 0.8:  # a black and white picture says nothing of skin
+        return True
+    return bool(((red > 134) & (red < 178) & (blue > 78) & (blue < 130)).mean() > _SKIN)
+
+
+def _overlap(one: Face, other: Face) -> float:
+    across = min(one.right, other.right) - max(one.left, other.left)
+    down = min(one.bottom, other.bottom) - max(one.top, other.top)
+    if across <= 0 or down <= 0:
+        return 0.0
+    return across * down / min(one.area, other.area)
