@@ -1,0 +1,48 @@
+"""docs/reference/mcp.md says what the registry says: every tool, every argument, word for word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.areas.house import House
+from tests.mcp.agent import Agent
+from tests.tidy import source
+
+PAGE = "docs/reference/mcp.md"
+
+
+def section(tool: dict[str, Any]) -> str:
+    """A tool as the reference has it."""
+    needed = set(tool["inputSchema"]["required"])
+    rows = "".join(
+        f"| `{name}`{' *' if name in needed else ''} | {_kind(schema)} | {_cell(schema['description'])} |\n"
+        for name, schema in tool["inputSchema"]["properties"].items()
+    )
+    table = f"\n| argument | kind | |\n|---|---|---|\n{rows}" if rows else ""
+    return f"### {tool['name']}\n\n{tool['description']}\n{table}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    kind = "texts" if schema["type"] == "array" else {"string": "text"}.get(schema["type"], schema["type"])
+    if "enum" in schema:
+        kind = ", ".join(f"`{choice}`" for choice in schema["enum"])
+    low, high = schema.get("minimum"), schema.get("maximum")
+    span = (
+        "" if low is None and high is None else f", {low} and more" if high is None else f", {low} to {high}"
+    )
+    default = schema.get("default")
+    told = "" if default is None else f"; {str(default).lower() if isinstance(default, bool) else default}"
+    return f"{kind}{span}{told}"
+
+
+async def test_every_tool_stands_in_the_reference_as_it_is_listed(home: House) -> None:
+    tools = (await Agent(home).result("tools/list"))["tools"]
+    text = source.text(PAGE)
+    missing = "\n".join(section(tool) for tool in tools if section(tool) not in text)
+    assert not missing, f"put this into {PAGE}:\n{missing}"
+    headings = {line.removeprefix("### ") for line in text.splitlines() if line.startswith("### ")}
+    assert headings == {tool["name"] for tool in tools}
