@@ -172,6 +172,32 @@ def test_an_xl_pipeline_reads_long_prompts_with_both_its_encoders(weights: Weigh
     assert paint(engine, width=75, height=130).shape == (130, 75, 3)
 
 
+@pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)  # torch's own
+@pytest.mark.parametrize(("source", "steps", "guidance"), [("turbo", 2, "0"), ("lcm", 4, "1")])
+def test_a_distilled_model_is_known_by_its_scheduler_and_takes_few_steps(
+    weights: Weights, source: str, steps: int, guidance: str
+) -> None:
+    engine = opened(weights, source, steps=None)
+    listener = Listener()
+    result = engine.run(task(negative_prompt="snow"), listener)
+    assert result.data["steps"] == steps
+    assert f"{steps} steps, guidance {guidance}, 64 x 64; it takes no negative prompt" in listener.lines[0]
+    together = engine.run_many([job(seed=1), job(seed=2)])  # its noise of every step is each one's own
+    for seed, one in zip((1, 2), together, strict=True):
+        assert far(pixels(one), paint(engine, seed=seed)) <= ALMOST
+
+
+def test_the_models_own_checker_holds_a_picture_back_unless_it_is_not_asked(weights: Weights) -> None:
+    engine = opened(weights, "guarded")
+    with pytest.raises(EngineError, match="safety checker held this picture back"):
+        engine.run(task(), Listener())
+    assert paint(engine, enable_safety_checker=False).shape == (64, 64, 3)
+    with pytest.raises(EngineError, match="safety checker"):
+        engine.run(task(), Listener())
+
+
 # -- from and by pictures --------------------------------------------------------------------------
 
 

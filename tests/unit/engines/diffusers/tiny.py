@@ -15,17 +15,22 @@ from diffusers import (
     AutoencoderKL,
     ControlNetModel,
     DDIMScheduler,
+    EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     FluxPipeline,
     FluxTransformer2DModel,
+    LCMScheduler,
     StableDiffusionPipeline,
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
 )
+from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
+    CLIPConfig,
+    CLIPImageProcessorPil,
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
@@ -268,6 +273,40 @@ def pickled(folder: Path, base: Path) -> Path:
     weights.unlink()
     torch.save({"harmless": torch.zeros(1)}, weights.with_suffix(".bin"))
     return folder
+
+
+def guarded(folder: Path, base: Path) -> Path:
+    """A copy of a pipeline with a safety checker that holds every picture back."""
+    tower = CLIPConfig(
+        text_config={"hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2},
+        vision_config={
+            "hidden_size": HIDDEN,
+            "intermediate_size": 37,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 32,
+            "patch_size": 16,
+        },
+        projection_dim=16,
+    )
+    checker = StableDiffusionSafetyChecker(tower)
+    with torch.no_grad():
+        checker.concept_embeds_weights.fill_(-2)  # every concept is nearer than that
+    pipeline = StableDiffusionPipeline.from_pretrained(
+        base,
+        safety_checker=checker,
+        feature_extractor=CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=32),
+    )
+    pipeline.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+def distilled(folder: Path, kind: str) -> Path:
+    """A pipeline with the scheduler that tells a distilled model: `turbo` or `lcm`."""
+    shape = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "steps_offset": 1}
+    if kind == "lcm":
+        return stable_diffusion(folder, scheduler=LCMScheduler(**shape))
+    return stable_diffusion(folder, scheduler=EulerDiscreteScheduler(timestep_spacing="trailing", **shape))
 
 
 def scrambled(folder: Path) -> None:
