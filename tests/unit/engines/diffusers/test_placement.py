@@ -1,0 +1,74 @@
+"""Where a pipeline runs and at which size: decisions that need no device to be tested."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
+
+import torch
+
+from sixfold.core.work.engines import EngineError
+from sixfold.engines.image.diffusers import placement
+from sixfold.engines.image.diffusers.options import Options
+from sixfold.engines.image.diffusers.placement import Device
+from sixfold.engines.image.diffusers.profiles import Profile
+
+pytestmark = pytest.mark.weights
+
+GIB = 2**30
+SDXL = {"unet": 5 * GIB, "text_encoder_2": int(1.3 * GIB), "text_encoder": GIB // 4, "vae": GIB // 6}
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "way"),
+    [(24, "none"), (9, "none"), (8, "model"), (7.1, "model"), (6, "sequential"), (1, "sequential")],
+)
+def test_what_is_free_decides_how_much_stays_on_the_card(free_gib: float, way: str) -> None:
+    card = Device("cuda", torch.bfloat16)
+    assert placement.offload(SDXL, card, int(free_gib * GIB), "auto") == way
+
+
+def test_the_operators_word_counts_more_than_what_is_free() -> None:
+    card = Device("cuda", torch.bfloat16)
+    assert placement.offload(SDXL, card, 0, "none") == "none"
+    assert placement.offload(SDXL, card, 80 * GIB, "sequential") == "sequential"
+
+
+def test_a_processor_has_nowhere_to_offload_to() -> None:
+    here = Device("cpu", torch.float32)
+    assert placement.offload(SDXL, here, 7 * GIB, "model") == "none"
+    with pytest.raises(EngineError, match=r"take 6.7 GiB and 3.0 GiB of memory are free"):
+        placement.offload(SDXL, here, 3 * GIB, "auto")
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    missing = next(
+        name
+        for name, there in (("mps", torch.backends.mps.is_available()), ("cuda", torch.cuda.is_available()))
+        if not there
+    )
+    with pytest.raises(EngineError, match=f"This machine has no {missing} device"):
+        placement.device(Options(device=missing))
+
+
+sides = st.integers(64, 4096)
+
+
+@given(sides, sides, st.sampled_from([8, 16]), st.sampled_from([512, 1024]))
+def test_a_made_size_is_whole_multiples_near_the_models_own_area(
+    width: int, height: int, multiple: int, native: int
+) -> None:
+    profile = Profile(multiple=multiple, native=native, area=(0.25, 2.0))
+    made = profile.side_in(width, height)
+    assert all(side % multiple == 0 and side > 0 for side in made)
+    least, most = 0.25 * native**2, 2.0 * native**2
+    if least <= width * height <= most:  # within reach: nothing is enlarged, at most a strip is cropped
+        assert 0 <= made[0] - width < multiple
+        assert 0 <= made[1] - height < multiple
+    else:
+        room = (made[0] - multiple) * (made[1] - multiple)
+        assert room <= most
+        assert made[0] * made[1] >= min(least, 4096 * multiple)
