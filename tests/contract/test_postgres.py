@@ -197,6 +197,18 @@ async def test_a_server_that_is_not_there_is_one_sentence_without_a_password(tmp
             assert "geheim" not in str(told.value)
 
 
+async def test_callers_are_not_told_where_a_database_lies_that_went_away(
+    database: Any, tmp_path: Path
+) -> None:
+    await database.write(accounts.create("a@example.com"))
+    database._url = database._readers._url = "postgresql://127.0.0.1:9/shop"
+    await _sessions_end(tmp_path)
+    for attempt in (database.write(one("clock")), database.read(one("clock"))):
+        with pytest.raises(errors.StoreFailed) as told:
+            await attempt
+        assert "127.0.0.1" not in told.value.message
+
+
 # -- several servers -------------------------------------------------------------------------------
 
 

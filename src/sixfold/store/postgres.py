@@ -9,112 +9,45 @@ nobody.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
 
 from sixfold import errors
-from sixfold.core.clock import Clock
-from sixfold.core.database import Query, Row, Transaction, TransactionConflict
+from sixfold.core.clock import SECOND_US, Clock
+from sixfold.core.database import Query, Transaction, TransactionConflict
 from sixfold.store import postgres_connect as link
 from sixfold.store import sql
 from sixfold.store.postgres_binding import Binder, Prepared
 from sixfold.store.postgres_connect import GONE, Connection
 from sixfold.store.postgres_folding import Folder
+from sixfold.store.postgres_jobs import Apart, Crowd, Job, Seen
 from sixfold.store.postgres_listen import Listener, Told
-from sixfold.store.sql import Statement
+from sixfold.store.postgres_reading import Readers, Reading
 
 T = TypeVar("T")
 
+_LOG = logging.getLogger("sixfold.store")
 _MAX_GROUP = 512
-_READERS = 8
-_PATIENCE_SECONDS = 60.0  # for a server that says nothing any more
 _TRIES = 3  # of a statement that PostgreSQL gave up for another session's sake
-_CLOSE_SECONDS = 5.0
 _BEGIN = f"BEGIN; SELECT pg_advisory_xact_lock({link.WRITING}); SAVEPOINT request"
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
 _UNDO = "ROLLBACK TO SAVEPOINT request"
 # Transactions that begin so are run together: each touches rows that only it names, and adds to sums.
 _ALIKE = frozenset({"prediction_succeed", "ledger_reserve"})
-_OURS = (
-    "22",
-    "42",
-)  # SQLSTATE classes of a wrong value and a wrong statement: nothing is wrong with the store
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A statement that a transaction has run, and what it was told."""
-
-    text: str
-    arguments: Sequence[Any]
-    rows: Sequence[Row]
-
-    @property
-    def wrote(self) -> bool:
-        """Whether it may have changed anything: it does, unless it tells of its rows and there were none."""
-        return not self.text.startswith("SELECT") and (bool(self.rows) or "RETURNING" not in self.text)
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """A transaction on its way: `query` is what it asks next, None once it has ended."""
-
-    transaction: Transaction[Any]
-    durable: bool
-    future: asyncio.Future[Any]
-    query: Query | None = None
-    seen: list[_Seen] = field(default_factory=list["_Seen"])
-    value: Any = None
-    error: BaseException | None = None
-
-    def ask(self, step: Callable[[], Query]) -> None:
-        """Let it come to its next question, or to its end."""
-        try:
-            self.query = step()
-        except StopIteration as end:
-            self.query, self.value = None, end.value
-        except Exception as error:  # noqa: BLE001 - whatever a transaction raises is its caller's answer
-            self.fail(error)
-
-    def begin(self) -> None:
-        """The first question."""
-        self.ask(partial(next, self.transaction))
-
-    def tell(self, seen: _Seen) -> None:
-        """An answer."""
-        self.seen.append(seen)
-        self.ask(partial(self.transaction.send, seen.rows))
-
-    def refuse_half(self) -> None:
-        """Raise `_Apart` where it failed after it had written."""
-        if self.error is not None and any(step.wrote for step in self.seen):
-            raise _Apart
-
-    def fail(self, error: BaseException) -> None:
-        """The end, without a value."""
-        self.query, self.error = None, error
-
-
-_Crowd = list[tuple[_Job, list[Any]]]  # who asks for the same, and with which arguments
-
-
-class _Apart(Exception):
-    """Transactions that ran together must be run one by one: one of them failed after it had written."""
+_OURS = ("22", "42")  # classes of SQLSTATE: a wrong value, a wrong statement; the store is well
 
 
 class PostgresDatabase:
     """One PostgreSQL database, shared by any number of servers. Connects when it is first used.
 
-    Everything raises `Unreachable`, a `StoreFailed`, while the server cannot be reached. For one event loop.
+    What cannot be done while the server is out of reach raises `StoreFailed`; at the first use that says why
+    (`Unreachable`). For one event loop.
     """
 
     dialect = "postgres"
@@ -127,14 +60,14 @@ class PostgresDatabase:
         self._folder = Folder()
         self._opening = asyncio.Lock()
         self._writer: Connection | None = None
-        self._readers = _Readers(url)
+        self._readers = Readers(url)
         self._listener = Listener(url, self._is_own)
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[Job] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._migrated = False
         self._closed = False
-        self._anchor: int | None = None
+        self._asked, self._ahead = -SECOND_US, 0  # when its clock was asked, and what it is ahead of ours
 
     # -- the port --------------------------------------------------------------------------------
 
@@ -142,7 +75,7 @@ class PostgresDatabase:
         """Hand `transaction` to the next group; returns after the commit that holds it."""
         self._refuse_closed()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.append(_Job(transaction, durable, future))
+        self._jobs.append(Job(transaction, durable, future))
         self._arrived.set()
         if self._task is None:
             self._task = asyncio.create_task(self._write_forever(), name="postgres-writer")
@@ -156,8 +89,8 @@ class PostgresDatabase:
                 await self._open_writer()
             async with self._readers.snapshot() as connection:
                 return await Reading(self._queries, self._bind, self._clock).drive(connection, transaction)
-        except GONE as error:
-            raise _verdict(error) from error
+        except (*GONE, link.Unreachable) as error:
+            raise self._told(error) from error
 
     async def join(self, boot: str, told: Told) -> None:
         """Be one of the servers of this database, under the name `boot`, and hear what the others do.
@@ -177,7 +110,13 @@ class PostgresDatabase:
             await self._task
         await self._listener.close()
         await self._readers.close()
-        await _close(self._writer)
+        await link.close(self._writer)
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What callers are told. Where the database lies is for the log, and for whoever starts a server."""
+        if isinstance(error, link.Unreachable) and self._migrated:
+            return _failed(error)
+        return _verdict(error)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -194,19 +133,20 @@ class PostgresDatabase:
                 await self._commit_group(group)
                 _settle(group)
 
-    async def _commit_group(self, group: list[_Job]) -> None:
+    async def _commit_group(self, group: list[Job]) -> None:
         durable = any(job.durable for job in group)
         for job in group:
             job.begin()
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(link.PATIENCE_SECONDS):
                 await self._run_group(group, _BEGIN if durable else _RELAXED)
         except Exception as error:  # noqa: BLE001 - the outermost loop: it ends a group, not the writer
             self._drop_writer()
+            _LOG.warning("a group of writes failed", extra={"reason": str(error) or type(error).__name__})
             for job in group:
-                job.fail(job.error or _verdict(error))
+                job.fail(job.error or self._told(error))
 
-    async def _run_group(self, group: list[_Job], begin: str) -> None:
+    async def _run_group(self, group: list[Job], begin: str) -> None:
         connection = await self._begin(begin)
         alike = [job for job in group if job.query is not None and job.query.name in _ALIKE]
         alone = group
@@ -221,7 +161,6 @@ class PostgresDatabase:
         await connection.execute("COMMIT")
 
     async def _begin(self, statement: str) -> Connection:
-        self._anchor = None
         connection = await self._open_writer()
         try:
             await connection.execute(statement)
@@ -233,7 +172,7 @@ class PostgresDatabase:
             await connection.execute(statement)
         return connection
 
-    async def _run_together(self, connection: Connection, jobs: list[_Job]) -> bool:
+    async def _run_together(self, connection: Connection, jobs: list[Job]) -> bool:
         """Take each job a step at a time, all in one statement; False when that came to nothing."""
         asking = jobs
         try:
@@ -242,10 +181,10 @@ class PostgresDatabase:
                     given = [arguments for _, arguments in crowd]
                     told = await self._folder.run(connection, prepared, given)
                     for (job, arguments), rows in zip(crowd, told, strict=True):
-                        job.tell(_Seen(prepared.text, arguments, rows))
+                        job.tell(Seen(prepared.text, arguments, rows))
                         job.refuse_half()
                 asking = [job for job in asking if job.query is not None]
-        except (_Apart, asyncpg.PostgresError):
+        except (Apart, asyncpg.PostgresError):
             if connection.is_closed():
                 raise
             self._folder.forget()
@@ -253,16 +192,16 @@ class PostgresDatabase:
             return False
         return True
 
-    async def _crowds(self, connection: Connection, jobs: list[_Job]) -> dict[Prepared, _Crowd]:
+    async def _crowds(self, connection: Connection, jobs: list[Job]) -> dict[Prepared, Crowd]:
         """The jobs by the statement that they ask for, in their order."""
-        crowds: dict[Prepared, _Crowd] = {}
+        crowds: dict[Prepared, Crowd] = {}
         for job in jobs:
             if job.query is not None:
                 prepared, arguments = await self._prepared(connection, job.query)
                 crowds.setdefault(prepared, []).append((job, arguments))
         return crowds
 
-    async def _run(self, connection: Connection, job: _Job) -> None:
+    async def _run(self, connection: Connection, job: Job) -> None:
         if job.error is not None:
             return
         await _again(connection, job)
@@ -276,7 +215,7 @@ class PostgresDatabase:
         if job.error is not None:
             await connection.execute(_UNDO)
 
-    async def _answer(self, connection: Connection, job: _Job, query: Query) -> None:
+    async def _answer(self, connection: Connection, job: Job, query: Query) -> None:
         prepared, arguments = await self._prepared(connection, query)
         for _ in range(_TRIES):
             try:
@@ -290,11 +229,11 @@ class PostgresDatabase:
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 await self._back(connection, job)
             else:
-                job.tell(_Seen(prepared.text, arguments, rows))
+                job.tell(Seen(prepared.text, arguments, rows))
                 return
         raise errors.StoreFailed("The database is too busy right now; nothing was changed")
 
-    async def _back(self, connection: Connection, job: _Job) -> None:
+    async def _back(self, connection: Connection, job: Job) -> None:
         """Bring a request to where it stood before the statement that failed."""
         await connection.execute(_UNDO)
         await _again(connection, job)
@@ -307,12 +246,14 @@ class PostgresDatabase:
         return prepared, prepared.arguments(params)
 
     async def _now(self, connection: Connection) -> int:
-        """The database's clock, asked once for a group and carried on by the monotonic one."""
+        """The database's clock, asked once a second and carried on by the monotonic one."""
         if self._clock is not None:
             return self._clock()
-        if self._anchor is None:
-            self._anchor = int(await connection.fetchval(f"SELECT {link.CLOCK}")) - _monotonic_us()
-        return self._anchor + _monotonic_us()
+        here = _monotonic_us()
+        if here - self._asked > SECOND_US:
+            self._ahead = int(await connection.fetchval(f"SELECT {link.CLOCK}")) - here
+            self._asked = here
+        return self._ahead + here
 
     async def _open_writer(self) -> Connection:
         async with self._opening:
@@ -328,6 +269,7 @@ class PostgresDatabase:
         if self._writer is not None:
             self._writer.terminate()
         self._writer = None
+        self._asked = -SECOND_US
         self._folder.forget()
 
     def _is_own(self, pid: int) -> bool:
@@ -337,76 +279,7 @@ class PostgresDatabase:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a transaction that only reads is driven, on whichever connection."""
-
-    queries: Mapping[str, Statement]
-    bind: Binder
-    clock: Clock | None = None
-
-    async def drive(self, connection: Connection, transaction: Transaction[T]) -> T:
-        """Its value."""
-        try:
-            query = next(transaction)
-            while True:
-                statement, params = self.queries[query.name], query.params
-                if statement.needs_now and self.clock is not None:
-                    params = {**params, "now": self.clock()}
-                prepared = self.bind(statement.sql, params)
-                query = transaction.send(await connection.fetch(prepared.text, *prepared.arguments(params)))
-        except StopIteration as end:
-            return end.value
-
-
-class _Readers:
-    """Connections that only read, the last used first; each snapshot has one for itself."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._idle: list[Connection] = []
-        self._closed = False
-        self._room = asyncio.Semaphore(_READERS)
-
-    @asynccontextmanager
-    async def snapshot(self) -> AsyncGenerator[Connection]:
-        """A connection in a transaction that sees one moment of the database."""
-        async with self._room:
-            connection = await self._begin()
-            try:
-                yield connection
-                await connection.execute("COMMIT")
-            except BaseException:
-                connection.terminate()
-                raise
-            self._idle.append(connection)
-            if self._closed:
-                await self.close()
-
-    async def _begin(self) -> Connection:
-        while self._idle:
-            with contextlib.suppress(*GONE):  # the server was restarted since: try the next, then a new one
-                return await _begun(self._idle.pop())
-        return await _begun(await link.connect(self._url, **link.READ_ONLY))
-
-    async def close(self) -> None:
-        """Let them go; those that read go when they are done."""
-        self._closed = True
-        while self._idle:
-            await _close(self._idle.pop())
-
-
-async def _begun(connection: Connection) -> Connection:
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            await connection.execute("BEGIN")
-    except BaseException:
-        connection.terminate()
-        raise
-    return connection
-
-
-async def _again(connection: Connection, job: _Job) -> None:
+async def _again(connection: Connection, job: Job) -> None:
     """Run once more what was undone; a request was told what it is told now, or nothing holds."""
     for step in job.seen:
         rows = [tuple(row) for row in await connection.fetch(step.text, *step.arguments)]
@@ -428,22 +301,20 @@ def _verdict(error: BaseException) -> BaseException:
         return error
     if state is not None and str(state).startswith(_OURS):
         return error
+    return _failed(error)
+
+
+def _failed(error: BaseException) -> errors.StoreFailed:
     failure = errors.StoreFailed()
     failure.__cause__ = error
     return failure
-
-
-async def _close(connection: Connection | None) -> None:
-    if connection is not None and not connection.is_closed():
-        with contextlib.suppress(*GONE):
-            await connection.close(timeout=_CLOSE_SECONDS)
 
 
 def _monotonic_us() -> int:
     return time.monotonic_ns() // 1000
 
 
-def _settle(group: list[_Job]) -> None:
+def _settle(group: list[Job]) -> None:
     for job in group:
         if job.future.done():
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
@@ -19,7 +20,9 @@ CLOCK = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"  # epoch
 # Advisory locks: one group of writes at a time, one migration at a time. Servers' names have the class 6.
 WRITING, MIGRATING = 6_000_001, 6_000_002
 
+PATIENCE_SECONDS = 120.0  # with a server that says nothing any more
 _CONNECT_SECONDS = 10
+_CLOSE_SECONDS = 5.0
 READ_ONLY = {
     "default_transaction_isolation": "repeatable read",
     "default_transaction_read_only": "on",
@@ -75,6 +78,13 @@ async def connect(url: str, **session: str) -> Connection:
     return cast("Connection", opened)
 
 
+async def close(connection: Connection | None) -> None:
+    """Let a connection go, whatever state it is in."""
+    if connection is not None and not connection.is_closed():
+        with contextlib.suppress(*GONE):
+            await connection.close(timeout=_CLOSE_SECONDS)
+
+
 def place(url: str) -> str:
     """Where a URL points to, for people: without its user and password."""
     try:
@@ -88,7 +98,8 @@ def place(url: str) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return f"no answer within {_CONNECT_SECONDS} seconds"
-    return " ".join(str(error).split()) or type(error).__name__
+    told = error.strerror if isinstance(error, OSError) else str(error)
+    return " ".join((told or type(error).__name__).split())
 
 
 async def version(connection: Connection) -> int:

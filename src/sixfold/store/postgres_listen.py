@@ -7,7 +7,6 @@ misses a word while his connection is away finds out by looking: the database is
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -17,8 +16,7 @@ from sixfold.store.postgres_connect import GONE, Connection
 
 _LOG = logging.getLogger("sixfold.store")
 _CHANNEL = "sixfold"
-_FIRST_PAUSE, _LAST_PAUSE = 0.1, 5.0
-_CLOSE_SECONDS = 5.0
+_FIRST_PAUSE, _LAST_PAUSE = 0.1, 2.0
 
 Told = Callable[[str, str, str], None]
 
@@ -43,9 +41,7 @@ class Listener:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._connection is not None and not self._connection.is_closed():
-            with contextlib.suppress(*GONE):
-                await self._connection.close(timeout=_CLOSE_SECONDS)
+        await link.close(self._connection)
 
     async def _connect(self, boot: str, told: Told) -> None:
         connection = await link.connect(self._url)

@@ -19,14 +19,13 @@ from sixfold.store import postgres_connect as link
 from sixfold.store import sql
 from sixfold.store.archive import Damaged, Row, TableReader
 from sixfold.store.keeping import BadDatabase, Health
-from sixfold.store.postgres import Reading
 from sixfold.store.postgres_binding import Binder
 from sixfold.store.postgres_connect import GONE, Connection
+from sixfold.store.postgres_reading import Reading
 
 T = TypeVar("T")
 
 _FETCH = 200
-_CLOSE_SECONDS = 5.0
 _OWN = "schema_version"
 _COLUMNS = """
 SELECT c.relname AS tab, a.attname AS col, a.atttypid = 'text'::regtype AS is_text
@@ -72,8 +71,7 @@ class _Session:
 
     def close(self) -> None:
         """Let go of the connection and the thread."""
-        with contextlib.suppress(*GONE):
-            self.run(self.connection.close(timeout=_CLOSE_SECONDS))
+        self.run(link.close(self.connection))
         self._end()
 
     def _end(self) -> None:

@@ -1,0 +1,90 @@
+"""Reading PostgreSQL: connections that cannot write, each snapshot with one for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sixfold.core.clock import Clock
+from sixfold.core.database import Transaction
+from sixfold.store import postgres_connect as link
+from sixfold.store.postgres_binding import Binder
+from sixfold.store.postgres_connect import GONE, PATIENCE_SECONDS, Connection
+from sixfold.store.sql import Statement
+
+T = TypeVar("T")
+
+_READERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a transaction that only reads is driven, on whichever connection."""
+
+    queries: Mapping[str, Statement]
+    bind: Binder
+    clock: Clock | None = None
+
+    async def drive(self, connection: Connection, transaction: Transaction[T]) -> T:
+        """Its value."""
+        try:
+            query = next(transaction)
+            while True:
+                statement, params = self.queries[query.name], query.params
+                if statement.needs_now and self.clock is not None:
+                    params = {**params, "now": self.clock()}
+                prepared = self.bind(statement.sql, params)
+                query = transaction.send(await connection.fetch(prepared.text, *prepared.arguments(params)))
+        except StopIteration as end:
+            return end.value
+
+
+class Readers:
+    """Connections that only read, the last used first; each snapshot has one for itself."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[Connection] = []
+        self._closed = False
+        self._room = asyncio.Semaphore(_READERS)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Connection]:
+        """A connection in a transaction that sees one moment of the database."""
+        async with self._room:
+            connection = await self._begin()
+            try:
+                yield connection
+                await connection.execute("COMMIT")
+            except BaseException:
+                connection.terminate()
+                raise
+            self._idle.append(connection)
+            if self._closed:
+                await self.close()
+
+    async def _begin(self) -> Connection:
+        while self._idle:
+            with contextlib.suppress(*GONE):  # the server was restarted since: try the next, then a new one
+                return await _begun(self._idle.pop())
+        return await _begun(await link.connect(self._url, **link.READ_ONLY))
+
+    async def close(self) -> None:
+        """Let them go; those that read go when they are done."""
+        self._closed = True
+        while self._idle:
+            await link.close(self._idle.pop())
+
+
+async def _begun(connection: Connection) -> Connection:
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await connection.execute("BEGIN")
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
