@@ -9,6 +9,7 @@ import mimetypes
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
@@ -21,6 +22,23 @@ _TIMEOUT_SECONDS = 60
 _POLL_SECONDS = 0.25
 _TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said: its status, its headers by small names, its body."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+    @property
+    def document(self) -> Any:
+        """The body as JSON; None where it is none."""
+        try:
+            return json.loads(self.data)
+        except ValueError:
+            return None
 
 
 class Client:
@@ -64,6 +82,31 @@ class Client:
         """POST a JSON document and get one."""
         body = json.dumps(document or {}).encode()
         return self._json("POST", path, body, {"Content-Type": "application/json"})
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | IO[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Any request; every status but 401 is the caller's to understand."""
+        response = self._open(method, path, body, headers or {})
+        try:
+            data = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Refused(f"{self.origin} broke off its answer ({error})") from error
+        finally:
+            response.close()
+        named = {name.lower(): value for name, value in response.getheaders()}
+        found = Answer(response.status, named, data)
+        if response.status == http.client.UNAUTHORIZED:
+            raise Refused(self.reason(found, path))
+        return found
+
+    def reason(self, answer: Answer, path: str) -> str:
+        """Why a request was refused, in one sentence."""
+        return self._reason(answer.status, path, answer.document)
 
     def upload(self, path: Path) -> str:
         """Upload a file; gives its URL on the server."""

@@ -9,6 +9,8 @@ import argparse
 import sys
 from typing import Any
 
+from sixfold.cli import memory_words
+
 Group = Any  # argparse's own class for a set of commands is private
 
 
@@ -21,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    serving = (_serve, _run, _predictions, _inspect, _replay)
+    serving = (_serve, _run, _predictions, _memory, _inspect, _replay)
     for add in (*serving, _mcp, _account, _key, _provider, _ledger, _upkeep, _backup):
         add(commands)
     return parser
@@ -135,6 +137,11 @@ def _predictions(commands: Group) -> None:
     parser.add_argument("words", nargs="*", metavar="ID | cancel ID", help="one prediction, or one to cancel")
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many to list (default: 20)")
     _client(parser)
+
+
+def _memory(commands: Group) -> None:
+    group = _group(commands, "memory", "search, read, write and link the pages of the memory")
+    memory_words.add(group, _asking, _client)
 
 
 # -- files that were made here -------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Pages:
         slug, moment = _slug(request), requests.moment(request)
         if accept.best(request.headers.get("accept"), ("application/json", MARKDOWN)) == MARKDOWN:
             view, text = await self._memory.file(caller, slug, moment)
-            headers = _NO_STORE | {"ETag": f'"{view.page.version}"'}
+            headers = _NO_STORE | {"ETag": f'"{view.page.version}"', "X-Sixfold-Path": quote(view.page.path)}
             if view.moved:
                 headers["Location"] = _location(request, view)
             return Response(text.encode(), 308 if view.moved else 200, headers, MARKDOWN)

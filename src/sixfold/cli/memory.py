@@ -1,0 +1,392 @@
+"""`memory`: pages from the shell, against a server by its URL and a key."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, unquote, urlencode
+
+from sixfold.cli import syncing
+from sixfold.cli.client import Answer, Client, Document
+from sixfold.cli.syncing import Clash, Refusal, RemoteFile, Sync
+from sixfold.cli.terminal import Paint, Refused, put_json
+
+_JSON = {"Content-Type": "application/json"}
+_FILE = {"Content-Type": "text/markdown"}
+_PAGE = 500
+_VERBS = {
+    "sent": "↑",
+    "received": "↓",
+    "removed_here": "✕ here",
+    "removed_there": "✕ there",
+    "renamed": "→",
+    "conflicts": "! both changed; the folder's text is kept in",
+    "problems": "!",
+}
+
+
+def search(arguments: argparse.Namespace) -> int:
+    """`memory search WORD…`."""
+    client = Client.of(arguments)
+    wanted = {
+        "query": " ".join(arguments.query),
+        "limit": arguments.limit,
+        "tags": arguments.tag,
+        "types": arguments.type,
+        "collections": arguments.collection,
+        "mode": arguments.mode,
+        "explain": arguments.explain,
+    }
+    found = client.post("/api/search", wanted)
+    if arguments.json:
+        put_json(found)
+        return 0
+    paint = Paint()
+    for hit in found["results"]:
+        paint.line(f"  {paint.bold(hit['slug'])}  {hit['title']}  {paint.dim(format(hit['score'], '.3f'))}")
+        if hit["snippet"]:
+            paint.line(f"    {' '.join(hit['snippet'].split())}")
+        if hit.get("explain"):
+            paint.line(paint.dim(f"    {hit['explain']}"))
+    if not found["results"]:
+        paint.line("  Nothing was found")
+    return 0
+
+
+def read(arguments: argparse.Namespace) -> int:
+    """`memory read SLUG`."""
+    client = Client.of(arguments)
+    query = f"?{urlencode({'as_of': arguments.as_of})}" if arguments.as_of else ""
+    path = f"/api/pages/{quote(arguments.slug)}{query}"
+    if arguments.json:
+        put_json(_taken(client, client.ask("GET", path), path))
+        return 0
+    answer = client.ask("GET", path, headers={"Accept": "text/markdown"})
+    if answer.status >= 400:
+        raise Refused(client.reason(answer, path))
+    sys.stdout.buffer.write(answer.data)
+    if sys.stdout.isatty() and not answer.data.endswith(b"\n"):
+        sys.stdout.write("\n")
+    return 0
+
+
+def write(arguments: argparse.Namespace) -> int:
+    """`memory write SLUG [FILE]`."""
+    client = Client.of(arguments)
+    document = {
+        "slug": arguments.slug,
+        "body": _text(arguments.file),
+        "title": arguments.title,
+        "type": arguments.type,
+        "tags": arguments.tag,
+        "collections": arguments.collection,
+        "overwrite": arguments.overwrite,
+        "if_version": arguments.if_version,
+    }
+    return _show(client.post("/api/pages", document), arguments)
+
+
+def edit(arguments: argparse.Namespace) -> int:
+    """`memory edit SLUG --append TEXT` and its like."""
+    client = Client.of(arguments)
+    change = {**_edit(arguments), "if_version": arguments.if_version}
+    return _show(_sent(client, "PATCH", f"/api/pages/{quote(arguments.slug)}", change), arguments)
+
+
+def _edit(arguments: argparse.Namespace) -> Document:
+    """The body of a PATCH that the options ask for."""
+    asked: list[Document] = []
+    for name in ("append", "prepend"):
+        text = getattr(arguments, name)
+        if text is not None:
+            asked.append({"operation": name, "content": _inline(text)})
+    if arguments.find is not None:
+        replaced = {"find": arguments.find, "replace": arguments.replace or "", "all": arguments.all}
+        asked.append({"operation": "replace_text", **replaced})
+    if arguments.section is not None:
+        content = _inline(arguments.content or "")
+        asked.append({"operation": "replace_section", "section": arguments.section, "content": content})
+    named = {name: getattr(arguments, name) for name in ("title", "type")}
+    fields = {name: value for name, value in named.items() if value is not None}
+    if fields:
+        asked.append({"operation": "set_fields", "fields": fields})
+    if arguments.rename is not None:
+        asked.append({"operation": "rename", "slug": arguments.rename})
+    if len(asked) != 1:
+        raise Refused("Say one change, as in --append TEXT or --find OLD --replace NEW")
+    return asked[0]
+
+
+def tag(arguments: argparse.Namespace) -> int:
+    """`memory tag SLUG TAG… --remove TAG`."""
+    client = Client.of(arguments)
+    path = f"/api/tags/{quote(arguments.slug)}"
+    found = client.get(path) if not arguments.tags and not arguments.remove else {}
+    if arguments.tags:
+        found = client.post(path, {"tags": arguments.tags})
+    if arguments.remove:
+        found = _sent(client, "DELETE", path, {"tags": arguments.remove})
+    if arguments.json:
+        put_json(found)
+    else:
+        Paint().line(f"  {' '.join(found['tags']) or 'no tags'}")
+    return 0
+
+
+def link(arguments: argparse.Namespace) -> int:
+    """`memory link SLUG [TO]`."""
+    client = Client.of(arguments)
+    path = f"/api/links/{quote(arguments.slug)}"
+    wanted = {"to": arguments.to, "type": arguments.type, "context": arguments.context}
+    if arguments.to is None:
+        found = client.get(path) | client.get(f"/api/backlinks/{quote(arguments.slug)}")
+    elif arguments.remove:
+        found = _sent(client, "DELETE", path, {"to": arguments.to, "type": arguments.type})
+    else:
+        found = client.post(path, wanted)
+    if arguments.json:
+        put_json(found)
+        return 0
+    paint = Paint()
+    rows = [(f"{row['type']} →", row["to"], _state(row), row["context"]) for row in found["links"]]
+    rows += [
+        (f"← {row['type']}", row["from"], _state(row), row["context"]) for row in found.get("backlinks", [])
+    ]
+    if rows:
+        paint.table(("link", "page", "", "where"), rows)
+    else:
+        paint.line("  no links")
+    return 0
+
+
+def _state(row: Document) -> str:
+    return (
+        "no page yet"
+        if row.get("resolved") is False
+        else ""
+        if row["origin"] == "explicit"
+        else row["origin"]
+    )
+
+
+def list_pages(arguments: argparse.Namespace) -> int:
+    """`memory list [PREFIX]`."""
+    client = Client.of(arguments)
+    if arguments.limit < 1:
+        raise Refused("--limit must be at least 1")
+    wanted = {name: getattr(arguments, name) for name in ("prefix", "tag", "type", "collection")}
+    rows: list[Document] = []
+    for page in _pages(client, {name: value for name, value in wanted.items() if value}):
+        rows.append(page)
+        if len(rows) >= arguments.limit:
+            break
+    if arguments.json:
+        put_json({"pages": rows})
+        return 0
+    paint = Paint()
+    if rows:
+        shown = [(row["slug"], row["type"], row["updated_at"][:16], row["title"]) for row in rows]
+        paint.table(("page", "type", "changed", "title"), shown)
+    else:
+        paint.line("  no pages")
+    return 0
+
+
+def _pages(client: Client, wanted: Document) -> Iterator[Document]:
+    cursor = ""
+    while cursor is not None:
+        query = urlencode({**wanted, "limit": _PAGE, "cursor": cursor})
+        found = client.get(f"/api/pages?{query}")
+        yield from found["pages"]
+        cursor = found["next_cursor"]
+
+
+def import_files(arguments: argparse.Namespace) -> int:
+    """`memory import FILE|DIR`; 1 when a file could not be taken."""
+    client = Client.of(arguments)
+    source = Path(arguments.source)
+    with _archive(source) as (file, size):
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        report = _taken(client, client.ask("POST", "/api/import", file, headers), "/api/import")
+    if arguments.json:
+        put_json(report)
+    else:
+        paint = Paint()
+        paint.line(f"  {report['created']} created, {report['updated']} updated, {report['skipped']} skipped")
+        for row in report["errors"]:
+            paint.line(f"  {row['path']} {row['error']}")
+    return 1 if report["errors"] else 0
+
+
+@contextlib.contextmanager
+def _archive(source: Path) -> Iterator[tuple[IO[bytes], int]]:
+    """A file, or a folder as the zip of its markdown."""
+    if not source.is_dir():
+        with source.open("rb") as file:
+            yield file, source.stat().st_size
+        return
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for path in sorted(source.rglob("*")):
+                if (
+                    path.suffix.lower() in {".md", ".markdown", ".edn"}
+                    and path.is_file()
+                    and not path.is_symlink()
+                ):
+                    archive.write(path, path.relative_to(source).as_posix())
+        size = file.tell()
+        file.seek(0)
+        yield file, size
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """`memory export FILE`."""
+    size = Client.of(arguments).download("/api/export", Path(arguments.file))
+    if arguments.json:
+        put_json({"file": arguments.file, "bytes": size})
+    else:
+        Paint().line(f"  {arguments.file}  {size} bytes")
+    return 0
+
+
+# -- sync ----------------------------------------------------------------------------------------
+
+
+def sync(arguments: argparse.Namespace) -> int:
+    """`memory sync DIR [--watch]`; 1 when a file was not taken."""
+    client = Client.of(arguments)
+    folder = Path(arguments.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paint = Paint(sys.stderr if arguments.json else sys.stdout)
+
+    def tell(verb: str, what: str) -> None:
+        paint.line(f"  {_VERBS[verb]} {what}")
+
+    with _alone(folder):
+        work = Sync(folder, Memory(client), client.origin, None if arguments.json else tell)
+        done = work.run()
+        if arguments.json:
+            put_json(done.plain())
+        elif not done:
+            paint.line("  both sides are alike")
+        while arguments.watch:
+            time.sleep(max(0.2, arguments.interval))
+            try:
+                done = work.run()
+            except Refused as refused:  # the server is away for a while
+                paint.line(f"  {refused}")
+                continue
+            if arguments.json and done:
+                put_json(done.plain())
+    return 1 if done.problems else 0
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder: two syncs of one folder would meet each other's half-done work."""
+    own = folder / syncing.FOLDER
+    own.mkdir(mode=0o700, exist_ok=True)
+    with (own / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Refused(f"Another sync of {folder} runs") from None
+        yield
+
+
+class Memory:
+    """A server's memory, as a sync sees it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def listed(self) -> dict[str, int]:
+        """Every page's version by its slug."""
+        return {page["slug"]: page["version"] for page in _pages(self._client, {})}
+
+    def fetch(self, slug: str) -> RemoteFile | None:
+        """A page as a file."""
+        answer = self._ask("GET", slug, None, {"Accept": "text/markdown"})
+        if answer.status != 200:  # gone, or under another slug now
+            return None
+        return RemoteFile(_version(answer), answer.data, unquote(answer.headers.get("x-sixfold-path", "")))
+
+    def store(self, slug: str, data: bytes, version: int | None) -> int:
+        """Write a page."""
+        guard = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
+        return _version(self._ask("PUT", slug, data, {**_FILE, **guard}))
+
+    def remove(self, slug: str, version: int) -> None:
+        """Delete a page."""
+        answer = self._ask("DELETE", slug, None, {"If-Match": f'"{version}"'})
+        if answer.status == 404:
+            raise Clash
+
+    def rename(self, slug: str, to: str, version: int) -> int:
+        """Give a page another slug."""
+        change = json.dumps({"operation": "rename", "slug": to}).encode()
+        answer = self._ask("PATCH", slug, change, {**_JSON, "If-Match": f'"{version}"'})
+        if answer.status == 404:
+            raise Clash
+        return _version(answer)
+
+    def _ask(self, method: str, slug: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+        path = f"/api/pages/{quote(slug)}"
+        answer = self._client.ask(method, path, body, headers)
+        if answer.status in {409, 412}:
+            raise Clash
+        if answer.status >= 500 or answer.status in {402, 403, 429}:
+            raise Refused(self._client.reason(answer, path))
+        if answer.status >= 400 and answer.status != 404:
+            raise Refusal(self._client.reason(answer, path))
+        return answer
+
+
+def _version(answer: Answer) -> int:
+    return int(answer.headers["etag"].strip('W/"'))
+
+
+# -- what all of them need -----------------------------------------------------------------------
+
+
+def _text(file: str) -> str:
+    """The text of a file, or of standard input."""
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Refused(f"{'Standard input' if file == '-' else file} is no text in UTF-8") from None
+
+
+def _inline(text: str) -> str:
+    return _text("-") if text == "-" else text
+
+
+def _sent(client: Client, method: str, path: str, document: Document) -> Document:
+    body = json.dumps(document).encode()
+    return _taken(client, client.ask(method, path, body, _JSON), path)
+
+
+def _taken(client: Client, answer: Answer, path: str) -> Document:
+    """The document of an answer; raises `Refused` for one that is an error."""
+    document: Any = answer.document
+    if answer.status >= 400 or not isinstance(document, dict):
+        raise Refused(client.reason(answer, path))
+    return document
+
+
+def _show(page: Document, arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        put_json(page)
+    else:
+        Paint().line(f"  {page['slug']}  version {page['version']}  {page['title']}")
+    return 0

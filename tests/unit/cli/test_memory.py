@@ -1,0 +1,165 @@
+"""The memory from the shell, against a real server."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
+
+pytestmark = pytest.mark.slow  # each test starts programs
+
+
+@pytest.fixture
+def server(start: Starter, tmp_path: Path) -> Server:
+    """A server of its own for each test, as each has its own pages."""
+    return start(tmp_path / "data")
+
+
+def memory(server: Server, *words: str, **environ: str) -> Done:
+    return program(server.folder, "memory", *words, **environ)
+
+
+def said(server: Server, text: str, *words: str) -> Done:
+    """A command that is given a text on standard input."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sixfold.cli.main", "memory", *words],
+        env=minimal(server.folder),
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_page_is_written_found_read_changed_and_linked(server: Server) -> None:
+    done = said(
+        server, "# Ann\nAnn likes zeppelins.\n", "write", "people/ann", "--tag", "team", "--type", "person"
+    )
+    assert (done.status, done.out) == (0, "  people/ann  version 1  Ann\n")
+    assert (
+        memory(server, "search", "who", "likes", "zeppelins")
+        .out.splitlines()[0]
+        .startswith("  people/ann  Ann")
+    )
+    assert (
+        memory(server, "edit", "people/ann", "--append", "And kites.")
+        .out.strip()
+        .startswith("people/ann  version 2")
+    )
+    assert memory(server, "read", "people/ann").out == (
+        "---\ntitle: Ann\ntype: person\ntags: [team]\n---\n# Ann\nAnn likes zeppelins.\nAnd kites."
+    )
+    assert memory(server, "tag", "people/ann", "pilot", "--remove", "team").out == "  pilot\n"
+    linked = memory(server, "link", "people/ann", "companies/acme", "--type", "works_at")
+    assert linked.out.split() == [
+        "link",
+        "page",
+        "where",
+        "works_at",
+        "→",
+        "companies/acme",
+        "no",
+        "page",
+        "yet",
+    ]
+    assert memory(server, "edit", "people/ann", "--rename", "people/ann-smith").status == 0
+    listed = memory(server, "list", "people/", "--json").json["pages"]
+    assert [page["slug"] for page in listed] == ["people/ann-smith"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("read", "nowhere"), "There is no page nowhere"),
+        (("read", "no?"), "'?' (U+003F QUESTION MARK)"),
+        (("read", "nowhere", "--as-of", "soon"), "as_of must be an RFC 3339 time"),
+        (("edit", "a"), "Say one change"),
+        (("edit", "a", "--append", "x", "--rename", "b"), "Say one change"),
+        (("write", "a", "/nowhere.md"), "/nowhere.md: No such file"),
+        (("import", "/nowhere.zip"), "No such file"),
+        (("list", "--limit", "0"), "--limit must be at least 1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_sentence(
+    server: Server, words: tuple[str, ...], sentence: str
+) -> None:
+    done = memory(server, *words)
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("sixfold: ")
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_lost_update_is_refused(server: Server) -> None:
+    said(server, "one", "write", "a")
+    said(server, "two", "write", "a", "--overwrite")
+    assert "version 2, not 1" in memory(server, "edit", "a", "--append", "x", "--if-version", "1").err
+    assert "already" in said(server, "three", "write", "a").err
+
+
+def test_a_folder_goes_in_and_comes_out_as_it_was(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "vault"
+    (folder / ".obsidian").mkdir(parents=True)
+    files = {"Plan A.md": b"---\ntags: [x]\n---\r\n# A\n", "sub/b.md": b"[[Plan A]]", ".obsidian/x.md": b"no"}
+    for name, data in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    report = memory(server, "import", str(folder), "--json").json
+    assert (report["created"], report["errors"]) == (2, [])
+    assert memory(server, "export", str(tmp_path / "out.zip")).status == 0
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {
+            name: files[name] for name in ("Plan A.md", "sub/b.md")
+        }
+
+
+def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "Here.md").write_text("# Here\n")
+    said(server, "from there", "write", "deep/there")
+    first = memory(server, "sync", str(folder))
+    assert (first.status, sorted(first.out.split())) == (0, sorted(["↑", "here", "↓", "deep/there"]))
+    assert (folder / "deep/there.md").read_text().endswith("from there")
+    assert memory(server, "sync", str(folder)).out == "  both sides are alike\n"
+    (folder / "Here.md").write_text("# Here\nby hand\n")
+    memory(server, "edit", "here", "--append", "by an agent")
+    done = memory(server, "sync", str(folder), "--json").json
+    assert (folder / done["conflicts"][0]).read_text() == "# Here\nby hand\n"
+    assert (folder / "Here.md").read_text() == "# Here\nby an agent"
+    (folder / "bad.md").write_bytes(b"\xff")
+    refused = memory(server, "sync", str(folder))
+    assert (refused.status, "bad.md: The body is no text in UTF-8" in refused.out) == (1, True)
+
+
+def test_a_watch_goes_on_until_it_is_interrupted_and_holds_the_folder(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    words = ["memory", "sync", str(folder), "--watch", "--interval", "0.2"]
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "sixfold.cli.main", *words],
+        env=minimal(server.folder),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    try:
+        assert watching.stdout.readline() == "  both sides are alike\n"
+        assert "Another sync" in memory(server, "sync", str(folder)).err
+        said(server, "news", "write", "n")
+        assert watching.stdout.readline() == "  ↓ n\n"
+        (folder / "m.md").write_text("mine")
+        assert watching.stdout.readline() == "  ↑ m\n"
+        assert memory(server, "read", "m").out == "mine"
+    finally:
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 130
+        watching.stdout.close()
+    assert (folder / ".sixfold" / "memory-sync.json").exists()

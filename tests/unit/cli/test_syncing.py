@@ -1,0 +1,305 @@
+"""A folder and a memory kept alike: whatever is edited when, and wherever a sync stops, nothing is lost."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sixfold.cli.syncing import CONFLICT, Clash, RemoteFile, Sync
+
+SLUGS = ("a", "b", "x/a")
+STEPS = frozenset({"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.scandir"})
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+@dataclass
+class Memory:
+    """A memory in plain Python, with every text that it ever had."""
+
+    pages: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    history: set[bytes] = field(default_factory=set)
+    step: Callable[[], None] = lambda: None
+
+    def put(self, slug: str, data: bytes) -> int:
+        """Somebody else writes."""
+        self.versions[slug] = self.versions.get(slug, 0) + 1
+        self.pages[slug] = (self.versions[slug], data)
+        self.history.add(data)
+        return self.versions[slug]
+
+    def listed(self) -> dict[str, int]:
+        self.step()
+        return {slug: version for slug, (version, _) in self.pages.items()}
+
+    def fetch(self, slug: str) -> RemoteFile | None:
+        self.step()
+        found = self.pages.get(slug)
+        return RemoteFile(*found) if found is not None else None
+
+    def _check(self, slug: str, version: int | None) -> None:
+        self.step()
+        found = self.pages.get(slug)
+        if (found[0] if found is not None else None) != version:
+            raise Clash
+
+    def store(self, slug: str, data: bytes, version: int | None) -> int:
+        self._check(slug, version)
+        stored = self.put(slug, data)
+        self.step()  # the answer may not arrive
+        return stored
+
+    def remove(self, slug: str, version: int) -> None:
+        self._check(slug, version)
+        del self.pages[slug]
+        self.step()
+
+    def rename(self, slug: str, to: str, version: int) -> int:
+        self._check(slug, version)
+        if to in self.pages:
+            raise Clash
+        data = self.pages.pop(slug)[1]
+        stored = self.put(to, data)
+        self.step()
+        return stored
+
+
+class Interruption:
+    """What happens at which step of a sync: each file that is opened or moved, each call of the memory."""
+
+    active: Interruption | None = None
+
+    def __init__(self, plan: dict[int, Callable[[], None]]) -> None:
+        self._plan = plan
+        self._count = 0
+        self._busy = False
+
+    def __call__(self) -> None:
+        if self._busy:
+            return
+        self._count += 1
+        action = self._plan.get(self._count)
+        if action is not None:
+            self._busy = True
+            try:
+                action()
+            finally:
+                self._busy = False
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        Interruption.active = self
+        try:
+            yield
+        finally:
+            Interruption.active = None
+
+
+def _hook(event: str, _args: tuple[Any, ...]) -> None:
+    if Interruption.active is not None and event in STEPS:
+        Interruption.active()
+
+
+sys.addaudithook(_hook)
+
+
+@dataclass
+class World:
+    """A folder with a person, a memory with other writers, and what the person would miss."""
+
+    folder: Path
+    memory: Memory = field(default_factory=Memory)
+    missed: set[bytes] = field(default_factory=set)
+    number: int = 0
+
+    def text(self) -> bytes:
+        self.number += 1
+        return b"text %d" % self.number
+
+    def edit(self, slug: str) -> None:
+        """The person saves a file; what it said before is his to replace."""
+        path = self.folder / f"{slug}.md"
+        path.parent.mkdir(exist_ok=True)
+        if path.exists():
+            self.missed.discard(path.read_bytes())
+        data = self.text()
+        path.write_bytes(data)
+        self.missed.add(data)
+
+    def drop(self, slug: str) -> None:
+        """The person deletes a file."""
+        path = self.folder / f"{slug}.md"
+        if path.exists():
+            self.missed.discard(path.read_bytes())
+            path.unlink()
+
+    def move(self, slug: str) -> None:
+        """The person moves a file to another name, if that is free."""
+        path, target = self.folder / f"{slug}.md", self.folder / "moved.md"
+        if path.exists() and not target.exists():
+            path.rename(target)
+
+    def other(self, slug: str) -> None:
+        """Somebody else writes a page."""
+        self.memory.put(slug, self.text())
+
+    def gone(self, slug: str) -> None:
+        """Somebody else deletes a page."""
+        self.memory.pages.pop(slug, None)
+
+    def kill(self, _slug: str) -> None:
+        raise Killed
+
+    def sync(self, plan: dict[int, Callable[[], None]]) -> None:
+        interruption = Interruption(plan)
+        self.memory.step = interruption
+        try:
+            with interruption.at_work():
+                Sync(self.folder, self.memory, "test").run()
+        except Killed:
+            pass
+        finally:
+            self.memory.step = lambda: None
+
+    def files(self) -> dict[str, bytes]:
+        found = self.folder.rglob("*.md")
+        return {
+            path.relative_to(self.folder).as_posix(): path.read_bytes()
+            for path in found
+            if ".sixfold" not in path.parts
+        }
+
+    def nothing_is_lost(self) -> None:
+        kept = set(self.files().values()) | self.memory.history
+        assert self.missed <= kept, self.missed - kept
+
+    def both_sides_agree(self) -> None:
+        for _ in range(4):
+            Sync(self.folder, self.memory, "test").run()
+        here = {name.removesuffix(".md"): data for name, data in self.files().items() if CONFLICT not in name}
+        assert here == {slug: data for slug, (_, data) in self.memory.pages.items()}
+        assert not Sync(self.folder, self.memory, "test").run()
+
+
+ACTIONS = st.tuples(st.sampled_from(["edit", "drop", "move", "other", "gone"]), st.sampled_from(SLUGS))
+MIDST = st.dictionaries(
+    st.integers(1, 60),
+    st.tuples(st.sampled_from(["kill", "kill", "edit", "drop", "other", "gone"]), st.sampled_from(SLUGS)),
+    max_size=3,
+)
+ROUNDS = st.lists(st.tuples(st.lists(ACTIONS, max_size=4), MIDST), min_size=1, max_size=6)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(ROUNDS)
+def test_nothing_is_lost_and_both_sides_come_to_agree(rounds: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        world = World(Path(made))
+        for actions, midst in rounds:
+            for name, slug in actions:
+                getattr(world, name)(slug)
+            plan = {at: (lambda n=name, s=slug: getattr(world, n)(s)) for at, (name, slug) in midst.items()}
+            world.sync(plan)
+            world.nothing_is_lost()
+        world.both_sides_agree()
+        world.nothing_is_lost()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An empty folder and an empty memory."""
+    return World(tmp_path)
+
+
+def test_what_one_side_changes_goes_to_the_other(world: World) -> None:
+    world.edit("a")
+    world.other("x/a")
+    done = Sync(world.folder, world.memory, "test").run()
+    assert (done.sent, done.received) == (["a"], ["x/a"])
+    assert world.files() == {"a.md": b"text 1", "x/a.md": b"text 2"}
+    world.drop("a")
+    world.gone("x/a")
+    done = Sync(world.folder, world.memory, "test").run()
+    assert (done.removed_there, done.removed_here) == (["a"], ["x/a"])
+    assert (world.files(), world.memory.pages) == ({}, {})
+
+
+def test_where_both_have_changed_both_are_kept(world: World) -> None:
+    world.edit("a")
+    world.sync({})
+    world.edit("a")
+    world.other("a")
+    done = Sync(world.folder, world.memory, "test").run()
+    (copy,) = done.conflicts
+    assert world.files() == {"a.md": b"text 3", copy: b"text 2"}
+    world.sync({})
+    assert set(world.memory.pages) == {"a"}
+
+
+def test_a_moved_file_is_a_renamed_page(world: World) -> None:
+    world.edit("a")
+    world.sync({})
+    world.move("a")
+    assert Sync(world.folder, world.memory, "test").run().renamed == ["a → moved"]
+    assert set(world.memory.pages) == {"moved"}
+
+
+@pytest.mark.parametrize("slug", [".hidden", ".sixfold/memory-sync", f"a{CONFLICT}b", "x/.git/config"])
+def test_a_page_that_cannot_be_a_file_stays_where_it_is(world: World, slug: str) -> None:
+    world.other(slug)
+    for _ in range(2):
+        assert Sync(world.folder, world.memory, "test").run().problems
+    assert set(world.memory.pages) == {slug}
+    assert world.files() == {}
+
+
+def test_no_path_of_the_memory_leads_out_of_the_folder(world: World, tmp_path: Path) -> None:
+    inside = World(tmp_path / "inside")
+    inside.folder.mkdir()
+    (inside.folder / "out").symlink_to(tmp_path)
+    inside.memory.put("out/stolen", b"x")
+    for path in ("../up.md", "/tmp/up.md", "a/../../up.md", "A.md"):
+        found = RemoteFile(1, b"y", path)
+        assert Sync(inside.folder, inside.memory, "test")._path_for("a", found.path) in {"a.md", "A.md"}
+    assert Sync(inside.folder, inside.memory, "test").run().problems
+    assert not (tmp_path / "stolen.md").exists()
+
+
+def test_files_of_one_name_are_one_page_and_the_other_is_named(world: World) -> None:
+    (world.folder / "Note.md").write_bytes(b"1")
+    (world.folder / "note.md").write_bytes(b"2")
+    done = Sync(world.folder, world.memory, "test").run()
+    assert (done.sent, len(done.problems)) == (["note"], 1)
+    assert world.files() == {"Note.md": b"1", "note.md": b"2"}
+
+
+def test_another_servers_state_is_not_believed(world: World) -> None:
+    world.edit("a")
+    world.sync({})
+    elsewhere = Memory()
+    Sync(world.folder, elsewhere, "other").run()
+    assert (world.files(), set(elsewhere.pages)) == ({"a.md": b"text 1"}, {"a"})
+
+
+def test_a_file_that_was_being_moved_when_a_sync_died_comes_back(world: World) -> None:
+    world.edit("a")
+    world.sync({})
+    own = world.folder / ".sixfold"
+    (own / "old-1").write_bytes(b"text 1")  # the memory knows it
+    (own / "old-2").write_bytes(b"typed in that moment")
+    (own / "new-2").write_bytes(b"half")
+    (copy,) = Sync(world.folder, world.memory, "test").run().conflicts
+    assert world.files() == {"a.md": b"text 1", copy: b"typed in that moment"}
+    assert sorted(path.name for path in own.iterdir()) == ["memory-sync.json"]
