@@ -124,6 +124,20 @@ async def test_a_value_that_no_column_takes_fails_its_request_alone(database: An
     assert (await database.read(accounts.by_id(account.id))).held == 3
 
 
+async def test_an_unknown_query_after_a_hold_undoes_its_own_hold_alone(database: Any) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=1000))
+
+    def wrong(name: str) -> Transaction[None]:
+        yield from ledger.hold(account.id, name, 10)
+        yield Query("no_such_query", {})
+
+    jobs = [database.write(ledger.hold(account.id, "a", 1)), database.write(wrong("b"))]
+    jobs.append(database.write(ledger.hold(account.id, "c", 2)))
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [type(result) for result in results] == [type(None), KeyError, type(None)]
+    assert (await database.read(accounts.by_id(account.id))).held == 3
+
+
 async def test_an_unknown_query_fails_its_request_alone(database: Any) -> None:
     jobs = [database.write(one("no_such_query")), database.write(accounts.create("a@example.com"))]
     first, second = await asyncio.gather(*jobs, return_exceptions=True)

@@ -197,8 +197,13 @@ class PostgresDatabase:
         crowds: dict[Prepared, Crowd] = {}
         for job in jobs:
             if job.query is not None:
-                prepared, arguments = await self._prepared(connection, job.query)
-                crowds.setdefault(prepared, []).append((job, arguments))
+                try:
+                    prepared, arguments = await self._prepared(connection, job.query)
+                except KeyError as error:  # no such query, or one without all of its values
+                    job.fail(error)
+                    job.refuse_half()
+                else:
+                    crowds.setdefault(prepared, []).append((job, arguments))
         return crowds
 
     async def _run(self, connection: Connection, job: Job) -> None:
@@ -259,10 +264,13 @@ class PostgresDatabase:
         async with self._opening:
             if self._writer is None or self._writer.is_closed():
                 writer = await link.connect(self._url)
-                self._writer = writer
-                if not self._migrated:
-                    await link.migrate(writer)
-                    self._migrated = True
+                try:
+                    if not self._migrated:
+                        await link.migrate(writer)
+                except BaseException:
+                    writer.terminate()
+                    raise
+                self._writer, self._migrated = writer, True
             return self._writer
 
     def _drop_writer(self) -> None:

@@ -313,7 +313,7 @@ def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Tr
 
 
 def recover(holder: str, max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
-    """At the start of the only server: take back what servers that are gone had claimed."""
+    """At a start: take back what servers that are gone had claimed; the store knows which those are."""
     rows = yield Query("prediction_orphans", {"holder": holder, "limit": _MAX_SWEEP})
     return (yield from _lose_all(rows, max_attempts, "the server stopped"))
 
