@@ -207,3 +207,14 @@ def test_a_list_item_that_begins_with_its_verb_speaks_of_the_page() -> None:
 def test_the_table_is_read_by_people_so_its_lines_are_in_the_little_language_only() -> None:
     for pattern in TABLE.patterns:
         assert not re.search(r"[\\\[\]^$*+]|\(\?", pattern.text), pattern.id
+
+
+def test_on_the_page_of_a_thing_it_is_that_thing() -> None:
+    project = {"title": "Falcon", "kind": "project", "slug": "projects/falcon"}
+    assert said("Ada Byron leads it; Alan Turing reviews.", **project) == {
+        ("ada byron", "leads", "/projects/falcon")
+    }
+    assert said("Written in 2025 by Ada Byron.", title="X", kind="document", slug="docs/x") == {
+        ("ada byron", "authored", "/docs/x")
+    }
+    assert said("Ada Byron leads it.") == set()

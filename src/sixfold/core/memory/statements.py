@@ -24,6 +24,9 @@ _PRONOUN = re.compile(
     r"(he|she|they|it|we|the (?:company|project|team|service))(?= |['’]s )"
 )
 _ELLIPSIS = re.compile(r"((?:,? (?:and|but)|[,;]|, then) (?:then |also |now |later |has )?)([a-z]+)(?= )")
+_THINGS = frozenset({"project", "organisation", "document", "decision", "meeting"})
+_OBJECT = re.compile(r"\b([a-z]+) (?:it|this (?:project|service|company|document|team|system))(?=[ .,;]|$)")
+_PASSIVE = re.compile(r"[a-z]+(?:ed|en|ilt|un|ade) (?:(?:on|in) [\uf000-\uf7ff] )?by [\ue000-\uefff]")
 _RELATIVE = re.compile(r"\b(?:who|which|whose|whom|that)\b")
 _COPULAS = frozenset({"is", "was", "are", "were"})
 _PERSONS = frozenset({"he", "she", "they"})
@@ -145,13 +148,29 @@ def _stand_in(reader: _Reader, sentence: Sentence, masked: Masked) -> None:
         who = _meant(reader, pronoun[1])
         if who is not None:
             text = masked.text = text[: pronoun.start(1)] + masked.add(who) + text[pronoun.end(1) :]
+    text = masked.text = _with_object(reader, masked)
     subject = _subject(text)
     if subject and _ELLIPSIS.search(text):
         masked.text = _ELLIPSIS.sub(lambda found: _filled(found, subject, table), text)
         return
     first = text.split(" ", 1)[0]
-    if sentence.opens and reader.kind and first in table.words.verbs:
+    if not (sentence.opens and reader.kind):
+        return
+    if _PASSIVE.match(text):
+        masked.text = masked.add(reader.own) + " was " + text
+    elif first in table.words.verbs:
         masked.text = masked.add(reader.own) + " " + text
+
+
+def _with_object(reader: _Reader, masked: Masked) -> str:
+    """The text with the page in place of "it" behind a verb, on a page that is about a thing."""
+    if reader.kind not in _THINGS or (" it" not in masked.text and " this " not in masked.text):
+        return masked.text
+
+    def named(found: re.Match[str]) -> str:
+        return f"{found[1]} {masked.add(reader.own)}" if found[1] in reader.table.words.verbs else found[0]
+
+    return _OBJECT.sub(named, masked.text, count=1)
 
 
 def _subject(text: str) -> str:
@@ -166,6 +185,8 @@ def _filled(found: re.Match[str], subject: str, table: Table) -> str:
 
 
 def _meant(reader: _Reader, pronoun: str) -> Mention | None:
+    if pronoun == "they" and reader.kind == "organisation":
+        return reader.own
     if pronoun in _PERSONS or pronoun == "it":
         if reader.last is not None:
             return reader.last
