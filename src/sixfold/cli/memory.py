@@ -23,6 +23,7 @@ from sixfold.cli.terminal import Paint, Refused, put_json
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
 _PAGE = 500
+_REST = 5  # a watch of many pages rests five times as long as it works
 _VERBS = {
     "sent": "↑",
     "received": "↓",
@@ -278,13 +279,16 @@ def sync(arguments: argparse.Namespace) -> int:
             put_json(done.plain())
         elif not done:
             paint.line("  both sides are alike")
+        took = 0.0
         while arguments.watch:
-            time.sleep(max(0.2, arguments.interval))
+            time.sleep(max(0.2, arguments.interval, took * _REST))
+            began = time.monotonic()
             try:
                 done = work.run()
             except Refused as refused:  # the server is away for a while
                 paint.line(f"  {refused}")
                 continue
+            took = time.monotonic() - began
             if arguments.json and done:
                 put_json(done.plain())
     return 1 if done.problems else 0

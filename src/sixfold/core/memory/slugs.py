@@ -80,9 +80,9 @@ def _segment(part: str) -> str:
     if _PLAIN.fullmatch(part) or (all(_may_stand(char) for char in part) and not _is_mark(part[0])):
         return part
     kept = "".join(char if _may_stand(char) else "-" for char in part)
-    while kept and _is_mark(kept[0]):
+    kept = _DASHES.sub("-", kept).rstrip("-")
+    while kept and (kept[0] == "-" or _is_mark(kept[0])):
         kept = kept[1:]
-    kept = _DASHES.sub("-", kept).strip("-")
     return kept if kept.strip(".") else ""
 
 

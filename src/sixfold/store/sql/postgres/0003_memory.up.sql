@@ -35,13 +35,13 @@ CREATE TABLE page_version (
     type        TEXT COLLATE "C" NOT NULL,
     tags        TEXT COLLATE "C" NOT NULL,
     collections TEXT COLLATE "C" NOT NULL,
-    head        TEXT COLLATE "C" NOT NULL,
-    body        TEXT COLLATE "C" NOT NULL,
     path        TEXT COLLATE "C" NOT NULL,
     operation   TEXT COLLATE "C" NOT NULL,
     created_by  TEXT COLLATE "C" NOT NULL,
     created_at  BIGINT NOT NULL,
     ended_at    BIGINT,
+    head        TEXT COLLATE "C" NOT NULL,
+    body        TEXT COLLATE "C" NOT NULL,
     PRIMARY KEY (page_id, version)
 );
 CREATE INDEX page_version_slug ON page_version (account_id, slug, created_at);

@@ -29,9 +29,8 @@ JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.slug IN (SELECT value FROM json_each(:slugs));
 
 -- name: pages_list | An account's pages in the order of their slugs, filtered.
-SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by,
-       v.path
-FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by
+FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
   AND p.updated_at > :updated_after

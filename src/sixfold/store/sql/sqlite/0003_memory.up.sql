@@ -35,13 +35,13 @@ CREATE TABLE page_version (
     type        TEXT NOT NULL,
     tags        TEXT NOT NULL,
     collections TEXT NOT NULL,
-    head        TEXT NOT NULL,
-    body        TEXT NOT NULL,
     path        TEXT NOT NULL,
     operation   TEXT NOT NULL,
     created_by  TEXT NOT NULL,
     created_at  INTEGER NOT NULL,
     ended_at    INTEGER,
+    head        TEXT NOT NULL,
+    body        TEXT NOT NULL,
     PRIMARY KEY (page_id, version)
 ) STRICT;
 CREATE INDEX page_version_slug ON page_version (account_id, slug, created_at);

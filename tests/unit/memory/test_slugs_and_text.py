@@ -1,0 +1,158 @@
+"""Slugs and markdown by themselves: any text in, the same text out, and nothing takes for ever."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold import errors
+from sixfold.core.memory import archives, frontmatter, limits, markdown, slugs, transfer
+from sixfold.core.memory.archives import File
+from sixfold.core.memory.limits import Limits
+
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+NAMES = st.text(st.sampled_from("abÄß日ि́İ-_./ '?#"), max_size=30)
+VALUES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30).map(str.strip)
+
+
+@given(ANY | NAMES)
+def test_a_slug_is_its_own_slug_and_any_refusal_is_a_sentence(text: str) -> None:
+    try:
+        slug = slugs.normalize(text)
+    except errors.BadRequest:
+        with pytest.raises(errors.BadRequest, match="^slug "):
+            slugs.normalize(text)
+        return
+    assert slugs.normalize(slug) == slug == unicodedata.normalize("NFC", slug)
+    assert 1 <= len(slug) <= slugs.MAX_CHARS
+    assert all(part.strip(".") for part in slug.split("/"))
+    assert slugs.loosely(slug) == slug
+
+
+@given(ANY | NAMES)
+def test_a_link_finds_the_page_of_the_file_that_it_names(text: str) -> None:
+    found = slugs.loosely(text)
+    if found is not None:
+        assert slugs.normalize(found) == slugs.loosely(found) == found
+        assert transfer.Naming().slug(f"{text.strip()}.md") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("Projects/Big Plan", "projects/big-plan"),
+        ("ÄRGER/Ⅷ", "ärger/ⅷ"),
+        ("हिन्दी/नोट", "हिन्दी/नोट"),
+        ("עִבְרִית", "עִבְרִית"),
+        ("日本\u3000語", "日本-語"),
+        ("v1.2_final-x", "v1.2_final-x"),
+    ],
+)
+def test_letters_and_digits_of_any_script_make_slugs(text: str, slug: str) -> None:
+    assert slugs.normalize(text) == unicodedata.normalize("NFC", slug)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("a?b", "'?' (U+003F QUESTION MARK)"), ("a\tb", "U+0009"), ("a\u202eb", "U+202E"), ("🙂", "U+1F642")],
+)
+def test_a_refusal_names_the_character(text: str, named: str) -> None:
+    with pytest.raises(errors.BadRequest) as refused:
+        slugs.normalize(text)
+    assert named in refused.value.message
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["---\n", "---\r\n", "a: b\n", "tags: [x, y]\n", "- z\n", "\ufeff", "x", "\n", "...\n"]
+        )
+    )
+)
+def test_splitting_a_text_loses_no_byte(parts: list[str]) -> None:
+    text = "".join(parts)
+    split = markdown.split(text)
+    assert split.head + split.body == text
+
+
+@given(
+    VALUES,
+    st.lists(VALUES, max_size=4),
+    st.sampled_from(["", "---\na: 1 # kept\ntags:\n  - old\nz: [q]\n---\n"]),
+)
+def test_what_is_set_in_front_matter_is_read_back_and_the_rest_stays(
+    title: str, tags: list[str], head: str
+) -> None:
+    names = limits.loose_names(tags)
+    title = limits.loose_line(title, 500)
+    made = frontmatter.changed(head, {"title": title, "tags": names, "links": [{"to": title or "x"}]})
+    read = frontmatter.read(made)
+    assert read is not None
+    assert (read.title or "", read.tags or ()) == (title, names)
+    assert read.links == ({"to": title or "x"},)
+    if head:
+        assert "a: 1 # kept\n" in made
+        assert "z: [q]\n" in made
+        assert "old" not in made or any("old" in name for name in names) or "old" in title
+
+
+@given(ANY, st.integers(1, 400))
+def test_no_text_takes_long_to_read(piece: str, times: int) -> None:
+    text = (piece or "x") * times
+    assert markdown.split(text).body is not None
+    for link in markdown.links(text, "a/b"):
+        assert slugs.normalize(link.target) == link.target
+        assert len(link.context) <= markdown.MAX_CONTEXT
+    assert all(entry.summary for entry in markdown.timeline(text))
+    assert "\n" not in markdown.heading(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`" * 300_000,
+        "".join("`" * n + "x" for n in range(700)),
+        "[" * 300_000,
+        "[a](" * 100_000,
+        "[[" * 150_000,
+        "# " + " " * 500_000 + "#",
+        "- **2026** " + " —" * 200_000,
+        ("- " + "x" * 60 + " ") * 8_000 + "[[a]]",
+        "---\n" + "a" * 60_000 + " " * 4_000 + "\n---\n",
+        "---\n" + "[" * 300 + "]" * 300 + "\n---\n",
+        "```\n" * 100_000,
+        "~~~\n```\n" * 50_000,
+    ],
+)
+def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
+    split = markdown.split(text)
+    assert split.head + split.body == text
+    assert len(markdown.links(split.body)) <= markdown.MAX_LINKS
+    assert len(markdown.timeline(split.body)) <= markdown.MAX_LINKS
+    assert len(markdown.heading(split.body)) <= 500
+
+
+@given(st.binary(max_size=50), NAMES)
+def test_any_file_is_a_page_or_says_why_not(data: bytes, name: str) -> None:
+    found = archives.file(f"{name}.md", data, Limits())
+    assert isinstance(found, File)
+    assert bool(found.error) or "\0" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("value", "good"),
+    [
+        ("2026", True), ("2026-11", True), ("2026-11-20", True), ("2026-11-20T21:04:05Z", True),
+        ("2026-11-20t21:04:05.5+02:00", True), ("2026-02-30", False), ("2026-13", False), ("", False),
+        ("20261120", False), ("soon", False), ("2026-11-20T25:00:00Z", False), ("٢٠٢٦", False),
+    ],
+)  # fmt: skip
+def test_a_date_is_one_of_the_calendar(value: str, good: bool) -> None:
+    if good:
+        assert limits.date(value) == value
+    else:
+        with pytest.raises(errors.BadRequest):
+            limits.date(value)
