@@ -56,7 +56,11 @@ async def _check(folder: Path, accepted: set[str]) -> None:
             assert await again.blobs.stat(prediction.output.files[0].blob) is not None
 
 
-@pytest.mark.parametrize("moment", [1, 3])
+@pytest.mark.parametrize(
+    ("either", "moment"),
+    [("sqlite", 1), ("sqlite", 3), pytest.param("postgres", 1, marks=pytest.mark.postgres)],
+    indirect=["either"],
+)
 @pytest.mark.parametrize("point", SERVER_POINTS)
 async def test_a_server_killed_there_loses_and_doubles_nothing(either: Path, point: str, moment: int) -> None:
     child = await _child(either, f"{point}=crash@{moment}")
