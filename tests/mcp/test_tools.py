@@ -368,6 +368,9 @@ async def test_pages_are_resources_and_slugs_complete_themselves(agent: Agent) -
     assert row["title"] == "José"
     (read,) = (await agent.result("resources/read", {"uri": row["uri"]}))["contents"]
     assert (read["mimeType"], read["text"]) == ("text/markdown", "Hello.")
+    await agent.call("write", slug="long", body="x" * 500_000)
+    (read,) = (await agent.result("resources/read", {"uri": "memory://long"}))["contents"]
+    assert len(read["text"]) == 500_000
     (template,) = (await agent.result("resources/templates/list"))["resourceTemplates"]
     assert template["uriTemplate"] == "memory://{slug}"
     ref = {"ref": {"type": "ref/resource", "uri": "memory://{slug}"}}

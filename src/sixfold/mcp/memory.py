@@ -17,6 +17,7 @@ from sixfold.mcp.tools import Outcome, Tool
 SCHEME = "memory://"
 _MARKDOWN = "text/markdown"
 _PAGE = 100
+_MOST_CHARS = 200_000  # that `read` gives at once
 _TITLES = {
     "search": "Search the memory",
     "read": "Read a page",
@@ -139,12 +140,23 @@ class Pages:
         uri = params.get("uri")
         if not isinstance(uri, str) or not uri.startswith(SCHEME):
             raise RpcError(messages.INVALID_PARAMS, f"uri must begin with {SCHEME}")
+        slug = unquote(uri.removeprefix(SCHEME))
         try:
-            given = {"slug": unquote(uri.removeprefix(SCHEME))}
-            found = await self._do["read"](caller_of(call.principal), given)
+            text = await self._whole(caller_of(call.principal), slug)
         except errors.NotFound as error:
             raise RpcError(messages.RESOURCE_NOT_FOUND, error.message, {"uri": uri[:400]}) from error
-        return {"contents": [{"uri": uri, "mimeType": _MARKDOWN, "text": found["body"]}]}
+        return {"contents": [{"uri": uri, "mimeType": _MARKDOWN, "text": text}]}
+
+    async def _whole(self, caller: Caller, slug: str) -> str:
+        """The text of a page, however long."""
+        parts: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            given = {"slug": slug, "offset": offset, "max_chars": _MOST_CHARS}
+            found = await self._do["read"](caller, given)
+            parts.append(found["body"])
+            offset = found.get("next_offset")
+        return "".join(parts)
 
     async def _complete(self, params: Plain, call: Call) -> Plain:
         begun = messages.fields(params.get("argument")).get("value", "")

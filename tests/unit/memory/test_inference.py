@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.core.database import Query, Transaction, one
 from sixfold.core.memory import inference
 from sixfold.core.memory.model import Caller
 from tests import databases
-from tests.unit.memory.world import World, world
+from tests.unit.memory.world import World, name, world
 
 WORKS = "Ada Byron works at Bell Labs."
 
@@ -36,6 +37,32 @@ async def test_a_sentence_links_the_pages_that_it_names_and_is_kept_with_its_pla
     )  # fmt: skip
     (found,) = await place.evidence("notes/today")
     assert (found.pattern, found.start, found.sentence) == ("works_at.verb", 6, WORKS)
+
+
+async def test_search_is_told_of_links_that_others_pages_gave(place: World) -> None:
+    await people(place)
+    before = await changes(place)
+    await place.save("notes/today", WORKS)
+    after = await changes(place)
+    assert {name for name in after if after[name] != before.get(name)} == {"ada-byron", "today"}
+
+
+async def changes(place: World) -> dict[str, int]:
+    """The number of the last change of each page, by the page's name."""
+
+    def work() -> Transaction[dict[str, int]]:
+        rows = yield Query(
+            "memory_index_changed",
+            {"account_id": place.writes.account_id, "change": 0, "page_id": "", "limit": 100},
+        )
+        found: dict[str, int] = {}
+        for row in rows:
+            page = yield from one("page_by_id", account_id=place.writes.account_id, id=row["page_id"])
+            assert page is not None
+            found[name(page["slug"])] = row["change"]
+        return found
+
+    return await place.database.read(work())
 
 
 async def test_a_name_without_a_page_waits_for_it(place: World) -> None:

@@ -13,7 +13,7 @@ part of a score and its sentence.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from sixfold.core.database import Query, Row, Transaction
-from sixfold.core.memory import dates, entities, patterns, questions, statements
+from sixfold.core.memory import dates, entities, index, patterns, questions, statements
 from sixfold.core.memory.model import Caller, Page
 from sixfold.core.memory.patterns import Table
 from sixfold.core.memory.resolution import Known, Settled, Where, settle
@@ -64,7 +64,8 @@ def refresh_many(pages: Sequence[Page]) -> Transaction[None]:
     affected |= yield from _put_statements(account_id, pages)
     affected |= yield from _settle_others(account_id, pages, changed_names, moved)
     affected |= yield from _resting_on(pages)
-    yield from _draw(account_id, affected, max(page.updated_at for page in pages))
+    moment = max(page.updated_at for page in pages)
+    yield from _draw(account_id, affected, moment, {page.id for page in pages})
 
 
 def forget(page: Page) -> Transaction[None]:
@@ -75,7 +76,7 @@ def forget(page: Page) -> Transaction[None]:
     affected = yield from _take_back([page.id])
     names = {str(row["name"]) for row in rows}
     affected |= yield from _settle_others(page.account_id, (), names, [page.id])
-    yield from _draw(page.account_id, affected, page.updated_at)
+    yield from _draw(page.account_id, affected, page.updated_at, {page.id})
 
 
 def _put_names(account_id: str, pages: Sequence[Page]) -> Transaction[tuple[set[str], list[str]]]:
@@ -235,41 +236,47 @@ def _resting_on(pages: Sequence[Page]) -> Transaction[set[Triple]]:
     return {(row["page_id"], row["type"], row["target_id"]) for row in rows if row["target_id"] is not None}
 
 
-def _draw(account_id: str, affected: set[Triple], moment: int) -> Transaction[None]:
-    """Bring the links of these triples to what is stated now."""
+def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) -> Transaction[None]:
+    """Bring the links of these triples to what is stated now; search is told of `own` pages anyway."""
     if not affected:
         return
-    subjects = sorted({triple[0] for triple in affected})
+    subjects = _encode(sorted({triple[0] for triple in affected}))
+    objects = _encode(sorted({triple[2] for triple in affected}))
     rows = yield Query(
-        "statements_between",
-        {
-            "subjects": _encode(subjects),
-            "objects": _encode(sorted({triple[2] for triple in affected})),
-            "limit": _MAX_SUPPORT,
-        },
+        "statements_between", {"subjects": subjects, "objects": objects, "limit": _MAX_SUPPORT}
     )
     support: dict[Triple, list[Row]] = {}
     for row in rows:
-        triple = (row["subject_id"], row["relation"], row["object_id"])
-        if triple in affected and _may_tell(row):
-            support.setdefault(triple, []).append(row)
-    kept = yield Query("statements_kept", {"ids": _encode(subjects)})
+        if _may_tell(row):
+            support.setdefault((row["subject_id"], row["relation"], row["object_id"]), []).append(row)
+    kept = yield Query("statements_kept", {"ids": subjects})
     live = {(row["page_id"], row["type"], row["target_id"]): row for row in kept}
-    ended: list[dict[str, str]] = []
-    put: list[dict[str, object]] = []
-    for triple in sorted(affected):
-        reasons, row = support.get(triple, []), live.get(triple)
-        stands = row is not None and any(reason["sentence"] == row["context"] for reason in reasons)
-        if row is not None and (stands or row["origin"] == "confirmed"):
-            continue
-        if row is not None:
-            ended.append({"id": row["page_id"], "type": row["type"], "target": row["target"]})
-        if reasons:
-            put.append(_link(triple, reasons[0]))
+    ended, put = _differences(affected, support, live)
     if ended:
         yield Query("links_end", {"maker": "inference", "rows": _encode(ended), "ended_at": moment})
     if put:
         yield Query("links_put", {"account_id": account_id, "rows": _encode(put), "at": moment})
+    changed = {str(row["id"]) for row in (*ended, *put)} - own
+    if changed:  # search reads the links of a page anew that has changed
+        change = yield from index.next_change(account_id)
+        yield Query("statements_touch", {"ids": _encode(sorted(changed)), "change": change})
+
+
+def _differences(
+    affected: set[Triple], support: Mapping[Triple, Sequence[Row]], live: Mapping[Triple, Row]
+) -> tuple[list[dict[str, str]], list[dict[str, object]]]:
+    """Which links end, and which begin: one stays as it is while the sentence that it shows is said."""
+    ended: list[dict[str, str]] = []
+    put: list[dict[str, object]] = []
+    for triple in sorted(affected):
+        reasons, row = support.get(triple, ()), live.get(triple)
+        if row is not None:
+            if row["origin"] == "confirmed" or any(why["sentence"] == row["context"] for why in reasons):
+                continue
+            ended.append({"id": row["page_id"], "type": row["type"], "target": row["target"]})
+        if reasons:
+            put.append(_link(triple, reasons[0]))
+    return ended, put
 
 
 def _may_tell(row: Row) -> bool:

@@ -108,3 +108,6 @@ SELECT p.id, p.slug, p.title FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids))
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope));
+
+-- name: statements_touch | The links of some pages have changed: search reads them anew.
+UPDATE memory_index SET change = :change WHERE page_id IN (SELECT value FROM json_each(:ids)) AND entry <> '';
