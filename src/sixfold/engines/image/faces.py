@@ -65,7 +65,7 @@ def find(rgb: Pixels) -> tuple[Face, ...]:
 @cache
 def _cascade(name: str) -> Any:
     # OpenCV 5 ships no cascades; `pyproject.toml` holds it below.
-    return cv2.CascadeClassifier(str(Path(cv2.data.haarcascades) / name))
+    return cv2.CascadeClassifier(str(Path(cv2.__file__).parent / "data" / name))
 
 
 def _boxes(grey: NDArray[Any], name: str, *, mirrored: bool) -> list[Face]:

@@ -27,7 +27,7 @@ _KEEP = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """An even partition: `labels` HxW, mean Lab colours Nx3, centres Nx2 (0 to 1), areas N, border length N."""
+    """An even partition: `labels` HxW, mean Lab colours Nx3, centres Nx2 (0 to 1), areas and rims N."""
 
     labels: NDArray[np.int32]
     colours: Array
@@ -42,7 +42,7 @@ class Regions:
         return len(self.areas)
 
 
-def saliency(rgb: Pixels) -> NDArray[np.float32]:
+def saliency(rgb: Pixels) -> Array:
     """How much each pixel of HxWx3 stands out, 0 to 1, HxW."""
     height, width = rgb.shape[:2]
     small = reduced(rgb, WORK_SIDE)

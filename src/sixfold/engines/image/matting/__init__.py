@@ -1,0 +1,1 @@
+"""Cutting subjects out: without weights (`cut`, `edges`), and by ONNX models."""

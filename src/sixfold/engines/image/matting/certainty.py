@@ -1,0 +1,50 @@
+"""How good a mask is likely to be, from what can be seen without the truth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+
+if TYPE_CHECKING:
+    from sixfold.engines.image.matting.cut import Cut
+
+
+def signs(found: Cut) -> np.ndarray:
+    """What speaks for and against a mask; each about 0 to 1."""
+    mask, belief = found.mask, found.belief
+    area = float(mask.mean())
+    if area == 0 or area == 1:
+        return np.zeros(6)
+    agree = float(np.minimum(belief, mask).sum() / np.maximum(belief, mask).sum())
+    rim = np.concatenate([mask[0], mask[-1], mask[:, 0], mask[:, -1]]).mean()
+    apart = float(belief[mask].mean() - belief[~mask].mean())
+    return np.array([1.0, agree, float(rim), apart, float(found.ground.plain), _contrast(found)])
+
+
+def _contrast(found: Cut) -> float:
+    """How much the colours on both sides of the edge differ, against how much they vary along it."""
+    solid = found.mask.astype(np.uint8)
+    ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (9, 9))
+    inner = (solid > 0) & (cv2.erode(solid, ball) == 0)
+    outer = (solid == 0) & (cv2.dilate(solid, ball) > 0)
+    if not inner.any() or not outer.any():
+        return 0.0
+    smooth = cv2.GaussianBlur(found.rgb, (0, 0), 1.0)
+    near = cv2.GaussianBlur(smooth * solid[..., None], (0, 0), 5.0)
+    weight = cv2.GaussianBlur(solid.astype(np.float32), (0, 0), 5.0)[..., None]
+    far = (cv2.GaussianBlur(smooth, (0, 0), 5.0) - near) / np.maximum(1 - weight, 1e-3)
+    apart = np.linalg.norm(near / np.maximum(weight, 1e-3) - far, axis=2)[inner | outer]
+    return float(np.clip(np.quantile(apart, 0.25) / 0.25, 0, 1))
+
+
+_WEIGHTS = np.array([-1.0, 3.0, -1.5, 2.0, 0.5, 2.0])
+
+
+def of(found: Cut) -> float:
+    """0 to 1: the overlap with the true subject that is to be expected."""
+    seen = signs(found)
+    if not seen.any():
+        return 0.0
+    return float(1 / (1 + np.exp(-seen @ _WEIGHTS)))

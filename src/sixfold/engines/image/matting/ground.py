@@ -1,0 +1,144 @@
+"""What a picture's border is made of, how far each pixel is from it, and what is only its shadow.
+
+Where a smooth surface of colour (a quadratic in x and y, fitted to the border by re-weighted least
+squares) explains the border, the ground is `plain`: a wall, a sheet, a sky. A shadow on it keeps the
+surface's hue and has a soft rim: a part that is only darker, and darkens over more than a few pixels
+where it meets the ground, is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_RIM = 0.035  # of the long side
+_ROUNDS = 8
+_PLAIN = 0.02  # median distance of the border from its surface, in units of 0 to 1
+_SHARE = 0.6  # of the border that the surface must explain
+_RUNS = 3  # as often a subject may cross the border; what comes oftener is a pattern
+_SMOOTH = 0.96
+_DARKEST = 0.25
+_LEAST_NOISE = 0.006
+_OWN_HUE = (3.0, 0.10)  # in grains, and as a part of the darkening: more is no shadow
+_CASTER = 0.3  # a shadow is thrown by something: not by much less than itself
+_SOFT = 2.6  # pixels over which a shadow darkens, as far as it does
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """`surface` HxWx3 is what the ground would look like everywhere, `noise` its grain; both 0 to 1.
+
+    `distance` HxW is how far a pixel is from it, in units of the grain; `plain` says whether that is enough
+    to tell a subject by. `shadow` HxW marks what only darkens it.
+    """
+
+    surface: Array
+    distance: Array
+    shadow: NDArray[np.bool_]
+    noise: float
+    plain: bool
+
+
+def rim(height: int, width: int) -> NDArray[np.bool_]:
+    """The border, a few pixels wide."""
+    wide = max(2, round(max(height, width) * _RIM))
+    ring = np.ones((height, width), bool)
+    ring[wide:-wide, wide:-wide] = False
+    return ring
+
+
+def look(rgb: Array) -> Ground:
+    """The ground of a small float picture, HxWx3 from 0 to 1."""
+    height, width = rgb.shape[:2]
+    rows, columns = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
+    terms = np.stack([np.ones_like(rows), rows, columns, rows * columns, rows**2, columns**2], 2)
+    at = rim(height, width)
+    samples, colours = terms[at], rgb[at].astype(np.float64)
+    fitted, _ = _fit(samples, colours)
+    fitted = _settled(terms[::3, ::3].reshape(-1, 6), rgb[::3, ::3].reshape(-1, 3), fitted)
+    apart = np.linalg.norm(colours - samples @ fitted, axis=1)
+    surface = np.clip(terms @ fitted, 0.004, 1)
+    noise = max(_LEAST_NOISE, 1.3 * float(np.median(apart)))
+    explained: NDArray[np.bool_] = apart < 5 * noise
+    odd = np.zeros((height, width), np.uint8)
+    odd[at] = ~explained
+    share = float(explained.mean())
+    few = share > _SHARE and _runs(odd) <= _RUNS
+    plain = float(np.median(apart)) < _PLAIN and (few or share > _SMOOTH)
+    smooth = cv2.GaussianBlur(rgb, (0, 0), 0.8).astype(np.float64)
+    lightness = (smooth * surface).sum(2) / (surface**2).sum(2)
+    hue = np.linalg.norm(smooth - lightness[..., None] * surface, axis=2)
+    shade = (1 - lightness) * np.linalg.norm(surface, axis=2)
+    distance = np.hypot(1.6 * hue, shade) / noise
+    shadow = _shadow(hue, shade, lightness, noise) if plain else np.zeros((height, width), bool)
+    return Ground(surface, distance, shadow, noise, plain)
+
+
+def _runs(odd: NDArray[np.uint8]) -> int:
+    """How many separate pieces of the border are not of the ground."""
+    closed = cv2.morphologyEx(odd, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+    return cv2.connectedComponents(closed)[0] - 1
+
+
+def _fit(samples: Array, colours: Array) -> tuple[Array, Array]:
+    """The surface's coefficients, and how far each sample is from it."""
+    weights = _start(colours)
+    fitted = np.zeros((samples.shape[1], 3))
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)[:, None]
+        fitted = np.linalg.lstsq(samples * root, colours * root, rcond=None)[0]
+        apart = np.linalg.norm(colours - samples @ fitted, axis=1)
+        scale = max(_LEAST_NOISE, float(np.median(apart)))
+        weights = 1 / (1 + (apart / (2.5 * scale)) ** 2) ** 2
+    return fitted, np.linalg.norm(colours - samples @ fitted, axis=1)
+
+
+def _settled(terms: Array, colours: Array, fitted: Array) -> Array:
+    """The surface drawn through whatever of the inside lies near it: a border alone says little of a middle."""
+    for reach in (0.12, 0.08, 0.05, 0.035):
+        apart = np.linalg.norm(colours - terms @ fitted, axis=1)
+        root = (1 / (1 + (apart / reach) ** 2) ** 2)[:, None] ** 0.5
+        fitted = np.linalg.lstsq(terms * root, colours * root, rcond=None)[0]
+    return fitted
+
+
+def _start(colours: Array) -> Array:
+    """First weights: a subject that touches the border must not bend the surface."""
+    middle = np.median(colours, axis=0)
+    apart = np.linalg.norm(colours - middle, axis=1)
+    scale = max(0.03, float(np.median(apart)))
+    return 1 / (1 + (apart / (2 * scale)) ** 2)
+
+
+def _shadow(hue: Array, shade: Array, lightness: Array, noise: float) -> NDArray[np.bool_]:
+    only_darker = (hue < np.maximum(_OWN_HUE[0] * noise, _OWN_HUE[1] * shade)) & (lightness > _DARKEST)
+    dark = only_darker & (shade > 2.5 * noise)
+    count, labels = cv2.connectedComponents(dark.astype(np.uint8), connectivity=4)
+    if count < 2:
+        return dark
+    rim_of = cv2.dilate(dark.astype(np.uint8), np.ones((7, 7), np.uint8)) > 0
+    free = cv2.erode((only_darker | (shade < 2.5 * noise)).astype(np.uint8), np.ones((5, 5), np.uint8)) > 0
+    soft = cv2.GaussianBlur(shade.astype(np.float32), (0, 0), 1.0)
+    slope = np.hypot(cv2.Sobel(soft, cv2.CV_32F, 1, 0), cv2.Sobel(soft, cv2.CV_32F, 0, 1)) / 8
+    depth = cv2.dilate(soft, np.ones((9, 9), np.uint8)) - cv2.erode(soft, np.ones((9, 9), np.uint8))
+    ground = ((shade < 2.5 * noise) & (hue < 4 * noise)).astype(np.uint8)
+    by_ground = cv2.dilate(cv2.erode(ground, np.ones((3, 3), np.uint8)), np.ones((11, 11), np.uint8)) > 0
+    steps = rim_of & free & by_ground & (depth > 4 * noise)
+    near = cv2.dilate(labels.astype(np.float32), np.ones((7, 7), np.uint8)).astype(np.int32)
+    shadows = np.zeros(count, bool)
+    for part in range(1, count):
+        here = steps & (near == part)
+        if here.sum() < 8:  # nothing of its rim is seen: it lies inside of the subject
+            shadows[part] = False
+            continue
+        wide = np.median(depth[here] / np.maximum(slope[here], 1e-4))
+        shadows[part] = wide > 2 * _SOFT
+    found: NDArray[np.bool_] = np.take(shadows, labels)
+    rest = (shade > 4 * noise) & ~found | ((hue > 4 * noise) & ~found)
+    return found if rest.sum() > _CASTER * found.sum() else np.zeros_like(found)
