@@ -54,8 +54,13 @@ _DECODE = msgspec.json.Decoder(Entry)
 
 
 def decode(entry: str) -> Entry:
-    """The entry that `put` has written."""
+    """The entry that `encode` has written."""
     return _DECODE.decode(entry)
+
+
+def encode(entry: Entry) -> str:
+    """An entry as the database keeps it."""
+    return _ENCODE.encode(entry).decode()
 
 
 def put(page: Page, links: Sequence[Link]) -> Transaction[None]:
@@ -68,7 +73,7 @@ def put_many(batch: Sequence[tuple[Page, Sequence[Link]]]) -> Transaction[None]:
     if not batch:
         return
     account_id = batch[0][0].account_id
-    rows = [(page.id, _ENCODE.encode(entry(page, links)).decode()) for page, links in batch]
+    rows = [(page.id, encode(entry(page, links))) for page, links in batch]
     change = yield from next_change(account_id)
     yield Query(
         "memory_index_put",

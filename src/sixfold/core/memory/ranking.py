@@ -90,7 +90,7 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
     if question.vector is not None:
         near = view.meaning(question.vector)
         lent = near + view.before(near) * weights.meaning_previous + view.after(near) * weights.meaning_next
-        nearest = lent.max()
+        nearest = view.greatest(lent)
         parts["meaning"] = lent * (weights.meaning / nearest if nearest > 0 else 0.0)
         among = among + view.over(near, NEAR)
     parts["statement"] = view.statements() * weights.statement
@@ -116,7 +116,7 @@ def _words(view: View, question: Question, weights: Weights) -> tuple[dict[str, 
         "folder": folder * weights.folder * around,
         "path": path * weights.path,
     }
-    best = _sum(written).max()
+    best = view.greatest(_sum(written))
     scale = 1 / best if best > 0 else 0.0
     parts = {name: part * scale for name, part in written.items()}
     parts["entities"] = view.named(question.names) * weights.entities

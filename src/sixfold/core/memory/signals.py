@@ -20,10 +20,6 @@ class Vector(Protocol):
 
     def __mul__(self, factor: Any, /) -> Any: ...
 
-    def max(self) -> Any:
-        """The greatest of them."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
@@ -100,6 +96,10 @@ class View(Protocol):
 
     def meaning(self, question: bytes) -> Vector:
         """Cosine of the question's vector (32-bit floats) and each page's nearest passage, at least 0."""
+        ...
+
+    def greatest(self, vector: Vector) -> float:
+        """The greatest number of a vector, at least 0; 0 where there are no pages."""
         ...
 
     def over(self, vector: Vector, least: float) -> Vector:

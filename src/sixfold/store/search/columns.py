@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,6 +47,26 @@ class Column:
     def values(self) -> NDArray[Any]:
         """All numbers so far."""
         return self._buffer[: self._length]
+
+
+class Lists:
+    """For each name the places that bear it, four bytes each."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, array[int]] = {}
+
+    def add(self, place: int, names: Iterable[str]) -> None:
+        """Note the names of a place."""
+        for name in names:
+            found = self._of.get(name)
+            if found is None:
+                found = self._of[name] = array("I")
+            found.append(place)
+
+    def get(self, name: str) -> Places:
+        """The places that bear a name, none for an unknown one."""
+        found = self._of.get(name)
+        return np.frombuffer(found.tobytes() if found is not None else b"", np.uint32).astype(np.int64)
 
 
 class Postings:

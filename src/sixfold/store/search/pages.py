@@ -13,7 +13,7 @@ import numpy as np
 
 from sixfold.core.memory.index import Entry
 from sixfold.store.search import order
-from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Places, Postings
+from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Lists, Places, Postings
 
 DIMENSIONS = 384
 _PAGE_BYTES = 900  # what the Python side of one page takes, measured
@@ -25,9 +25,9 @@ class Pages:
 
     def __init__(self) -> None:
         self.words = Postings()
-        self.names: dict[str, list[int]] = {}
-        self.tags: dict[str, list[int]] = {}
-        self.collections: dict[str, list[int]] = {}
+        self.names = Lists()
+        self.tags = Lists()
+        self.collections = Lists()
         self.types: dict[str, int] = {}
         self.order = order.Order()
         self.alive = Column(np.bool_)
@@ -37,7 +37,7 @@ class Pages:
         self.folder = Column(np.int64)
         self.part = Column(np.bool_)
         self.states = Column(np.bool_)
-        self.path: dict[str, list[int]] = {}
+        self.path = Lists()
         self.passage_words = Postings()
         self.passage_page = Column(np.int64)
         self.passage_length = Column(np.float32)
@@ -73,10 +73,10 @@ class Pages:
         self.order.add(place, entry.slug, entry.created_at)
         self.part.append(not entry.article)
         self.states.append(not entry.asks)
-        _note(self.names, entry.names, place)
-        _note(self.path, entry.path, place)
-        _note(self.tags, entry.tags, place)
-        _note(self.collections, entry.collections, place)
+        self.names.add(place, entry.names)
+        self.path.add(place, entry.path)
+        self.tags.add(place, entry.tags)
+        self.collections.add(place, entry.collections)
         for words in entry.passages:
             passage = self.passage_page.append(place)
             self.passage_length.append(sum(words.values()))
@@ -124,11 +124,11 @@ class Pages:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def having(self, lists: dict[str, list[int]], names: Iterable[str]) -> Flags:
+    def having(self, lists: Lists, names: Iterable[str]) -> Flags:
         """Which places stand in any of the named lists."""
         flags = np.zeros(len(self.alive), np.bool_)
         for name in names:
-            flags[lists.get(name, [])] = True
+            flags[lists.get(name)] = True
         return flags
 
     def neighbours(self, place: int) -> Places:
@@ -162,8 +162,3 @@ class Pages:
     def worn(self) -> bool:
         """Whether more of it is of the past than of the present: reading it anew would make it smaller."""
         return len(self.alive) - len(self._place) > len(self._place) + _WORN
-
-
-def _note(lists: dict[str, list[int]], names: Iterable[str], place: int) -> None:
-    for name in names:
-        lists.setdefault(name, []).append(place)

@@ -89,25 +89,25 @@ class PageView:
         hits = self._hits(word)
         if hits is not None:
             return _rarity(len(hits[0]), self._pages)
-        having = self._along(word)
+        having = len(self._along(word))
         return _rarity(having, self._pages) if having else 0.0
 
     def named(self, names: Collection[str]) -> Floats:
         """What share of the names each page is about, 0 to 1."""
         share = self._nothing()
-        known = [places for name in names if (places := self._of.names.get(name))]
+        known = [places for name in names if len(places := self._seen(self._of.names.get(name)))]
         for places in known:
             share[places] += np.float32(1 / len(known))
-        return share * self._visible
+        return share
 
     def along(self, words: Mapping[str, float]) -> Floats:
         """What the names of each page's folders say: the weight of each word in them by its rarity."""
         said = self._nothing()
         for word, weight in words.items():
-            having = self._along(word)
-            if having:
-                said[self._of.path[word]] += np.float32(weight * _rarity(having, self._pages))
-        return said * self._visible
+            places = self._along(word)
+            if len(places):
+                said[places] += np.float32(weight * _rarity(len(places), self._pages))
+        return said
 
     def parts(self) -> Floats:
         """1 for a page that is a part of its folder, 0 for an article that is read by itself."""
@@ -157,6 +157,10 @@ class PageView:
             there = of >= 0
             np.maximum.at(nearest, of[there], cosine[there])
         return nearest * self._visible
+
+    def greatest(self, vector: Any) -> float:
+        """The greatest number of a vector, at least 0; 0 where there are no pages."""
+        return float(np.max(vector, initial=0.0))
 
     def over(self, vector: Any, least: float) -> Floats:
         """1 for each page whose number is at least `least`."""
@@ -211,10 +215,12 @@ class PageView:
             self._known[word] = hits if hits is not None and len(hits[0]) else None
         return self._known[word]
 
-    def _along(self, word: str) -> int:
-        """How many visible pages have a word in the names of their folders."""
-        places = self._of.path.get(word)
-        return int(np.count_nonzero(self._visible[places])) if places else 0
+    def _along(self, word: str) -> Places:
+        """The visible pages that have a word in the names of their folders."""
+        return self._seen(self._of.path.get(word))
+
+    def _seen(self, places: Places) -> Places:
+        return places if self._whole else places[self._visible[places]]
 
     def _passing(self, keep: Filter) -> Flags:
         index = self._of

@@ -1,0 +1,181 @@
+"""Choose the weights of search: coordinate descent on LoCoMo's tuning conversations and half of our own wiki.
+
+.venv/bin/python -m bench.tuning [--rounds N] [--meaning FOLDER]
+
+Prints what is worth changing in `core/memory/ranking.py`; it changes nothing itself. The unseen conversations
+and the wiki's other half are only reported. With `--meaning` the weights of meaning are tuned, with MiniLM's
+files in FOLDER; without it those of words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import quality
+from bench.quality import Case, Corpus, Quality
+from sixfold.core.memory import ranking, search
+from sixfold.core.memory.embedding import Embedder
+from sixfold.core.memory.ranking import Question, Weights
+from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.signals import Filter, Saturation, View
+from sixfold.engines.text.minilm import NAME, MiniLM
+from sixfold.store.search.index import PageIndex
+from sixfold.store.sqlite import SqliteDatabase
+
+_STEPS = (0.5, 0.75, 1.25, 1.5)  # what a weight is multiplied with, one at a time
+_WORDS = (
+    "passage", "previous", "next", "previous_but_one", "next_but_one", "folder", "path", "article", "entities",
+    "links", "crowd", "page.k1", "page.b", "whole_folder.k1", "whole_folder.b",
+)  # fmt: skip
+_MEANING = ("meaning", "meaning_previous", "meaning_next")
+_LEAST_GAIN = 0.0008  # less is chance
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A case, prepared: the view that answers it and the question as ranking takes it."""
+
+    view: View
+    question: Question
+    case: Case
+    slugs: Sequence[str]
+
+
+async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: MiniLM | None) -> list[Asked]:
+    """Write the corpora, embed them where there is a model, and read every question."""
+    shelf = Shelf(database, PageIndex, 2**32)
+    if model is not None:
+        shelf.use(NAME)
+    prepared: list[Asked] = []
+    for corpus in corpora:
+        caller = await quality.remember(database, corpus)
+        if model is not None:
+            embedder = Embedder(database, model)
+            while await embedder.step():
+                pass
+        index: Any = await shelf.index(caller.account_id)
+        view = index.view(())
+        vectors = model.embed([case.question for case in corpus.cases]) if model is not None else []
+        for number, case in enumerate(corpus.cases):
+            vector = vectors[number] if vectors else None
+            prepared.append(Asked(view, search.ask(view, case.question, vector), case, index.slugs))
+    return prepared
+
+
+def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
+    """The quality that weights give."""
+    judged: list[tuple[float, float, float, float]] = []
+    for one in asked:
+        ranked = ranking.rank(one.view, one.question, weights)
+        places = one.view.best(ranked.score, ranked.among, Filter(), quality.DEPTH)
+        judged.append(quality.judge([one.slugs[place] for place in places], one.case.answers))
+    return quality.mean(judged)
+
+
+def worth(parts: Sequence[Quality]) -> float:
+    """What is made greater: recall and order alike; people's own words count four times what we made up."""
+    shares = (0.8, 0.2) if len(parts) > 1 else (1.0,)
+    values = ((part.recall_5 + part.recall_10 + part.ndcg) / 3 for part in parts)
+    return sum(share * value for share, value in zip(shares, values, strict=True))
+
+
+def varied(weights: Weights, name: str, factor: float) -> Weights:
+    """Weights with one of them multiplied; `page.k1` is inside one."""
+    outer, _, inner = name.partition(".")
+    value = getattr(weights, outer)
+    if inner:
+        assert isinstance(value, Saturation)
+        most = 1.0 if inner == "b" else 10.0
+        changed: Any = dataclasses.replace(
+            value, **{inner: min(most, round(getattr(value, inner) * factor, 3))}
+        )
+    else:
+        changed = type(value)(round(value * factor, 3))
+    return dataclasses.replace(weights, **{outer: changed})
+
+
+def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int) -> Weights:
+    """Change one weight at a time for as long as that gains something."""
+    weights = ranking.WEIGHTS
+    best = judge(weights)
+    for _ in range(rounds):
+        before = best
+        for name in names:
+            for factor in _STEPS:
+                other = varied(weights, name, factor)
+                found = judge(other)
+                if found > best + _LEAST_GAIN:
+                    best, weights = found, other
+                    print(
+                        f"{best:.4f} {name} x {factor}: {getattr(weights, name.partition('.')[0])}",
+                        flush=True,
+                    )
+        if best == before:
+            break
+    return weights
+
+
+def ablation(parts: Sequence[Sequence[Asked]], weights: Weights) -> None:
+    """What each signal is worth: everything without it."""
+    names = [
+        field.name for field in dataclasses.fields(Weights) if isinstance(getattr(weights, field.name), float)
+    ]
+    for name in names:
+        changed = varied(weights, name, 0)
+        if name == "article":
+            changed = dataclasses.replace(weights, article=1.0)
+        print(
+            f"| without {name} | " + " | ".join(_row(evaluate(part, changed)) for part in parts) + " |",
+            flush=True,
+        )
+
+
+def _row(found: Quality) -> str:
+    return f"{found.recall_5:.3f} | {found.recall_10:.3f} | {found.ndcg:.3f}"
+
+
+async def _tune(options: argparse.Namespace) -> None:
+    model = MiniLM(options.meaning) if options.meaning else None
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        database = SqliteDatabase(Path(folder) / "tuning.db")
+        try:
+            tuning = await prepare(database, quality.locomo(quality.TUNING), model)
+            unseen = await prepare(database, quality.locomo(quality.UNSEEN), model)
+            own = await prepare(database, quality.own(), model)
+        finally:
+            await database.close()
+    known, kept = own[::2], own[1::2]
+    parts = [part for part in (tuning, known) if part]
+
+    def judge(weights: Weights) -> float:
+        return worth([evaluate(part, weights) for part in parts])
+
+    weights = descend(judge, _MEANING if model else _WORDS, options.rounds)
+    for field in dataclasses.fields(Weights):
+        before, after = getattr(ranking.WEIGHTS, field.name), getattr(weights, field.name)
+        print(f"{field.name}: {before}" + (f" -> {after}" if after != before else ""))
+    for name, part in (("tuning", tuning), ("unseen", unseen), ("wiki, tuned", known), ("wiki, kept", kept)):
+        if part:
+            print(f"{name}: {evaluate(part, ranking.WEIGHTS)}\n  -> {evaluate(part, weights)}")
+    if options.ablation:
+        ablation([part for part in (unseen, own) if part], ranking.WEIGHTS)
+
+
+def main() -> None:
+    """Tune, and say what came of it."""
+    parser = argparse.ArgumentParser(prog="bench.tuning", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--meaning", type=Path, help="the folder of MiniLM's files")
+    parser.add_argument("--ablation", action="store_true", help="also print what each signal is worth")
+    asyncio.run(_tune(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

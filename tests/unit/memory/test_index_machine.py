@@ -1,0 +1,120 @@
+"""The index in memory after any history is the index that is read from what is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from sixfold.core.memory import ranking, search
+from sixfold.core.memory.embedding import halved
+from sixfold.core.memory.index import decode, encode, entry
+from sixfold.core.memory.model import Link, Page
+from sixfold.core.memory.signals import Filter
+from sixfold.store.search.index import PageIndex
+from tests.unit.memory.meanings import Meanings
+
+IDS = st.sampled_from([f"page_{n}" for n in range(9)])
+WORDS = st.lists(
+    st.sampled_from(["tea", "honey", "milk", "boat", "lake", "night", "Ann", "Ben", "東京", "7", "why?"]),
+    max_size=12,
+)
+FOLDERS = st.sampled_from(["log/{}", "talk/one/{}", "people/ann-{}", "{}", "lake/boat/d1-{}"])
+SHELVES = st.lists(st.sampled_from(["public", "private"]), max_size=2, unique=True)
+QUERIES = ("Where did Ann drink tea?", "lake boat", "東京", "honey milk night Ben 7 why")
+MODEL = Meanings()
+
+
+class Histories(RuleBasedStateMachine):
+    """Pages are written, written anew, moved, linked, embedded and deleted in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = PageIndex()
+        self.pages: dict[str, Page] = {}
+        self.links: dict[str, set[str]] = {}
+        self.vectors: dict[str, bytes] = {}
+        self.clock = 0
+
+    @rule(page_id=IDS, words=WORDS, folder=FOLDERS, shelves=SHELVES, long=st.booleans())
+    def write(self, page_id: str, words: list[str], folder: str, shelves: list[str], long: bool) -> None:
+        """Write a page, new or not; a long one has several passages."""
+        self.clock += 1
+        body = " ".join(words) + (
+            "\n\n## Again\n\n" + "and so on it goes " * 90 + " ".join(words) if long else ""
+        )
+        before = self.pages.get(page_id)
+        page = Page(
+            id=page_id, account_id="a", slug=folder.format(page_id[-1]), title=" ".join(words[:2]), body=body,
+            type="note", tags=(), collections=tuple(shelves), version=1,
+            created_at=before.created_at if before else self.clock, updated_at=self.clock, created_by="",
+        )  # fmt: skip
+        self.pages[page_id] = page
+        self.vectors.pop(page_id, None)
+        self.links.setdefault(page_id, set())
+        self._put(self.index, page_id)
+
+    @rule(page_id=IDS)
+    def delete(self, page_id: str) -> None:
+        """Delete a page, whether it is there or not."""
+        self.pages.pop(page_id, None)
+        self.vectors.pop(page_id, None)
+        self.links.pop(page_id, None)
+        self.index.remove(page_id)
+
+    @rule(source=IDS, other=IDS)
+    def link(self, source: str, other: str) -> None:
+        """Let a page lead to another, which may not be there yet."""
+        if source in self.pages:
+            self.links[source].add(other)
+            self.index.link(source, self.links[source])
+
+    @rule(page_id=IDS)
+    def embed(self, page_id: str) -> None:
+        """Give a page its vector, once or again."""
+        if page_id in self.pages:
+            self.vectors[page_id] = _halves(self.pages[page_id].body)
+            self.index.embed(page_id, self.vectors[page_id])
+
+    @invariant()
+    def a_fresh_index_says_the_same(self) -> None:
+        """Every search gives the same results, with the same parts, in whatever order pages are read."""
+        fresh = PageIndex()
+        for page_id in reversed(self.pages):
+            self._put(fresh, page_id)
+        for page_id, vectors in self.vectors.items():
+            fresh.embed(page_id, vectors)
+        assert len(self.index) == len(fresh) == len(self.pages)
+        assert self.index.vectors == fresh.vectors == len(self.vectors)
+        for query in QUERIES:
+            for shelves in ((), ("public",)):
+                assert _answer(self.index, query, shelves) == _answer(fresh, query, shelves)
+
+    def _put(self, index: PageIndex, page_id: str) -> None:
+        page = self.pages[page_id]
+        links = [Link(page.slug, target) for target in sorted(self.links[page_id])]
+        index.put(page_id, decode(encode(entry(page, links))))
+        index.link(page_id, self.links[page_id])
+
+
+def _halves(text: str) -> bytes:
+    return halved(MODEL.embed([text])[0])
+
+
+def _answer(index: PageIndex, query: str, shelves: tuple[str, ...]) -> list[tuple[str, Mapping[str, Any]]]:
+    view = index.view(shelves)
+    question = search.ask(view, query, MODEL.embed([query])[0])
+    ranked = ranking.rank(view, question)
+    places = view.best(ranked.score, ranked.among, Filter(), 5)
+    return [
+        (view.page_id(place), {name: round(view.at(part, place), 5) for name, part in ranked.parts.items()})
+        for place in places
+    ]
+
+
+Histories.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestHistories = pytest.mark.timeout(300)(Histories.TestCase)

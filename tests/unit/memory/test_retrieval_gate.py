@@ -1,0 +1,85 @@
+"""The gate of search: its quality on the wiki of our own and, where it is at hand, on LoCoMo's tuning part.
+
+The least figures stand a little below what was measured, so a change of ranking that makes it worse fails.
+`python -m bench retrieval` measures more, beside other programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from bench import quality
+from bench.quality import Corpus, Quality
+from sixfold.core.memory.search import Finder
+from sixfold.core.memory.shelf import Shelf
+from sixfold.store.search.index import PageIndex
+from sixfold.store.sqlite import SqliteDatabase
+
+LEAST_OWN = Quality(recall_5=0.91, recall_10=0.94, mrr=0.76, ndcg=0.80, questions=246)
+LEAST_LOCOMO = Quality(recall_5=0.725, recall_10=0.80, mrr=0.60, ndcg=0.635, questions=495)
+LEAST_OF_A_KIND = {
+    "fact": 0.95,
+    "described": 0.95,
+    "date": 0.95,
+    "next day": 0.95,
+    "paraphrase": 0.82,
+    "section": 0.6,
+}
+
+
+async def measured(corpora: Sequence[Corpus]) -> tuple[Quality, dict[str, float]]:
+    """The quality over all questions, and the recall at 10 of each kind of them."""
+    database = SqliteDatabase(":memory:")
+    finder = Finder(database, Shelf(database, PageIndex))
+    judged: list[tuple[float, float, float, float]] = []
+    kinds: dict[str, list[float]] = {}
+    try:
+        for corpus in corpora:
+            caller = await quality.remember(database, corpus)
+            found = await quality.measure(corpus, quality.asking(finder, caller, "lexical"))
+            for case, row in zip(corpus.cases, found, strict=True):
+                kinds.setdefault(case.kind, []).append(row[1])
+            judged += found
+    finally:
+        await database.close()
+    return quality.mean(judged), {kind: sum(rows) / len(rows) for kind, rows in kinds.items()}
+
+
+def hold(found: Quality, least: Quality) -> None:
+    """Fail where a figure is below the least."""
+    assert found.questions == least.questions
+    for name in ("recall_5", "recall_10", "mrr", "ndcg"):
+        assert getattr(found, name) >= getattr(least, name), f"{name}: {found}"
+
+
+async def test_search_finds_what_the_wiki_knows() -> None:
+    found, kinds = await measured(quality.own())
+    hold(found, LEAST_OWN)
+    for kind, least in LEAST_OF_A_KIND.items():
+        assert kinds[kind] >= least, f"{kind}: {kinds}"
+
+
+async def test_search_finds_what_people_said() -> None:
+    corpora = quality.locomo(quality.TUNING)
+    if not corpora:
+        pytest.skip("LoCoMo is not on this machine (shared/data/locomo)")
+    found, _ = await measured(corpora)
+    hold(found, LEAST_LOCOMO)
+
+
+def test_the_gate_sees_a_fall() -> None:
+    worse = Quality(recall_5=0.91, recall_10=0.93, mrr=0.8, ndcg=0.9, questions=246)
+    with pytest.raises(AssertionError, match="recall_10"):
+        hold(worse, LEAST_OWN)
+
+
+def test_the_metrics_are_what_they_are_called() -> None:
+    ranked = ["a", "b", "c", "d", "e", "f"]
+    assert quality.judge(ranked, ["a"]) == (1.0, 1.0, 1.0, 1.0)
+    assert quality.judge(ranked, ["f"])[:3] == (0.0, 1.0, 1 / 6)
+    assert quality.judge(ranked, ["z"]) == (0.0, 0.0, 0.0, 0.0)
+    recall_5, recall_10, rank, order = quality.judge(ranked, ["b", "f"])
+    assert (recall_5, recall_10, rank) == (0.5, 1.0, 0.5)
+    assert 0.5 < order < 0.7
