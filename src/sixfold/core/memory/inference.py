@@ -71,8 +71,8 @@ def refresh_many(pages: Sequence[Page]) -> Transaction[None]:
 def forget(page: Page) -> Transaction[None]:
     """Take back every inferred link of a page that is no more, and whatever was said of it."""
     ids = _encode([page.id])
-    rows = yield Query("names_of", {"account_id": page.account_id, "ids": ids})
-    yield Query("names_clear", {"account_id": page.account_id, "ids": ids})
+    rows = yield Query("names_of", {"ids": ids})
+    yield Query("names_clear", {"ids": ids})
     affected = yield from _take_back([page.id])
     names = {str(row["name"]) for row in rows}
     affected |= yield from _settle_others(page.account_id, (), names, [page.id])
@@ -84,7 +84,7 @@ def _put_names(account_id: str, pages: Sequence[Page]) -> Transaction[tuple[set[
     known = [page.id for page in pages if page.version > 1]
     before: dict[str, dict[str, int]] = {}
     if known:
-        rows = yield Query("names_of", {"account_id": account_id, "ids": _encode(known)})
+        rows = yield Query("names_of", {"ids": _encode(known)})
         for row in rows:
             before.setdefault(row["page_id"], {})[row["name"]] = row["rank"]
     stale: list[str] = []
@@ -103,7 +103,7 @@ def _put_names(account_id: str, pages: Sequence[Page]) -> Transaction[tuple[set[
         fresh += [(name, page.id, rank) for name, rank in names.items()]
         changed |= names.keys() ^ old.keys()
     if stale:
-        yield Query("names_clear", {"account_id": account_id, "ids": _encode(stale)})
+        yield Query("names_clear", {"ids": _encode(stale)})
     if fresh:
         yield Query("names_put", {"account_id": account_id, "rows": _encode(fresh)})
     return changed, moved
@@ -251,6 +251,8 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
             support.setdefault((row["subject_id"], row["relation"], row["object_id"]), []).append(row)
     kept = yield Query("statements_kept", {"ids": subjects})
     live = {(row["page_id"], row["type"], row["target_id"]): row for row in kept}
+    if len(rows) == _MAX_SUPPORT:  # more may be said than was read: nothing ends for want of it
+        affected = affected & support.keys()
     ended, put = _differences(affected, support, live)
     if ended:
         yield Query("links_end", {"maker": "inference", "rows": _encode(ended), "ended_at": moment})
@@ -405,17 +407,20 @@ def _answered(
     account_id: str, question: questions.Asked, means: Sequence[Sequence[str]], scope: str
 ) -> Transaction[list[Answer]]:
     given = set(means[0])
-    params = {
-        "account_id": account_id,
-        "relations": _encode(sorted(question.relations)),
-        "side": {"subject": "object", "object": "subject", "both": "both"}[question.wanted],
-        "ids": _encode(sorted(given)),
-        "scope": scope,
-        "sep": _SEPARATOR,
-        "limit": _MAX_ANSWERS,
-    }
-    stated = yield Query("statements_answering", params)
-    written = yield Query("links_answering", params)
+    sides = {"subject": ("object",), "object": ("subject",), "both": ("subject", "object")}[question.wanted]
+    stated: list[Row] = []
+    written: list[Row] = []
+    for side, page_id in ((side, page_id) for side in sides for page_id in sorted(given)):
+        params = {
+            "account_id": account_id,
+            "relations": _encode(sorted(question.relations)),
+            "id": page_id,
+            "scope": scope,
+            "sep": _SEPARATOR,
+            "limit": _MAX_ANSWERS,
+        }
+        stated += yield Query(f"statements_of_{side}", params)
+        written += yield Query(f"links_of_{side}", params)
     found: list[Answer] = []
     for row in stated:
         if len(means) > 1 and not {row["subject_id"], row["object_id"]} & set(means[1]):

@@ -31,5 +31,5 @@ CREATE TABLE memory_statement (
 );
 CREATE INDEX memory_statement_subject ON memory_statement (account_id, subject);
 CREATE INDEX memory_statement_object ON memory_statement (account_id, object);
-CREATE INDEX memory_statement_subject_id ON memory_statement (subject_id) WHERE subject_id IS NOT NULL;
-CREATE INDEX memory_statement_object_id ON memory_statement (object_id) WHERE object_id IS NOT NULL;
+CREATE INDEX memory_statement_subject_id ON memory_statement (subject_id, page_id) WHERE subject_id IS NOT NULL;
+CREATE INDEX memory_statement_object_id ON memory_statement (object_id, page_id) WHERE object_id IS NOT NULL;

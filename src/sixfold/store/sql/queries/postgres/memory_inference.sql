@@ -1,9 +1,9 @@
 -- name: names_of | The names that some pages answer to.
 SELECT page_id, name, rank FROM memory_name
-WHERE account_id = :account_id AND page_id IN (SELECT json_array_elements_text(:ids::json));
+WHERE page_id IN (SELECT json_array_elements_text(:ids::json));
 
 -- name: names_clear | Some pages answer to no name any more.
-DELETE FROM memory_name WHERE account_id = :account_id AND page_id IN (SELECT json_array_elements_text(:ids::json));
+DELETE FROM memory_name WHERE page_id IN (SELECT json_array_elements_text(:ids::json));
 
 -- name: names_put | Names that pages answer to.
 INSERT INTO memory_name (account_id, name, page_id, rank)
@@ -67,30 +67,47 @@ ORDER BY s.subject_id, s.relation, s.object_id, s.page_id, s.number LIMIT :limit
 SELECT page_id, type, target, target_id, origin, context FROM page_link
 WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND maker = 'inference' AND ended_at IS NULL;
 
--- name: statements_answering | What is stated of some pages and relations, unless it was dismissed.
-SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, s.said, p.slug, p.updated_at
+-- name: statements_of_subject | What is stated of a page as the subject of some relations, unless it was dismissed.
+SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
 FROM memory_statement s JOIN page p ON p.id = s.page_id
-WHERE s.account_id = :account_id AND p.deleted_at IS NULL
+WHERE s.subject_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
   AND s.relation IN (SELECT json_array_elements_text(:relations::json))
-  AND ((:side <> 'object' AND s.subject_id IN (SELECT json_array_elements_text(:ids::json)))
-       OR (:side <> 'subject' AND s.object_id IN (SELECT json_array_elements_text(:ids::json))))
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = s.subject_id AND l.type = s.relation
        AND l.target_id = s.object_id AND l.maker = 'inference' AND l.ended_at IS NULL AND l.origin = 'dismissed')
-ORDER BY p.updated_at DESC, s.page_id, s.number LIMIT :limit;
+ORDER BY s.page_id DESC LIMIT :limit;
 
--- name: links_answering | Links of some pages and relations that were written or confirmed.
-SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
-FROM page_link l JOIN page p ON p.id = l.page_id JOIN page t ON t.id = l.target_id
-WHERE l.account_id = :account_id AND l.ended_at IS NULL AND l.origin IN ('explicit', 'confirmed')
-  AND p.deleted_at IS NULL AND t.deleted_at IS NULL
-  AND l.type IN (SELECT json_array_elements_text(:relations::json))
-  AND ((:side <> 'object' AND l.page_id IN (SELECT json_array_elements_text(:ids::json)))
-       OR (:side <> 'subject' AND l.target_id IN (SELECT json_array_elements_text(:ids::json))))
+-- name: statements_of_object | What is stated of a page as the object of some relations, unless it was dismissed.
+SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
+FROM memory_statement s JOIN page p ON p.id = s.page_id
+WHERE s.object_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
+  AND s.relation IN (SELECT json_array_elements_text(:relations::json))
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
-ORDER BY l.page_id, l.type, l.target_id LIMIT :limit;
+  AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = s.subject_id AND l.type = s.relation
+       AND l.target_id = s.object_id AND l.maker = 'inference' AND l.ended_at IS NULL AND l.origin = 'dismissed')
+ORDER BY s.page_id DESC LIMIT :limit;
+
+-- name: links_of_subject | Links of some relations that were written or confirmed, with a page as their subject.
+SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
+FROM page_link l JOIN page p ON p.id = l.page_id
+WHERE l.page_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
+  AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
+  AND l.type IN (SELECT json_array_elements_text(:relations::json))
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
+       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
+ORDER BY l.page_id, l.type LIMIT :limit;
+
+-- name: links_of_object | Links of some relations that were written or confirmed, with a page as their object.
+SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
+FROM page_link l JOIN page p ON p.id = l.page_id
+WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
+  AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
+  AND l.type IN (SELECT json_array_elements_text(:relations::json))
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
+       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
+ORDER BY l.page_id, l.type LIMIT :limit;
 
 -- name: pages_within | Which of some pages a caller sees.
 SELECT p.id, p.slug, p.title FROM page p
