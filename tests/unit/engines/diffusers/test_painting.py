@@ -172,9 +172,7 @@ def test_an_xl_pipeline_reads_long_prompts_with_both_its_encoders(weights: Weigh
     assert paint(engine, width=75, height=130).shape == (130, 75, 3)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)  # torch's own
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize(("source", "steps", "guidance"), [("turbo", 2, "0"), ("lcm", 4, "1")])
 def test_a_distilled_model_is_known_by_its_scheduler_and_takes_few_steps(
     weights: Weights, source: str, steps: int, guidance: str

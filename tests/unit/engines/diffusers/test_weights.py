@@ -35,7 +35,7 @@ def test_a_checkpoint_in_one_file_paints_what_its_pipeline_does(weights: Weights
     assert result.data["weights"] == "one"  # and not where it lies
     shutil.rmtree(tmp_path / "one")
     with pytest.raises(EngineError, match=r"one\.safetensors needs the configuration of stable-"):
-        opened(weights, "sd", source=str(file), hub_cache=tmp_path)
+        opened(weights, "sd", source=str(file), hub_cache=tmp_path).run(task(), Listener())
 
 
 def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_pat
     engine = opened(weights, "sd", source="someone/tiny", hub_cache=tmp_path)
     assert pixels(engine.run(task(), Listener())).shape == (64, 64, 3)
     with pytest.raises(EngineError, match=r"There is no someone/other in the Hub's cache here"):
-        opened(weights, "sd", source="someone/other", hub_cache=tmp_path)
+        opened(weights, "sd", source="someone/other", hub_cache=tmp_path).run(task(), Listener())
 
 
 def test_what_was_added_serves_what_it_was_made_for_and_the_first_serves_the_rest(
@@ -67,17 +67,17 @@ def test_what_was_added_serves_what_it_was_made_for_and_the_first_serves_the_res
 
 def test_a_pickle_is_refused(weights: Weights, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"unet/diffusion_pytorch_model.bin is a pickle.*only safetensors"):
-        opened(weights, "pickled")
+        opened(weights, "pickled").run(task(), Listener())
     (tmp_path / "model.ckpt").write_bytes(b"x")
     with pytest.raises(EngineError, match=r"model.ckpt is a pickle"):
-        opened(weights, "sd", source=str(tmp_path / "model.ckpt"))
+        opened(weights, "sd", source=str(tmp_path / "model.ckpt")).run(task(), Listener())
 
 
 def test_a_lost_file_is_named(weights: Weights, tmp_path: Path) -> None:
     broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
     (broken / "vae" / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(EngineError, match="There are no weights in broken/vae"):
-        opened(weights, "sd", source=str(broken))
+        opened(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
 def test_a_file_that_is_cut_off_is_named(weights: Weights, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_file_that_is_cut_off_is_named(weights: Weights, tmp_path: Path) -> No
     file = broken / "unet" / "diffusion_pytorch_model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(EngineError, match=r"diffusion_pytorch_model.safetensors is cut off"):
-        opened(weights, "sd", source=str(broken))
+        opened(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
 def test_weights_that_are_nowhere_are_named_with_the_command_that_adds_them(weights: Weights) -> None:
@@ -98,7 +98,7 @@ def test_a_shard_that_the_index_names_must_be_there(weights: Weights, tmp_path: 
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (broken / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(EngineError, match=r"broken/unet lacks model-00001-of-00002.safetensors"):
-        opened(weights, "sd", source=str(broken))
+        opened(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
 def test_weights_that_are_replaced_while_they_serve_are_read_anew(weights: Weights, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_the_least_recently_used_pipeline_gives_way(weights: Weights) -> None:
 
 def test_weights_that_fit_nowhere_are_refused_with_both_figures(weights: Weights) -> None:
     with pytest.raises(EngineError, match=r"The weights take 4\.\d MiB and 0\.\d MiB of memory are free"):
-        opened(weights, "sd", budget_bytes=200_000)
+        opened(weights, "sd", budget_bytes=200_000).run(task(), Listener())
 
 
 def _bounded(engine: Any, rows: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,13 +61,17 @@ class DiffusersEngine:
         self._options = options.parse(given)
         self._shelf = loading.Shelf(self._options)
         self._encoders = ThreadPoolExecutor(_ENCODERS, "encode")
-        if first := self._options.source_of(""):
-            self._shelf.get(first)
+        with suppress(EngineError):  # whoever asks for them will be told, in these very words
+            self.load()
 
     @property
     def loaded(self) -> Mapping[str, Loaded]:
         """The pipelines at hand, by where they came from; the least recently used first."""
         return self._shelf.loaded
+
+    def load(self) -> Loaded:
+        """Have the weights at hand that serve whatever has none of its own; raises `EngineError`."""
+        return self._shelf.get(self._options.source_of(""))
 
     @property
     def device(self) -> str:
@@ -296,5 +301,10 @@ def _end(runs: Sequence[_Run], error: Exception) -> None:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Also the processor's allocator, which has no class of its own for it."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Also Apple's and the processor's allocators, which have no class of their own for it."""
+    said = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "out of memory" in said
+        or "can't allocate memory" in said
+    )

@@ -90,11 +90,12 @@ def free_bytes(kind: str) -> int:
 
 
 def _group_bytes() -> int:
-    """What the control group of this process leaves, where it has a limit."""
+    """What the control group of this process leaves, where it has a limit; files it cached can go."""
+    group = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
-        return int(limit) - int(used)
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        facts = dict(line.split(maxsplit=1) for line in (group / "memory.stat").read_text().splitlines())
+        return limit - used + int(facts.get("inactive_file", 0))
     return 2**63
 
 

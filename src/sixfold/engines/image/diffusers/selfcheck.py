@@ -36,7 +36,7 @@ class _Listener:
 def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A PNG by these weights and the line that says how it was made; raises `EngineError`."""
     engine = DiffusersEngine(source=str(folder))
-    (loaded,) = engine.loaded.values()
+    loaded = engine.load()
     side = min(_SIDE, loaded.profile.native)
     inputs = {
         "prompt": _PROMPT,
