@@ -15,6 +15,7 @@ NAMES = (
     "objects",
     "scene",
     "style",
+    "weights",
     "server",
     "comfyui",
     "providers",

@@ -303,8 +303,5 @@ def _end(runs: Sequence[_Run], error: Exception) -> None:
 def _is_out_of_memory(error: RuntimeError) -> bool:
     """Also Apple's and the processor's allocators, which have no class of their own for it."""
     said = str(error).lower()
-    return (
-        isinstance(error, torch.OutOfMemoryError)
-        or "out of memory" in said
-        or "can't allocate memory" in said
-    )
+    words = ("out of memory", "can't allocate memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(word in said for word in words)
