@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.core.memory.ports import Search
+from sixfold.core.memory.search import Finder
+from sixfold.core.memory.shelf import Shelf
+from sixfold.store.search.index import PageIndex
 from tests.unit.memory.world import corpus, name, world
 
 LEAST_PRECISION = 0.9
@@ -93,3 +97,21 @@ def test_the_corpus_is_large_enough_to_mean_something() -> None:
     assert len(texts) >= 150
     assert len(asked) >= 60
     assert sum(not item["links"] for item in texts) >= len(texts) / 4
+
+
+@pytest.mark.parametrize(("half", "least"), [("tuned", 0.95), ("heldout", 0.9)])
+async def test_search_shows_the_answer_among_the_first_five(tmp_path: Path, half: str, least: float) -> None:
+    """The same questions, asked of search: the share of the answers that a person sees at once."""
+    found, asked = 0.0, 0
+    questions = corpus("questions")
+    async with world(None, tmp_path) as place:
+        await place.populate(questions["pages"])
+        finder = Finder(place.database, Shelf(place.database, PageIndex))
+        for item in questions[half]:
+            gold = set(item["answers"])
+            if gold:
+                shown = (await finder.search(place.writes, Search(item["ask"], limit=5))).hits
+                found += len(gold & {name(hit.slug) for hit in shown}) / len(gold)
+                asked += 1
+    print(f"search, {half}: recall@5 {found / asked:.3f}")  # noqa: T201 - the figure is what the log is read for
+    assert found / asked >= least

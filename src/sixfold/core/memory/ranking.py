@@ -5,7 +5,7 @@ the best page has 1; what is known beside the words is added on that scale. A re
 parts, and `explain` shows each.
 
     score = (text + passage + previous + next + folder + path) / the best page's    what is written around it
-          + entities + links                                                       whom it is about
+          + entities + links + relation                                            whom it is about
           + statement + substance + recency                                        what kind of page it is
           + meaning                                                                where there is a model
 
@@ -17,7 +17,7 @@ what each signal is worth.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sixfold.core.clock import DAY_US
 from sixfold.core.memory.signals import Saturation, Vector, View
@@ -45,6 +45,7 @@ class Weights:
     links: float = 0.2  # of the best text among the pages that it is linked with
     statement: float = 0.15  # for a page that is no question itself
     substance: float = 0.2  # for a page that has much to say
+    relation: float = 1.5  # for a page that answers a question about a relation: "who works at Acme"
     recency: float = 0.01  # for the newest page
     meaning: float = 0.4  # for the page nearest to the question's vector, which neighbours lend to, too:
     meaning_previous: float = 0.5
@@ -65,11 +66,15 @@ SENTENCE = 3  # words that make a query a question: then pages beside a match ma
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: weighted words, the names among them, and a vector where there is a model."""
+    """What is asked: weighted words, the names among them, and a vector where there is a model.
+
+    `answers` are the pages that plain sentences give as an answer, by id, each with how surely (0 to 1).
+    """
 
     words: Mapping[str, float]
     names: Collection[str] = ()
     vector: bytes | None = None
+    answers: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,10 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
         nearest = view.greatest(lent)
         parts["meaning"] = lent * (weights.meaning / nearest if nearest > 0 else 0.0)
         among = among + view.over(near, NEAR)
+    if question.answers:
+        answering = view.given(question.answers)
+        parts["relation"] = answering * weights.relation
+        among = among + answering
     parts["statement"] = view.statements() * weights.statement
     parts["substance"] = view.substance(HALF_WORDS) * weights.substance
     parts["recency"] = view.recency(HALF_LIFE_US) * weights.recency

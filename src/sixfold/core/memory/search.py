@@ -11,12 +11,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Transaction
-from sixfold.core.memory import ranking, snippets, tokens
+from sixfold.core.memory import inference, ranking, snippets, tokens
 from sixfold.core.memory.embedding import Embedder, Model, Questions
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
@@ -99,6 +100,9 @@ class Finder:
         view = index.view(caller.collections)
         asked = None if mode == "lexical" else vector
         question = ask(view, wanted.query, asked, worded=mode != "semantic")
+        if mode != "semantic":
+            told = yield from inference.answers(caller.account_id, wanted.query, caller.collections)
+            question = replace(question, answers={answer.page_id: answer.score for answer in told})
         ranked = ranking.rank(view, question)
         places = view.best(ranked.score, ranked.among, _filter(wanted), wanted.offset + wanted.limit)
         places = places[wanted.offset :]

@@ -90,6 +90,10 @@ class View(Protocol):
         """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
         ...
 
+    def given(self, numbers: Mapping[str, float]) -> Vector:
+        """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
+        ...
+
     def recency(self, half_life_us: int) -> Vector:
         """1 for the account's newest page, half of it for each half-life before."""
         ...

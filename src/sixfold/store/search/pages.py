@@ -82,6 +82,10 @@ class Pages:
             self.passage_length.append(sum(words.values()))
             self.passage_words.add(passage, words)
 
+    def place(self, page_id: str) -> int | None:
+        """Where a page is; None for one that is not there."""
+        return self._place.get(page_id)
+
     def remove(self, page_id: str) -> None:
         """Forget a page; one that is not there is no error."""
         place = self._place.pop(page_id, None)

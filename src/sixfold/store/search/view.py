@@ -140,6 +140,15 @@ class PageView:
             lent[others] = np.maximum(lent[others], vector[place])
         return lent * self._visible
 
+    def given(self, numbers: Mapping[str, float]) -> Floats:
+        """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
+        said = self._nothing()
+        for page_id, number in numbers.items():
+            place = self._of.place(page_id)
+            if place is not None and self._visible[place]:
+                said[place] = number
+        return said
+
     def recency(self, half_life_us: int) -> Floats:
         """1 for the account's newest page, half of it for each half-life before."""
         updated = self._of.updated.values
