@@ -132,10 +132,12 @@ def tag(arguments: argparse.Namespace) -> int:
     client = Client.of(arguments)
     path = f"/api/tags/{quote(arguments.slug)}"
     found = client.get(path) if not arguments.tags and not arguments.remove else {}
+    seen = arguments.if_version
     if arguments.tags:
-        found = client.post(path, {"tags": arguments.tags})
+        found = client.post(path, {"tags": arguments.tags, "if_version": seen})
+        seen = None  # it was checked, and is another now
     if arguments.remove:
-        found = _sent(client, "DELETE", path, {"tags": arguments.remove})
+        found = _sent(client, "DELETE", path, {"tags": arguments.remove, "if_version": seen})
     if arguments.json:
         put_json(found)
     else:
@@ -147,13 +149,13 @@ def link(arguments: argparse.Namespace) -> int:
     """`memory link SLUG [TO]`."""
     client = Client.of(arguments)
     path = f"/api/links/{quote(arguments.slug)}"
-    wanted = {"to": arguments.to, "type": arguments.type, "context": arguments.context}
+    end = {"to": arguments.to, "type": arguments.type, "if_version": arguments.if_version}
     if arguments.to is None:
         found = client.get(path) | client.get(f"/api/backlinks/{quote(arguments.slug)}")
     elif arguments.remove:
-        found = _sent(client, "DELETE", path, {"to": arguments.to, "type": arguments.type})
+        found = _sent(client, "DELETE", path, end)
     else:
-        found = client.post(path, wanted)
+        found = client.post(path, {**end, "context": arguments.context})
     if arguments.json:
         put_json(found)
         return 0

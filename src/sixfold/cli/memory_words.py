@@ -78,6 +78,7 @@ def _tag(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("tags", nargs="*", metavar="TAG")
     parser.add_argument("--remove", action="append", default=[], metavar="TAG", help="take one off")
+    _version(parser)
     return parser
 
 
@@ -88,6 +89,7 @@ def _link(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser.add_argument("--type", help="as in works_at (default: links_to)")
     parser.add_argument("--context", metavar="TEXT", help="why, in a sentence")
     parser.add_argument("--remove", action="store_true", help="take the link back")
+    _version(parser)
     return parser
 
 

@@ -73,6 +73,8 @@ def line(name: str, value: str, most: int) -> str:
 
 def loose_line(value: str, most: int) -> str:
     """What of a text in a file can be such a line; "" when nothing can."""
+    if value.isascii() and value.isprintable():
+        return value.strip()[:most].strip()
     kept = "".join(" " if unicodedata.category(char) in {"Cc", "Cs"} else char for char in value[: most * 4])
     return unicodedata.normalize("NFC", kept).strip()[:most].strip()
 

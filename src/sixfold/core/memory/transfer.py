@@ -21,7 +21,7 @@ from sixfold.core.memory.pages import Plan
 from sixfold.core.memory.reading import View
 from sixfold.core.memory.writing import Writer, differs
 
-BATCH_FILES = 250
+BATCH_FILES = 100  # in one transaction: other writers wait for it, some 60 ms
 BATCH_CHARS = 4 * 2**20
 EXPORT_PAGES = 200
 _PLAIN = Limits(page_bytes=2**40)

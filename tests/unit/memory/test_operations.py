@@ -1,0 +1,154 @@
+"""The registry of operations: what an agent reads, what it may send, and answers that fit into a context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.memory import tools
+from sixfold.core.memory.operations import Field, Operation
+from tests.unit.memory.grounds import Ground, ground
+
+NAMES = {
+    "search", "read", "write", "tag", "link", "inspect", "edit", "list", "delete", "restore", "timeline",
+    "history", "traverse", "fetch",
+}  # fmt: skip
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Ground]:
+    """A memory on SQLite."""
+    async with ground("sqlite") as found:
+        yield found
+
+
+async def do(place: Ground, name: str, **given: Any) -> dict[str, Any]:
+    """One operation, and proof that its answer is JSON."""
+    answer = await tools.operations(place.memory)[name](place.ann, given)
+    assert json.loads(json.dumps(answer)) == json.loads(json.dumps(answer))
+    return answer
+
+
+async def test_every_operation_says_in_a_sentence_what_it_is_for(place: Ground) -> None:
+    found = tools.operations(place.memory)
+    assert set(found) == NAMES
+    for name, operation in found.items():
+        assert 20 < len(operation.description) <= 120, name
+        assert operation.description.endswith(".")
+        schema = operation.schema()
+        assert set(schema["required"]) <= set(schema["properties"])
+        assert all(field["description"] for field in schema["properties"].values())
+        assert ("if_version" in schema["properties"]) == operation.writes, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("string", ["", "x"], [1, [], True]),
+        ("integer", [1, 2.0], ["1", 1.5, True, 1e300]),
+        ("boolean", [True, False], [1, "true"]),
+        ("strings", [["a"], "a", []], [[1], {}, 1]),
+        ("object", [{}, {"a": 1}], [[], "x"]),
+    ],
+)
+async def test_an_argument_is_of_its_kind(kind: Any, good: list[Any], bad: list[Any]) -> None:
+    operation = Operation("x", "x", (Field("it", kind, "it"),), False, do)  # pyright: ignore[reportArgumentType] # not called
+    for value in good:
+        assert operation.read({"it": value})["it"] is not None
+    for value in bad:
+        with pytest.raises(errors.InvalidInput, match="it must be"):
+            operation.read({"it": value})
+
+
+async def test_everything_that_is_wrong_is_said_at_once(place: Ground) -> None:
+    with pytest.raises(errors.InvalidInput) as refused:
+        await do(place, "search", limit=0, mode="magic", tags=[1])
+    assert {problem.input for problem in refused.value.problems} == {"query", "limit", "mode", "tags"}
+
+
+async def test_a_long_page_is_read_in_parts_that_make_it_whole(place: Ground) -> None:
+    text = "".join(f"line {number}\n" for number in range(10_000))
+    await do(place, "write", slug="long", body=text)
+    parts, offset = [], 0
+    while True:
+        answer = await do(place, "read", slug="long", offset=offset, max_chars=30_000)
+        parts.append(answer["body"])
+        if not answer["truncated"]:
+            break
+        assert answer["total_chars"] == len(text)
+        offset = answer["next_offset"]
+    assert ("".join(parts), len(parts)) == (text, 4)
+    assert len(json.dumps(await do(place, "read", slug="long"))) < 40_000
+    assert len((await do(place, "fetch", id="long"))["text"]) == len(text) or len(text) > 100_000
+    assert len(json.dumps(await do(place, "history", slug="long", version=1))) < 40_000
+
+
+async def test_writing_answers_briefly_and_with_the_version(place: Ground) -> None:
+    saved = await do(place, "write", slug="a", body="x" * 10_000, tags=["t"])
+    assert (saved["slug"], saved["version"], saved["created"], "body" in saved) == ("a", 1, True, False)
+    again = await do(place, "write", slug="a", body="x" * 10_000, overwrite=True)
+    assert (again["version"], again["changed"]) == (1, False)
+    over = await do(place, "write", slug="a", body="y", if_version=1)
+    assert (over["version"], over["created"]) == (2, False)
+
+
+async def test_lists_stop_and_tell_where_to_go_on(place: Ground) -> None:
+    for number in range(5):
+        await do(place, "write", slug=f"n/{number}", body="- **2026** | x")
+    first = await do(place, "list", prefix="N/", limit=3)
+    rest = await do(place, "list", prefix="n/", limit=3, cursor=first["next_cursor"])
+    assert [len(first["pages"]), len(rest["pages"]), rest["next_cursor"]] == [3, 2, None]
+    seen = await do(place, "inspect")
+    assert (seen["pages"], seen["types"], len(seen["orphans"])) == (5, [{"name": "note", "count": 5}], 5)
+
+
+async def test_search_and_fetch_answer_as_connectors_expect(place: Ground) -> None:
+    await do(place, "write", slug="people/ann", body="# Ann\nlikes zeppelins", type="person")
+    (hit,) = (await do(place, "search", query="zeppelins"))["results"]
+    assert {"id", "title", "url"} <= hit.keys()
+    fetched = await do(place, "fetch", id=hit["id"])
+    assert (fetched["id"], fetched["title"], fetched["url"]) == (hit["id"], "Ann", hit["url"])
+    assert (fetched["text"], fetched["metadata"]["type"]) == ("# Ann\nlikes zeppelins", "person")
+
+
+async def test_an_inferred_link_is_confirmed_dismissed_and_gives_way(place: Ground) -> None:
+    await do(place, "write", slug="companies/acme", body="# Acme", type="company")
+    await do(place, "write", slug="people/ann", body="# Ann Smith\nAnn Smith works at Acme.", type="person")
+
+    async def drawn() -> list[tuple[str, str]]:
+        links = (await do(place, "link", slug="people/ann"))["links"]
+        return [(link["type"], link["origin"]) for link in links]
+
+    assert await drawn() == [("works_at", "inferred")]
+    end = {"slug": "people/ann", "to": "companies/acme"}
+    await do(place, "link", **end, action="confirm")
+    assert await drawn() == [("works_at", "confirmed")]
+    await do(place, "edit", slug="people/ann", operation="append", content="And flies.")
+    assert await drawn() == [("works_at", "confirmed")]
+    await do(place, "link", **end, action="dismiss")
+    await do(place, "edit", slug="people/ann", operation="append", content="And sails.")
+    assert await drawn() == []
+    await do(place, "link", **end, type="works_at", context="she says so")
+    assert await drawn() == [("works_at", "explicit")]
+    with pytest.raises(errors.NotFound, match="no inferred link"):
+        await do(place, "link", slug="companies/acme", to="people/ann", action="confirm")
+
+
+async def test_one_section_one_text_one_field_is_changed(place: Ground) -> None:
+    await do(place, "write", slug="a", body="# A\n## S\nold\n")
+    await do(place, "edit", slug="a", operation="replace_section", section="S", content="new")
+    await do(place, "edit", slug="a", operation="replace_text", find="new", replace="newer")
+    await do(place, "edit", slug="a", operation="set_fields", fields={"title": "T", "tags": "x, y"})
+    page = await do(place, "read", slug="a")
+    assert (page["body"], page["title"], page["tags"]) == ("# A\n## S\nnewer\n", "T", ["x", "y"])
+    for wrong in (
+        {"operation": "append"},
+        {"operation": "rename"},
+        {"operation": "replace_text", "find": "x"},
+    ):
+        with pytest.raises(errors.InvalidInput, match="needs"):
+            await do(place, "edit", slug="a", **wrong)
