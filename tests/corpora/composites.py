@@ -2,7 +2,7 @@
 
 Each is made from its seed alone. Strata: `plain` (one colour, a gradient, a vignette, a little noise),
 `textured` (cloth, planks, gravel, leaves, bokeh, a painted scene) and `shadow` (plain, with the shadow
-that the subject throws). Subjects are the drawn things of the scene painter's library, lit and grained, and
+that the subject throws), `cluttered` (two surfaces that meet, and things that lie about). Subjects are the drawn things of the scene painter's library, lit and grained, and
 random bodies with fringes of hair.
 """
 
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from sixfold.engines.image.scene import shapes
 
 Array = NDArray[Any]
-Stratum = Literal["plain", "textured", "shadow"]
-STRATA: tuple[Stratum, ...] = ("plain", "textured", "shadow")
+Stratum = Literal["plain", "textured", "shadow", "cluttered"]
+STRATA: tuple[Stratum, ...] = ("plain", "textured", "shadow", "cluttered")
 _THIN = frozenset({"bird", "spider", "umbrella", "bicycle", "windmill", "antenna"})
 
 
@@ -70,6 +70,8 @@ def _noise(rng: np.random.Generator, size: tuple[int, int], grain: float) -> Arr
 def _ground(rng: np.random.Generator, size: tuple[int, int], stratum: Stratum) -> Array:
     if stratum == "textured":
         return _textured(rng, size)
+    if stratum == "cluttered":
+        return _cluttered(rng, size)
     rows, columns = np.mgrid[0 : 1 : size[0] * 1j, 0 : 1 : size[1] * 1j]
     base = _colour(rng, 0.45 if stratum == "shadow" else 0.1)
     turn = rng.uniform(0, 2 * np.pi)
@@ -103,6 +105,17 @@ def _textured(rng: np.random.Generator, size: tuple[int, int]) -> Array:
         pattern = cv2.GaussianBlur(pattern, (0, 0), 2.5)
     share = np.clip(0.5 + 0.25 * pattern, 0, 1)[..., None]
     return np.clip(base + (other - base) * share, 0.01, 0.99)
+
+
+def _cluttered(rng: np.random.Generator, size: tuple[int, int]) -> Array:
+    back = np.where(np.arange(size[0])[:, None, None] < rng.uniform(0.4, 0.7) * size[0], 1.0, 0.0)
+    back = back * _textured(rng, size) + (1 - back) * _textured(rng, size)
+    for _ in range(int(rng.integers(3, 9))):
+        at = (int(rng.integers(size[1])), int(rng.integers(size[0])))
+        axes = (int(rng.integers(8, 60)), int(rng.integers(8, 60)))
+        colour = tuple(float(c) for c in _colour(rng))
+        cv2.ellipse(back, at, axes, float(rng.uniform(0, 180)), 0, 360, colour, -1, cv2.LINE_AA)
+    return cv2.GaussianBlur(back, (0, 0), float(rng.uniform(0.5, 3)))
 
 
 def _shadow(rng: np.random.Generator, alpha: Array) -> Array:

@@ -248,6 +248,9 @@ class Making:
 def _schema(descriptor: Descriptor) -> Plain:
     """An input as JSON Schema; media are URLs."""
     media = descriptor.type in inputs.MEDIA_TYPES
+    if descriptor.type == "sizes":
+        items = {"type": "string", "description": "WIDTHxHEIGHT in pixels"}
+        return {"type": "array", "items": items, "description": descriptor.description}
     found: Plain = {"type": "string" if media else descriptor.type, "description": descriptor.description}
     limits = {
         "default": descriptor.default,

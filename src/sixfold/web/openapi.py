@@ -87,6 +87,8 @@ def schema_of(descriptor: Descriptor) -> Node:
     found: Node = {"type": _TYPES.get(descriptor.type, "string"), "description": descriptor.description}
     limits = {"minimum": descriptor.min, "maximum": descriptor.max, "maxLength": descriptor.max_chars}
     found |= {name: limit for name, limit in limits.items() if limit is not None}
+    if descriptor.type == "sizes":
+        return _sizes(descriptor)
     if descriptor.type in MEDIA_TYPES:
         found["description"] += " (a URL, a data: URI, or the id of an upload)"
     if descriptor.choices:
@@ -97,6 +99,20 @@ def schema_of(descriptor: Descriptor) -> Node:
         found["minLength"] = 1
         found["pattern"] = r"\S"
     return found
+
+
+def _sizes(descriptor: Descriptor) -> Node:
+    """One to many sizes, each as text or as an object."""
+    side: Node = {"type": "integer", "minimum": descriptor.min, "maximum": descriptor.max}
+    size: Node = {
+        "type": "object",
+        "required": ["width", "height"],
+        "properties": {"width": side, "height": side},
+    }
+    text: Node = {"type": "string", "pattern": "^[0-9]{2,4}x[0-9]{2,4}$", "examples": ["1200x630"]}
+    found: Node = {"type": "array", "description": descriptor.description, "minItems": 1}
+    found["items"] = {"anyOf": [text, size]}
+    return found | ({"maxItems": descriptor.max_items} if descriptor.max_items else {})
 
 
 def object_of(descriptors: Iterable[Descriptor], extra: Mapping[str, Node] | None = None) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from sixfold import errors
 from sixfold.core.accounts.prices import Price, PriceTable
@@ -59,7 +59,10 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model: its inputs, its price and its engines in order of preference."""
+    """One model: its inputs, its price and its engines in order of preference.
+
+    `sizes` gives pixels for the choices of the input `size`, or of those in `sized_by`, joined by a space.
+    """
 
     name: str
     title: str
@@ -71,6 +74,7 @@ class Model:
     sizes: Mapping[str, tuple[int, int]]
     fixed: Mapping[str, Any]
     engines: tuple[EngineSpec, ...]
+    sized_by: tuple[str, ...] = ()
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checked and complete inputs; raises `InvalidInput` with every problem."""
@@ -88,7 +92,10 @@ class Model:
     def for_engine(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs in an engine's words: a `size` becomes `width` and `height`, fixed ones join."""
         translated = {**values, **self.fixed}
-        size = translated.pop("size", None)
+        if self.sized_by:
+            size: Any = " ".join(str(translated.pop(name)) for name in self.sized_by)
+        else:
+            size = translated.pop("size", None)
         if size is not None:
             translated["width"], translated["height"] = self.dimensions(str(size))
         return translated
@@ -148,9 +155,14 @@ class Catalog:
     def price(self, model: Model, values: Mapping[str, Any]) -> Price:
         """What a run with these checked inputs costs."""
         rate = self._prices[model.price]
-        quantity = int(values[model.quantity]) if model.quantity else 1
+        quantity = _count(values[model.quantity]) if model.quantity else 1
         variant = str(values[rate.by]) if rate.by and rate.by in values else None
         return rate.price(quantity, variant)
+
+
+def _count(value: Any) -> int:
+    """How many an input asks for: a number of things, or a list of them."""
+    return len(cast("list[object]", value)) if isinstance(value, list) else int(value)
 
 
 def build(
@@ -191,6 +203,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         sizes={key: (int(w), int(h)) for key, (w, h) in row.get("sizes", {}).items()},
         fixed=row.get("fixed", {}),
         engines=tuple(engines[engine] for engine in row["engines"]),
+        sized_by=tuple(row.get("sized_by", ())),
     )
 
 

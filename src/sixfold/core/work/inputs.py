@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sixfold.errors import InvalidInput, Problem
 
-Type = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file"]
+Type = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file", "sizes"]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file"})
+_SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One input: its type and its limits. `min` and `max` include their ends; `snap` rounds integers."""
+    """One input: its type and its limits. `min` and `max` include their ends; `snap` rounds integers.
+
+    `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
+    """
 
     name: str
     type: Type
@@ -27,6 +32,7 @@ class Descriptor:
     max: float | None = None
     choices: tuple[str, ...] = ()
     max_chars: int | None = None
+    max_items: int | None = None
     snap: int | None = None
     order: int = 0
 
@@ -135,6 +141,30 @@ def _media(_descriptor: Descriptor, value: Any) -> str:
     return value.strip()
 
 
+def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
+    """The sizes as texts "WxH"; one text may hold several between commas, as a form can say no more."""
+    given: object = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(given, list):
+        raise _Refused("must be a list of sizes", "list_type")
+    items = cast("list[object]", given)
+    if not 0 < len(items) <= (descriptor.max_items or len(items)):
+        raise _Refused(f"must be 1 to {descriptor.max_items} sizes", "too_long" if items else "too_short")
+    return [_size(descriptor, item) for item in items]
+
+
+def _size(descriptor: Descriptor, item: object) -> str:
+    sides: list[object] = []
+    if isinstance(item, str) and (found := _SIZE.fullmatch(item)):
+        sides = [int(found[1]), int(found[2])]
+    elif isinstance(item, Mapping):
+        known = cast("Mapping[str, object]", item)
+        sides = [known.get("width"), known.get("height")]
+    if len(sides) != 2:
+        raise _Refused('must hold sizes as "WxH" or as width and height', "size_type")
+    width, height = (_integer(descriptor, side) for side in sides)
+    return f"{width}x{height}"
+
+
 _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "string": _string,
     "integer": _integer,
@@ -144,4 +174,5 @@ _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "audio": _media,
     "video": _media,
     "file": _media,
+    "sizes": _sizes,
 }

@@ -23,7 +23,7 @@ _PLAIN = 0.02  # median distance of the border from its surface, in units of 0 t
 _SHARE = 0.6  # of the border that the surface must explain
 _RUNS = 3  # as often a subject may cross the border; what comes oftener is a pattern
 _SMOOTH = 0.96
-_DARKEST = 0.25
+_DARKEST = 0.38
 _LEAST_NOISE = 0.006
 _OWN_HUE = (3.0, 0.10)  # in grains, and as a part of the darkening: more is no shadow
 _CASTER = 0.3  # a shadow is thrown by something: not by much less than itself
@@ -100,7 +100,7 @@ def _fit(samples: Array, colours: Array) -> tuple[Array, Array]:
 
 
 def _settled(terms: Array, colours: Array, fitted: Array) -> Array:
-    """The surface drawn through whatever of the inside lies near it: a border alone says little of a middle."""
+    """The surface drawn through what lies near it inside: a border alone says little of a middle."""
     for reach in (0.12, 0.08, 0.05, 0.035):
         apart = np.linalg.norm(colours - terms @ fitted, axis=1)
         root = (1 / (1 + (apart / reach) ** 2) ** 2)[:, None] ** 0.5
@@ -139,6 +139,6 @@ def _shadow(hue: Array, shade: Array, lightness: Array, noise: float) -> NDArray
             continue
         wide = np.median(depth[here] / np.maximum(slope[here], 1e-4))
         shadows[part] = wide > 2 * _SOFT
-    found: NDArray[np.bool_] = np.take(shadows, labels)
+    found: NDArray[np.bool_] = shadows.take(np.asarray(labels, np.int64))
     rest = (shade > 4 * noise) & ~found | ((hue > 4 * noise) & ~found)
     return found if rest.sum() > _CASTER * found.sum() else np.zeros_like(found)
