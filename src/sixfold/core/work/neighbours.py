@@ -83,13 +83,18 @@ class Neighbours:
         asked = {*self._bus.listened(), *self._supervisor.running()}
         if not asked:
             return
-        for prediction in await self._database.read(_of(asked)):
+        for prediction in await self._database.read(_news(asked - moved, moved)):
             if prediction.state is State.CANCELING:
                 self._supervisor.cancel_run(prediction.id)
             if prediction.is_terminal or prediction.id in moved:
                 self._bus.publish(prediction.id, Moved(prediction))
 
 
-def _of(ids: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:
-    rows = yield Query("predictions_by_id", {"ids": msgspec.json.encode(sorted(ids)).decode()})
-    return tuple(Prediction.of(row) for row in rows)
+def _news(asked: Iterable[str], moved: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:
+    ended = yield Query("predictions_ended", {"ids": _json(asked)})
+    told = (yield Query("predictions_by_id", {"ids": _json(moved)})) if moved else ()
+    return tuple(Prediction.of(row) for row in (*ended, *told))
+
+
+def _json(ids: Iterable[str]) -> str:
+    return msgspec.json.encode(sorted(ids)).decode()

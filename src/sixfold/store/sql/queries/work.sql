@@ -18,6 +18,10 @@ SELECT * FROM prediction WHERE id = :id;
 -- name: predictions_by_id | Several predictions; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids));
 
+-- name: predictions_ended | Those of several that ended or shall end; `ids` is a JSON array.
+SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids))
+  AND state IN ('canceling', 'succeeded', 'failed', 'canceled', 'expired');
+
 -- name: prediction_by_job | One prediction by its capability.
 SELECT * FROM prediction WHERE job_id = :job_id;
 

@@ -13,3 +13,7 @@ ORDER BY id LIMIT :limit;
 
 -- name: predictions_by_id | Several predictions; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: predictions_ended | Those of several that ended or shall end; `ids` is a JSON array.
+SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json))
+  AND state IN ('canceling', 'succeeded', 'failed', 'canceled', 'expired');
