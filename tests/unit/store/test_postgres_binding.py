@@ -1,0 +1,49 @@
+"""One SQL text for two databases: names become numbers with types, and nothing else is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("asyncpg")
+
+from sixfold.store.postgres_binding import Binder, translate
+from sixfold.store.postgres_connect import CLOCK, place
+
+
+def test_a_parameter_has_the_type_of_its_value() -> None:
+    given = translate("f(:a, :b, :c, :d, :a)", {"a": "x", "b": 1, "c": 0.5, "d": b"y"})
+    assert given.text == "f($1::text, $2::bigint, $3::double precision, $4::bytea, $1::text)"
+    assert given.names == ("a", "b", "c", "d")
+
+
+def test_none_is_null_and_a_switch_is_a_number() -> None:
+    given = translate("f(:a, :b)", {"a": None, "b": True})
+    assert given.text == "f(NULL, $1::bigint)"
+    assert given.arguments({"a": None, "b": True}) == [1]
+
+
+@pytest.mark.parametrize("text", ["'a :b c'", "'it''s :b'", "x::text", "-- of :b\n1"])
+def test_what_only_looks_like_a_parameter_stays(text: str) -> None:
+    assert translate(f"SELECT {text}", {}).text == f"SELECT {text}"
+
+
+def test_the_clock_is_the_servers_unless_it_is_given() -> None:
+    assert translate(":now", {}).text == CLOCK
+    assert translate(":now", {"now": 5}).text == "$1::bigint"
+
+
+def test_a_statement_is_prepared_once_for_each_combination_of_types() -> None:
+    bind = Binder()
+    assert bind(":a", {"a": 1}) is bind(":a", {"a": 2})
+    assert bind(":a", {"a": 1}) is not bind(":a", {"a": None})
+
+
+def test_a_name_without_a_value_is_refused() -> None:
+    with pytest.raises(KeyError):
+        translate(":a", {})
+
+
+def test_a_place_has_no_password() -> None:
+    assert place("postgresql://me:secret@db.example.com:5433/shop?sslmode=require") == (
+        "postgresql://db.example.com:5433/shop"
+    )
