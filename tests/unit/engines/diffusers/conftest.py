@@ -53,6 +53,7 @@ class Weights:
             "other": lambda: self.tiny.stable_diffusion(target, seed=5),
             "sdxl": lambda: self.tiny.stable_diffusion_xl(target),
             "flux": lambda: self.tiny.flux(target),
+            "z-image": lambda: self.tiny.z_image(target),
             "canny": lambda: self.tiny.controlnet(target, self.path("sd")),
             "nan": lambda: self.tiny.poisoned(target, float("nan"), self.path("sd")),
             "black": lambda: self.tiny.poisoned(target, -1.0, self.path("sd")),

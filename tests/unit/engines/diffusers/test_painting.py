@@ -157,12 +157,19 @@ def test_a_word_longer_than_the_window_is_cut_and_read(engine: Any) -> None:
     assert paint(engine, prompt="x" * 400, steps=1).shape == (64, 64, 3)
 
 
-def test_a_class_that_cuts_prompts_off_says_how_much_it_left_unread(weights: Weights) -> None:
+@pytest.mark.parametrize(("source", "steps"), [("flux", 4), ("z-image", 9)])
+def test_a_class_that_cuts_prompts_off_says_how_much_it_left_unread(
+    weights: Weights, source: str, steps: int
+) -> None:
+    engine = opened(weights, source, steps=None)
     listener = Listener()
-    result = opened(weights, "flux", steps=None).run(task(prompt="a long road " * 60), listener)
+    result = engine.run(task(prompt="a long road " * 60), listener)
     assert pixels(result).shape == (64, 64, 3)
-    assert result.data["steps"] == 4  # FLUX's distilled kind is told apart by what it was saved with
+    assert result.data["steps"] == steps  # the table's, for this class and what was saved with it
     assert "tokens are not read" in listener.lines[1]
+    jobs = [job(prompt="a fox", steps=1), job(prompt="two cats on a wall", seed=3, steps=1)]
+    for one, together in zip(jobs, engine.run_many(jobs), strict=True):
+        assert far(pixels(together), pixels(engine.run(one.task, Listener()))) <= ALMOST
 
 
 def test_an_xl_pipeline_reads_long_prompts_with_both_its_encoders(weights: Weights) -> None:
@@ -199,7 +206,7 @@ def test_the_models_own_checker_holds_a_picture_back_unless_it_is_not_asked(weig
 # -- from and by pictures --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", ["sd", "sdxl", "flux"])
+@pytest.mark.parametrize("source", ["sd", "sdxl", "flux", "z-image"])
 def test_a_picture_is_repainted_at_its_own_size(weights: Weights, photo: Path, source: str) -> None:
     given = task("style-transfer", {"source_image_url": photo}, style_prompt="oil", steps=4)
     result = opened(weights, source).run(given, Listener())

@@ -23,6 +23,8 @@ from diffusers import (
     StableDiffusionPipeline,
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
+    ZImagePipeline,
+    ZImageTransformer2DModel,
 )
 from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 from peft import LoraConfig
@@ -36,6 +38,8 @@ from transformers import (
     CLIPTextModelWithProjection,
     CLIPTokenizer,
     PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3Model,
     T5Config,
     T5EncoderModel,
 )
@@ -200,6 +204,42 @@ def flux(folder: Path) -> Path:
         tokenizer=tokenizer(),
         text_encoder_2=T5EncoderModel(t5),
         tokenizer_2=_bytes_tokenizer(),
+        transformer=transformer,
+    )
+    pipeline.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+def z_image(folder: Path) -> Path:
+    """A Z-Image pipeline: one stream of picture and words, a language model as its text encoder."""
+    torch.manual_seed(0)
+    transformer = ZImageTransformer2DModel(
+        in_channels=4,
+        dim=32,
+        n_layers=1,
+        n_refiner_layers=1,
+        n_heads=2,
+        n_kv_heads=2,
+        cap_feat_dim=HIDDEN,
+        axes_dims=[4, 6, 6],
+        axes_lens=[1024, 512, 512],
+    )
+    qwen = Qwen3Config(
+        vocab_size=300,
+        hidden_size=HIDDEN,
+        intermediate_size=37,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+    )
+    words = _bytes_tokenizer()
+    words.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    pipeline = ZImagePipeline(
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+        vae=_vae(shift_factor=0.1159, scaling_factor=0.3611),
+        text_encoder=Qwen3Model(qwen),
+        tokenizer=words,
         transformer=transformer,
     )
     pipeline.save_pretrained(folder, safe_serialization=True)
