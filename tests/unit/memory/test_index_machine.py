@@ -111,7 +111,10 @@ def _answer(index: PageIndex, query: str, shelves: tuple[str, ...]) -> list[tupl
     ranked = ranking.rank(view, question)
     places = view.best(ranked.score, ranked.among, Filter(), 5)
     return [
-        (view.page_id(place), {name: round(view.at(part, place), 5) for name, part in ranked.parts.items()})
+        (
+            view.page_id(place),
+            {name: round(view.at(part, place) * weight, 5) for name, (part, weight) in ranked.parts.items()},
+        )
         for place in places
     ]
 

@@ -77,65 +77,76 @@ class Question:
     answers: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
+Part = tuple[Vector, float]  # a signal and what it is multiplied with
+
+
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """Every page's score, its parts by name, and which pages may be results: those above 0 in `among`."""
 
     score: Vector
-    parts: Mapping[str, Vector]
+    parts: Mapping[str, Part]
     among: Vector
 
 
 def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
     """Score every page that `view` shows; without words by meaning alone, without a vector by words alone."""
-    parts: dict[str, Vector] = {}
-    among = view.recency(HALF_LIFE_US) * 0.0
+    score, kind = view.once(weights, lambda: _kind(view, weights))
+    parts: dict[str, Part] = {}
+    among = view.nothing()
     if question.words:
-        parts, among = _words(view, question, weights)
+        written, parts, among = _words(view, question, weights)
+        score = score + written
     if question.vector is not None:
         near = view.meaning(question.vector)
         lent = near + view.before(near) * weights.meaning_previous + view.after(near) * weights.meaning_next
         nearest = view.greatest(lent)
-        parts["meaning"] = lent * (weights.meaning / nearest if nearest > 0 else 0.0)
+        parts["meaning"] = (lent, weights.meaning / nearest if nearest > 0 else 0.0)
+        score = score + lent * parts["meaning"][1]
         among = among + view.over(near, NEAR)
-    if question.answers:
-        answering = view.given(question.answers)
-        parts["relation"] = answering * weights.relation
-        among = among + answering
-    parts["statement"] = view.statements() * weights.statement
-    parts["substance"] = view.substance(HALF_WORDS) * weights.substance
-    parts["recency"] = view.recency(HALF_LIFE_US) * weights.recency
-    return Ranked(_sum(parts), parts, among)
+    return Ranked(score, {**parts, **kind}, among)
 
 
-def _words(view: View, question: Question, weights: Weights) -> tuple[dict[str, Vector], Vector]:
-    """The parts that words have in a score, and which pages they make results."""
+def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, dict[str, Part], Vector]:
+    """What the words add to the score, its parts, and which pages they make results."""
     text = view.text(question.words, weights.page)
     passage = view.passages(question.words, weights.page, text)
     found = text * weights.text + passage * weights.passage
     before, after = view.before(found), view.after(found)
-    around = view.parts() * (1 - weights.article) + weights.article
+    previous = before * weights.previous + view.before(before) * weights.previous_but_one
+    following = after * weights.next + view.after(after) * weights.next_but_one
+    folder = view.folders(question.words, weights.whole_folder, weights.crowd) * weights.folder
     path = view.along(question.words)
-    folder = view.folders(question.words, weights.whole_folder, weights.crowd)
-    written = {
-        "text": text * weights.text,
-        "passage": passage * weights.passage,
-        "previous": (before * weights.previous + view.before(before) * weights.previous_but_one) * around,
-        "next": (after * weights.next + view.after(after) * weights.next_but_one) * around,
-        "folder": folder * weights.folder * around,
-        "path": path * weights.path,
-    }
-    best = view.greatest(_sum(written))
+    around = view.once(weights.article, lambda: view.parts() * (1 - weights.article) + weights.article)
+    written = found + (previous + following + folder) * around + path * weights.path
+
+    best = view.greatest(written)
     scale = 1 / best if best > 0 else 0.0
-    parts = {name: part * scale for name, part in written.items()}
-    parts["entities"] = view.named(question.names) * weights.entities
-    parts["links"] = view.linked(found * scale, LENDERS) * weights.links
+    named = view.named(question.names)
+    linked = view.linked(found, LENDERS)
+    parts = {
+        "text": (text, weights.text * scale),
+        "passage": (passage, weights.passage * scale),
+        "previous": (previous * around, scale),
+        "next": (following * around, scale),
+        "folder": (folder * around, scale),
+        "path": (path, weights.path * scale),
+        "entities": (named, weights.entities),
+        "links": (linked, weights.links * scale),
+    }
+    score = (written + linked * weights.links) * scale + named * weights.entities
     among = found + path
-    return parts, among + before + after if len(question.words) >= SENTENCE else among
+    return score, parts, among + before + after if len(question.words) >= SENTENCE else among
 
 
-def _sum(parts: Mapping[str, Vector]) -> Vector:
-    first, *others = parts.values()
-    for part in others:
-        first = first + part
-    return first
+def _kind(view: View, weights: Weights) -> tuple[Vector, dict[str, Part]]:
+    """What is the same for every question: the kind of page that it is."""
+    parts: dict[str, Part] = {
+        "statement": (view.statements(), weights.statement),
+        "substance": (view.substance(HALF_WORDS), weights.substance),
+        "recency": (view.recency(HALF_LIFE_US), weights.recency),
+    }
+    score = view.nothing()
+    for vector, weight in parts.values():
+        score = score + vector * weight
+    return score, parts

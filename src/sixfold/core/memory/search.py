@@ -181,7 +181,7 @@ def _explained(
     view: View, place: int, question: Question, ranked: Ranked
 ) -> Mapping[str, float | Mapping[str, float]]:
     parts: dict[str, float | Mapping[str, float]] = {
-        name: view.at(part, place) for name, part in ranked.parts.items()
+        name: view.at(vector, place) * weight for name, (vector, weight) in ranked.parts.items()
     }
     parts["words"] = {word: view.rarity(word) for word in question.words}
     return parts

@@ -6,11 +6,13 @@ neither where they come from nor which library multiplies them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sixfold.core.memory.index import Entry
+
+T = TypeVar("T")
 
 
 class Vector(Protocol):
@@ -45,6 +47,14 @@ class Filter:
 
 class View(Protocol):
     """What one caller sees of an account's pages; a page that he does not see lends nothing to others."""
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, remembered under `key` until the pages change."""
+        ...
+
+    def nothing(self) -> Vector:
+        """0 for each page."""
+        ...
 
     def text(self, words: Mapping[str, float], saturation: Saturation) -> Vector:
         """BM25 of each page for the weighted words."""
@@ -87,7 +97,7 @@ class View(Protocol):
         ...
 
     def linked(self, vector: Vector, lenders: int) -> Vector:
-        """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
+        """The best number among a page's neighbours by link, of at most the `lenders` best pages."""
         ...
 
     def given(self, numbers: Mapping[str, float]) -> Vector:

@@ -43,13 +43,11 @@ def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tup
     wanted = frozenset(words)
     found: list[tuple[int, int, str]] = []
     for match in _WORD.finditer(body, start, end):
-        text = match[0]
-        if tokens.UNSPACED.search(text):
-            found += _pairs(text, match.start(), wanted)
-            continue
-        word = tokens.stem(tokens.fold(text).replace("’", "'"))
+        word = tokens.word(match[0])
         if word in wanted:
             found.append((match.start(), match.end(), word))
+        elif word is None:
+            found += _pairs(match[0], match.start(), wanted)
     return found
 
 

@@ -87,6 +87,12 @@ def fold(text: str) -> str:
 
 
 @lru_cache(_STEMS_KEPT)
+def word(text: str) -> str | None:
+    """One word of a text as it is compared; None for characters of a script without spaces."""
+    return None if UNSPACED.search(text) else stem(fold(text).replace("’", "'"))
+
+
+@lru_cache(_STEMS_KEPT)
 def stem(word: str) -> str:
     """The stem of one folded word, '' for a word that says nothing; by its script, English for Latin."""
     word = _CLITIC.sub("", word)[:_LONGEST].replace("'", "")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from sixfold.core.memory.signals import Filter, Saturation
 from sixfold.store.search.columns import Flags, Floats, Places
 from sixfold.store.search.pages import Pages
 
+T = TypeVar("T")
+_ZERO = np.float32(0)  # what stands before the first page and behind the last
+_LENDS = 0.4  # of the best page's number: who has less lends nothing
 Hits = tuple[Places, Floats]
 
 
@@ -25,12 +28,25 @@ class PageView:
         self._pages = int(np.count_nonzero(visible))
         self._whole = self._pages == len(visible)
         self._known: dict[str, Hits | None] = {}
+        self._made: dict[Hashable, Any] = {}
+        self._zero = np.zeros(len(visible), np.float32)
+        self._zero.flags.writeable = False
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, remembered under `key` until the pages change."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def nothing(self) -> Floats:
+        """0 for each page."""
+        return self._zero
 
     # -- words -----------------------------------------------------------------------------------
 
     def text(self, words: Mapping[str, float], saturation: Saturation) -> Floats:
         """BM25 of each page for the weighted words."""
-        score = self._nothing()
+        score = self._zero.copy()
         norm = self._norm(saturation)
         for word, weight in words.items():
             hits = self._hits(word)
@@ -71,7 +87,7 @@ class PageView:
         count = int(np.count_nonzero(pages))
         score = np.zeros(len(pages))
         if not count:
-            return self._nothing()
+            return self._zero.copy()
         norm = _norm(length, max(float(length.sum()) / count, 1.0), saturation)
         for word, weight in words.items():
             hits = self._hits(word)
@@ -94,7 +110,7 @@ class PageView:
 
     def named(self, names: Collection[str]) -> Floats:
         """What share of the names each page is about, 0 to 1."""
-        share = self._nothing()
+        share = self._zero.copy()
         known = [places for name in names if len(places := self._seen(self._of.names.get(name)))]
         for places in known:
             share[places] += np.float32(1 / len(known))
@@ -102,7 +118,7 @@ class PageView:
 
     def along(self, words: Mapping[str, float]) -> Floats:
         """What the names of each page's folders say: the weight of each word in them by its rarity."""
-        said = self._nothing()
+        said = self._zero.copy()
         for word, weight in words.items():
             places = self._along(word)
             if len(places):
@@ -126,15 +142,15 @@ class PageView:
 
     def before(self, vector: Any) -> Floats:
         """For each page the number of the one before it in its folder."""
-        return np.append(vector, np.float32(0))[self._of.order.before.values]
+        return np.append(vector, _ZERO)[self._of.order.before.values]
 
     def after(self, vector: Any) -> Floats:
         """For each page the number of the one behind it in its folder."""
-        return np.append(vector, np.float32(0))[self._of.order.after.values]
+        return np.append(vector, _ZERO)[self._of.order.after.values]
 
     def linked(self, vector: Any, lenders: int) -> Floats:
         """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
-        lent = self._nothing()
+        lent = self._zero.copy()
         for place in _greatest(vector, lenders):
             others = self._of.neighbours(int(place))
             lent[others] = np.maximum(lent[others], vector[place])
@@ -142,7 +158,7 @@ class PageView:
 
     def given(self, numbers: Mapping[str, float]) -> Floats:
         """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
-        said = self._nothing()
+        said = self._zero.copy()
         for page_id, number in numbers.items():
             place = self._of.place(page_id)
             if place is not None and self._visible[place]:
@@ -153,14 +169,14 @@ class PageView:
         """1 for the account's newest page, half of it for each half-life before."""
         updated = self._of.updated.values
         if not self._pages:
-            return self._nothing()
+            return self._zero.copy()
         age = (updated[self._visible].max() - updated) / half_life_us
         return np.exp2(-np.maximum(age, 0)).astype(np.float32)
 
     def meaning(self, question: bytes) -> Floats:
         """Cosine of the question's vector (32-bit floats) and each page's nearest passage, at least 0."""
         of = self._of.row_page.values
-        nearest = self._nothing()
+        nearest = self._zero.copy()
         if len(of):
             cosine = self._of.matrix[: len(of)] @ np.frombuffer(question, np.float32)
             there = of >= 0
@@ -246,9 +262,6 @@ class PageView:
             flags &= index.updated.values <= keep.until
         return flags
 
-    def _nothing(self) -> Floats:
-        return np.zeros(len(self._visible), np.float32)
-
     def _norm(self, saturation: Saturation) -> Floats:
         return _norm(self._of.length.values, self._mean_length, saturation)
 
@@ -283,9 +296,10 @@ def _rarity(having: int, of: int) -> float:
     return math.log(1 + (of - having + 0.5) / (having + 0.5))
 
 
-def _greatest(vector: Any, count: int) -> Places:
-    """Places of the greatest numbers above 0."""
-    places = np.flatnonzero(vector > 0)
+def _greatest(vector: Floats, count: int) -> Places:
+    """Places of the greatest numbers, at most `count`, none far below the best."""
+    best = float(np.max(vector, initial=0.0))
+    places = np.flatnonzero(vector >= _LENDS * best) if best > 0 else np.zeros(0, np.int64)
     if len(places) > count:
-        places = places[np.argpartition(vector[places], -count)[-count:]]
+        places = places[np.argsort(-vector[places], kind="stable")[:count]]
     return places

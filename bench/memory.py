@@ -1,0 +1,253 @@
+"""The memory at 100,000 pages: import, the index, searches, and how soon a write is found; on both databases.
+
+.venv/bin/python -m bench memory
+
+The first pages come in as an import brings them: with versions, links and inference. The others are written
+as search sees them, so that the bench ends within minutes; to a search they are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import tempfile
+import time
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench.table import Row, calibration, of_samples
+from sixfold.core import ids
+from sixfold.core.accounts import accounts
+from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.memory import index, pages, transfer, writing
+from sixfold.core.memory.archives import File
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.embedding import halved
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.ports import Search
+from sixfold.core.memory.search import Finder
+from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.transfer import Naming
+from sixfold.core.memory.writing import FREELY, Writer
+from sixfold.store.search.index import PageIndex
+from tests import databases
+
+TITLE = "Memory at 100,000 pages"
+PAGES, IMPORTED, QUESTIONS, WRITES = 100_000, 5_000, 300, 40
+_BATCH = 500
+_FTS = "SELECT rowid FROM fts WHERE fts MATCH ? ORDER BY rank LIMIT 10"
+_VOCABULARY = 60_000
+_SPOKEN = "ba ce di fo gu ha je ki lo mu na pe qui ro su ta ve wi xo yu za chi dre flo gra"
+_SYLLABLES = _SPOKEN.split()
+
+
+class Texts:
+    """Made-up prose: a Zipf-like choice of words, a name in every second page, a link in every third."""
+
+    def __init__(self, seed: int = 11) -> None:
+        self._draw = random.Random(seed)  # noqa: S311  # pages that are the same everywhere
+        self._words = [self._word() for _ in range(_VOCABULARY)]
+        self._shares = [1 / (place + 8) for place in range(_VOCABULARY)]
+        self._pool: list[str] = []
+        self._next = 0
+
+    def _word(self) -> str:
+        return "".join(self._draw.choices(_SYLLABLES, k=self._draw.randrange(2, 5)))
+
+    def words(self, count: int) -> list[str]:
+        """Some words, common ones more often."""
+        if self._next + count > len(self._pool):
+            self._pool, self._next = self._draw.choices(self._words, self._shares, k=200_000), 0
+        self._next += count
+        return self._pool[self._next - count : self._next]
+
+    def page(self, number: int) -> tuple[str, str, str]:
+        """Slug, title and body of about 120 words."""
+        parts = [" ".join(self.words(12)).capitalize() + "." for _ in range(10)]
+        if number % 2:
+            parts.insert(3, f"{self.name()} spoke of it.")
+        if number % 3 == 0:
+            parts.append(f"See [[log/{number // 50}/{max(0, number - 7):06d}]].")
+        title = " ".join(self.words(3)).capitalize()
+        return f"log/{number // 50}/{number:06d}", title, " ".join(parts)
+
+    def name(self) -> str:
+        """Somebody."""
+        return self._word().capitalize()
+
+
+class Noise:
+    """A model that costs nothing: vectors of chance, to time what comes after the question's own."""
+
+    name = "noise/1"
+
+    def __init__(self) -> None:
+        self._draw = random.Random(5)  # noqa: S311  # vectors of chance
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors of about length 1."""
+        return [array("f", [self._draw.gauss(0, 0.051) for _ in range(384)]).tobytes() for _ in texts]
+
+
+def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[None]:
+    """Pages as `pages.save` leaves them for search, without links and inference."""
+    made = [_page(account_id, number, *texts.page(number)) for number in numbers]
+    rows = [
+        {
+            "id": page.id, "slug": page.slug, "name": page.slug, "title": page.title, "type": page.type,
+            "tags": "[]", "collections": "[]", "version": 1, "created_at": page.created_at,
+            "updated_at": page.updated_at, "created_by": "bench", "head": "", "body": page.body, "path": "",
+            "operation": "write", "by": "bench",
+        }
+        for page in made
+    ]  # fmt: skip
+    yield Query("pages_put", {"account_id": account_id, "rows": pages.encode(rows)})
+    yield Query("versions_put", {"account_id": account_id, "rows": pages.encode(rows)})
+    yield from index.put_many([(page, ()) for page in made])
+
+
+def _page(account_id: str, number: int, slug: str, title: str, body: str) -> Page:
+    who = {"account_id": account_id, "created_by": "bench", "created_at": number, "updated_at": number}
+    what = {"slug": slug, "title": title, "body": body, "type": "note", "tags": (), "collections": ()}
+    return Page(id=ids.new("page"), version=1, **who, **what)
+
+
+async def _import(database: Database, caller: Caller, texts: Texts) -> float:
+    """Pages a second of an import."""
+    writer, naming = Writer(caller, Limits()), Naming()
+    made = (texts.page(number) for number in range(IMPORTED))
+    files = [File(f"{slug}.md", f"# {title}\n\n{body}\n") for slug, title, body in made]
+    began = time.perf_counter()
+    for start in range(0, len(files), transfer.BATCH_FILES):
+        batch = files[start : start + transfer.BATCH_FILES]
+        await database.write(transfer.put(writer, batch, naming), durable=False)
+    return len(files) / (time.perf_counter() - began)
+
+
+async def _searches(finder: Finder, caller: Caller, questions: Sequence[str], mode: str) -> list[float]:
+    seconds: list[float] = []
+    for question in questions:
+        wanted = Search(question, mode=mode)  # pyright: ignore[reportArgumentType] # a mode by its name
+        began = time.perf_counter()
+        await finder.search(caller, wanted)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+async def _writes(database: Database, finder: Finder, caller: Caller) -> list[float]:
+    """From the call that writes a page to the search that has found it."""
+    seconds: list[float] = []
+    writer = Writer(caller, Limits())
+    for number in range(WRITES):
+        word = f"needle{number}x"
+        began = time.perf_counter()
+        await database.write(writing.write(writer, Wanted(f"found/{number}", f"The {word} is here."), FREELY))
+        hits = (await finder.search(caller, Search(word))).hits
+        seconds.append(time.perf_counter() - began)
+        assert [hit.slug for hit in hits] == [f"found/{number}"]
+    return seconds
+
+
+async def _on(back: str, folder: Path) -> list[Row]:
+    texts = Texts()
+    async with databases.on(back, folder) as database:
+        account = await database.write(accounts.create("bench@example.com"))
+        caller = Caller(account.id, "bench")
+        imported = await _import(database, caller, texts)
+        began = time.perf_counter()
+        for start in range(IMPORTED, PAGES, _BATCH):
+            numbers = range(start, start + _BATCH)
+            await database.write(_fill(account.id, texts, numbers), durable=False)
+        filled = (PAGES - IMPORTED) / (time.perf_counter() - began)
+        questions = [" ".join(texts.words(6)) for _ in range(QUESTIONS)]
+        shelf = Shelf(database, PageIndex, 2**33)
+        finder = Finder(database, shelf)
+        before, began = _pss(), time.perf_counter()
+        await finder.search(caller, Search("first"))
+        started, taken = time.perf_counter() - began, _pss() - before
+        rows = [
+            Row(f"{back}: import, with links and inference", imported, "pages per s"),
+            Row(f"{back}: pages, versions and search's entries alone", filled, "pages per s"),
+            Row(f"{back}: the index read from the database, once a start", started, "s"),
+            Row(f"{back}: memory of the index", taken / 2**20, "MiB", note="PSS"),
+            of_samples(
+                f"{back}: search, words", await _searches(finder, caller, questions, "lexical"), "ms",
+                "questions of six words",
+            ),
+            of_samples(f"{back}: a write until it is found", await _writes(database, finder, caller), "ms"),
+        ]  # fmt: skip
+        if back == "sqlite":
+            rows += await _meaning(database, caller, questions)
+            rows.append(_fts(folder / "sixfold.db", questions))
+    return rows
+
+
+async def _meaning(database: Database, caller: Caller, questions: Sequence[str]) -> list[Row]:
+    """Exact cosines with 100,000 vectors, on an index of its own."""
+    model = Noise()
+    finder = Finder(database, Shelf(database, _with_vectors(model), 2**33), lambda: model)
+    await finder.look()
+    await finder.search(caller, Search("first"))
+    return [
+        of_samples(
+            "sqlite: search, words and meaning", await _searches(finder, caller, questions[:100], "hybrid"),
+            "ms", "100,000 vectors; the question's own vector not counted",
+        )
+    ]  # fmt: skip
+
+
+def _with_vectors(model: Noise) -> type[PageIndex]:
+    vector = model.embed([""])[0]
+    half = halved(vector)
+
+    class Vectored(PageIndex):
+        """An index that gives each page a vector as it comes."""
+
+        def put(self, page_id: str, entry: index.Entry) -> None:
+            super().put(page_id, entry)
+            self.embed(page_id, half)
+
+    return Vectored
+
+
+def _fts(path: Path, questions: Sequence[str]) -> Row:
+    """SQLite's own full-text index over the same pages, ranked by its BM25."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE fts USING fts5(title, body, tokenize='porter')")
+    source = sqlite3.connect(path)
+    for title, body in source.execute("SELECT title, body FROM page_version"):
+        connection.execute("INSERT INTO fts VALUES (?, ?)", (title, body))
+    seconds: list[float] = []
+    for question in questions:
+        match = " OR ".join(f'"{word}"' for word in question.split())
+        began = time.perf_counter()
+        connection.execute(
+            "SELECT rowid FROM fts WHERE fts MATCH ? ORDER BY rank LIMIT 10", (match,)
+        ).fetchall()
+        seconds.append(time.perf_counter() - began)
+    return of_samples(
+        "FTS5 in memory, BM25 alone, the same questions", seconds, "ms", "no filters, no snippets"
+    )
+
+
+def _pss() -> int:
+    """Bytes of this process, shared pages by their share."""
+    text = Path("/proc/self/smaps_rollup").read_text("utf-8")
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:"))) * 1024
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    found: list[Row] = []
+    for back in ("sqlite", "postgres"):
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+            try:
+                found += asyncio.run(_on(back, Path(folder)))
+            except pytest.skip.Exception as skipped:
+                found.append(Row(f"{back}: left out", 0, "", note=str(skipped)))
+    return calibration() + found
