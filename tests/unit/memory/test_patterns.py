@@ -145,7 +145,8 @@ def test_relative_dates_are_counted_from_the_day_of_the_page() -> None:
 
 def test_sentences_know_where_they_stand_and_leave_out_what_is_not_said() -> None:
     body = (
-        "# Title\n\nDr. No met J. R. Smith. He left Acme, Inc. She stayed.\n\n> Quoted.\n\n"
+        "# Title\n\nDr. No met J. R. Smith. He left Acme, Inc. She stayed.\n\n> Quoted.\nIt goes on.\n\n"
+        "<!-- a comment\nof two lines -->\n\n"
         "```\ncode here\n```\n\n- [ ] open task\n- [x] done task\n- works_at [[companies/acme]]\n\n"
         "---\n\n| a | b |\n\n    indented\n\nLast"
     )
@@ -218,3 +219,27 @@ def test_on_the_page_of_a_thing_it_is_that_thing() -> None:
         ("ada byron", "authored", "/docs/x")
     }
     assert said("Ada Byron leads it.") == set()
+
+
+def test_a_row_of_a_table_speaks_of_its_first_cell() -> None:
+    text = (
+        "| Name | Employer | Shoes | Based in |\n|---|:-:|---|---|\n| Ada Byron | Bell Labs | 38 | Oslo |\n"
+        "| [[people/alan]] | TBD | | Paris, London |\n\nno | table\n"
+    )
+    assert said(text) == {
+        ("ada byron", "works_at", "bell labs"),
+        ("ada byron", "lives_in", "oslo"),
+        ("/people/alan", "lives_in", "paris"),
+        ("/people/alan", "lives_in", "london"),
+    }
+    assert said("| Service | Owner |\n|--|--|\n| Billing | Ada Byron |") == {("ada byron", "owns", "billing")}
+
+
+def test_a_later_pronoun_means_the_subject_where_it_can_mean_nobody_else() -> None:
+    assert said("Julia Chen founded Hooli in 2011, before she moved to London.") == {
+        ("julia chen", "founded", "hooli"),
+        ("julia chen", "lives_in", "london"),
+    }
+    assert said("Julia Chen met Ada Byron before she moved to London.") == {
+        ("julia chen", "met", "ada byron")
+    }

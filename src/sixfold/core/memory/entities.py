@@ -132,6 +132,11 @@ def slug_key(slug: str) -> str:
     return "/" + slug.strip().casefold().replace(" ", "-")
 
 
+def is_mention(character: str) -> bool:
+    """Whether a character of a masked sentence stands for a name."""
+    return NAME_0 <= ord(character) <= NAME_END
+
+
 def identifiers(body: str) -> set[str]:
     """Words in lower case that look like names of things: `billing-service`, `auth_v2`."""
     return set(_IDENTIFIER.findall(body))

@@ -68,6 +68,7 @@ def _blocks(body: str) -> Iterator[_Block]:
     """Paragraphs and list items, in their order."""
     open_block: _Block | None = None
     heading, fence, start = "", "", 0
+    aside = ""  # what ends the quotation or the comment that was begun: a blank line, or its mark
     for line in body.splitlines(keepends=True):
         end = start + len(line)
         bare = line.strip()
@@ -77,8 +78,11 @@ def _blocks(body: str) -> Iterator[_Block]:
             fence = "" if fenced and bare.startswith(fence) and not bare.strip(fence[0]) else fence
         elif fenced:
             fence = fenced[1]
+        elif aside:
+            aside = _aside_goes_on(bare, aside)
         elif bare:
             shown, starts = _kind(line, open_block)
+            aside = _aside(bare) if not shown else ""
         if open_block is not None and (not shown or starts != "text"):
             yield open_block
             open_block = None
@@ -89,6 +93,18 @@ def _blocks(body: str) -> Iterator[_Block]:
         start = end
     if open_block is not None:
         yield open_block
+
+
+def _aside(bare: str) -> str:
+    """What ends the quotation or comment that a line begins; empty where it begins none."""
+    if bare.startswith(">"):
+        return "\n"
+    return "-->" if bare.startswith("<!--") and "-->" not in bare else ""
+
+
+def _aside_goes_on(bare: str, end: str) -> str:
+    """The same after one more line. A quotation goes on to the next blank line, with or without its mark."""
+    return "" if (not bare if end == "\n" else end in bare) else end
 
 
 def _kind(line: str, open_block: _Block | None) -> tuple[bool, str]:

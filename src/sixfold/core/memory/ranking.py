@@ -97,6 +97,11 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
     if question.words:
         written, parts, among = _words(view, question, weights)
         score = score + written
+    if question.answers:
+        answering = view.given(question.answers)
+        parts["relation"] = (answering, weights.relation)
+        score = score + answering * weights.relation
+        among = among + answering
     if question.vector is not None:
         near = view.meaning(question.vector)
         lent = near + view.before(near) * weights.meaning_previous + view.after(near) * weights.meaning_next

@@ -7,11 +7,11 @@ page itself stands for "she", for a list item that begins with its verb, and for
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sixfold.core.memory import dates, entities, prose, relations
+from sixfold.core.memory import dates, entities, prose, relations, tables
 from sixfold.core.memory.entities import Masked, Mention, words
 from sixfold.core.memory.model import Page
 from sixfold.core.memory.patterns import Table
@@ -24,6 +24,9 @@ _PRONOUN = re.compile(
     r"(he|she|they|it|we|the (?:company|project|team|service))(?= |['’]s )"
 )
 _ELLIPSIS = re.compile(r"((?:,? (?:and|but)|[,;]|, then) (?:then |also |now |later |has )?)([a-z]+)(?= )")
+_LATER = re.compile(
+    r",? ?\b(before|after|when|where|while|because|since|until|and|but|then),? (?:he|she|they) "
+)
 _THINGS = frozenset({"project", "organisation", "document", "decision", "meeting"})
 _OBJECT = re.compile(r"\b([a-z]+) (?:it|this (?:project|service|company|document|team|system))(?=[ .,;]|$)")
 _PASSIVE = re.compile(r"[a-z]+(?:ed|en|ilt|un|ade) (?:(?:on|in) [\uf000-\uf7ff] )?by [\ue000-\uefff]")
@@ -85,6 +88,7 @@ def read(page: Page, table: Table, known: Collection[str] = ()) -> list[Statemen
         found += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
         if len(found) >= MAX_STATEMENTS:
             break
+    found += _of_tables(reader)
     nearer = _nearer(reader)
     return [_statement(sentence, slots, nearer) for sentence, slots in found[:MAX_STATEMENTS]]
 
@@ -119,6 +123,21 @@ def aliases(page: Page) -> tuple[str, ...]:
     return tuple(name for name in (alias.strip(" \t\"'[]") for alias in found) if name)[:50]
 
 
+def _of_tables(reader: _Reader) -> Iterator[tuple[Sentence, Slots]]:
+    """What the tables say: each row of what its first cell names, as the titles of the columns have it."""
+    for cell in tables.cells(reader.page.body):
+        titled = reader.table.fields.get(cell.title)
+        if titled is None:
+            continue
+        first = next(_values(cell.first, entities.mask(cell.first, reader.table.words)), None)
+        if first is None or not first.key:
+            continue
+        sentence = Sentence(cell.line, cell.start, "", opens=True, block=-1)
+        row = replace(reader, own=first, kind="")
+        value = Sentence(cell.text, cell.start, cell.title, opens=True, block=-1)
+        yield from ((sentence, slots) for slots in _titled(row, value, *titled))
+
+
 def _of_sentence(reader: _Reader, sentence: Sentence) -> Iterator[Slots]:
     table = reader.table
     if sentence.block != reader.block:
@@ -136,6 +155,8 @@ def _of_sentence(reader: _Reader, sentence: Sentence) -> Iterator[Slots]:
     if tried:
         _stand_in(reader, sentence, masked)
         stated = relations.stated(masked, table, tried)
+        if _pronoun_behind(masked, stated, table):
+            stated = relations.stated(masked, table, tried)
         yield from stated
     _remember(reader, masked, stated)
 
@@ -160,6 +181,19 @@ def _stand_in(reader: _Reader, sentence: Sentence, masked: Masked) -> None:
         masked.text = masked.add(reader.own) + " was " + text
     elif first in table.words.verbs:
         masked.text = masked.add(reader.own) + " " + text
+
+
+def _pronoun_behind(masked: Masked, stated: Sequence[Slots], table: Table) -> bool:
+    """Put the subject in place of a later "she" that can mean nobody else; says whether there was one."""
+    subject, later = _subject(masked.text), _LATER.search(masked.text)
+    if not subject or later is None:
+        return False
+    things = {slots.object.key for slots in stated if "person" not in table.relations[slots.relation].objects}
+    said = {masked.mention(name).key for name in masked.text[: later.start()] if entities.is_mention(name)}
+    if said - things - {masked.mention(subject).key}:
+        return False
+    masked.text = _LATER.sub(lambda found: f"; {found[1]} {subject} ", masked.text, count=1)
+    return True
 
 
 def _with_object(reader: _Reader, masked: Masked) -> str:
