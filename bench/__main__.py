@@ -20,6 +20,8 @@ NAMES = (
     "comfyui",
     "providers",
     "postgres",
+    "retrieval",
+    "memory",
 )
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance

@@ -68,6 +68,10 @@ class Finder:
         if self._embedder is not None:
             await self._embedder.run()
 
+    async def waiting(self) -> int:
+        """How many pages wait for their vectors; 0 without a model."""
+        return await self._embedder.waiting() if self._embedder is not None else 0
+
     async def search(self, caller: Caller, wanted: Search) -> Answer:
         """The pages that answer best; raises `BadRequest`, and `EngineUnavailable` without a model.
 

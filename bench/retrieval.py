@@ -1,0 +1,290 @@
+"""How well the memory finds, over HTTP, beside FTS5 and basic-memory on the same pages and questions.
+
+.venv/bin/python -m bench retrieval
+
+LoCoMo's conversations (where they are at hand) and the wiki of our own: a page is written with POST
+/api/pages, a question asked with POST /api/search. Weights were tuned on conversations 26, 30 and 41 and on
+half of the wiki's questions; 42 and 43 are unseen. MiniLM is measured where `sixfold engines add embeddings`
+can fetch it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench import quality
+from bench.quality import Ask, Corpus, Quality
+from bench.table import Row, calibration
+from sixfold.core.accounts import accounts, keys
+from tests.areas.house import House, bearer, house
+
+TITLE = "Retrieval"
+PEER = "basic-memory==0.24.1"
+_EMBED_SECONDS = 3600.0
+_INSTALL_SECONDS = 900
+
+Judged = tuple[float, float, float, float]
+
+
+def corpora() -> dict[str, tuple[Corpus, ...]]:
+    """What is measured, by name."""
+    found = {
+        "LoCoMo 42, 43 (unseen)": quality.locomo(quality.UNSEEN),
+        "LoCoMo 26, 30, 41 (tuned on)": quality.locomo(quality.TUNING),
+        "our wiki": quality.own(),
+    }
+    return {name: parts for name, parts in found.items() if parts}
+
+
+# -- Sixfold -------------------------------------------------------------------------------------
+
+
+async def written(server: House, corpus: Corpus) -> str:
+    """Write a corpus page by page into the memory of a fresh account; gives its key."""
+    account = await server.product.database.write(accounts.create(f"{corpus.name}@example.com", credit=0))
+    key = (await server.product.database.write(keys.create(account.id))).api_key
+    for note in corpus.notes:
+        page = {"slug": note.slug, "title": note.title, "body": note.body, "type": note.type}
+        answer = await server.client.post("/api/pages", json=page, headers=bearer(key))
+        assert answer.status_code == 201, answer.text
+    return key
+
+
+def asking(client: httpx.AsyncClient, key: str, mode: str) -> Ask:
+    """Questions over HTTP."""
+
+    async def ask(question: str) -> Sequence[str]:
+        sent = {"query": question, "limit": quality.DEPTH, "mode": mode}
+        answer = await client.post("/api/search", json=sent, headers=bearer(key))
+        assert answer.status_code == 200, answer.text
+        return [result["slug"] for result in answer.json()["results"]]
+
+    return ask
+
+
+@asynccontextmanager
+async def _sixfold(folder: Path) -> AsyncIterator[House]:
+    async with house(folder, probe=False) as server:
+        yield server
+
+
+async def _ours(folder: Path, measured: dict[str, tuple[Corpus, ...]], *, meaning: bool) -> list[Row]:
+    rows: list[Row] = []
+    async with _sixfold(folder) as server:
+        writing = {
+            corpus.name: await written(server, corpus) for parts in measured.values() for corpus in parts
+        }
+        if meaning:
+            await _embedded(server)
+        mode, name = ("hybrid", "Sixfold, words and MiniLM") if meaning else ("lexical", "Sixfold, words")
+        for group, parts in measured.items():
+            judged, seconds = list[Judged](), list[float]()
+            for corpus in parts:
+                ask = _timed(asking(server.client, writing[corpus.name], mode), seconds)
+                judged += await quality.measure(corpus, ask)
+            rows.append(_row(group, name, quality.mean(judged), seconds))
+    return rows
+
+
+async def _embedded(server: House) -> None:
+    """Wait until no page waits for its vectors."""
+    async with asyncio.timeout(_EMBED_SECONDS):
+        while await server.product.finder.waiting():  # noqa: ASYNC110  # it works in the background
+            await asyncio.sleep(1)
+
+
+def _timed(ask: Ask, seconds: list[float]) -> Ask:
+    async def timed(question: str) -> Sequence[str]:
+        began = time.perf_counter()
+        found = await ask(question)
+        seconds.append(time.perf_counter() - began)
+        return found
+
+    return timed
+
+
+# -- others --------------------------------------------------------------------------------------
+
+
+def _fts(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
+    """SQLite's FTS5 with Porter's stems: any word of the question, ranked by its BM25."""
+    rows: list[Row] = []
+    for group, parts in measured.items():
+        judged, seconds = list[Judged](), list[float]()
+        for corpus in parts:
+            connection = sqlite3.connect(":memory:")
+            connection.execute("CREATE VIRTUAL TABLE fts USING fts5(slug UNINDEXED, text, tokenize='porter')")
+            connection.executemany(
+                "INSERT INTO fts VALUES (?, ?)",
+                [(note.slug, f"{note.title}\n{note.body}") for note in corpus.notes],
+            )
+            asked = asyncio.run(quality.measure(corpus, _timed(_fts_ask(connection), seconds)))
+            judged += asked
+        rows.append(_row(group, "FTS5 BM25", quality.mean(judged), seconds))
+    return rows
+
+
+def _fts_ask(connection: sqlite3.Connection) -> Ask:
+    async def ask(question: str) -> Sequence[str]:
+        words = "".join(char if char.isalnum() else " " for char in question).split()
+        match = " OR ".join(f'"{word}"' for word in words)
+        query = "SELECT slug FROM fts WHERE fts MATCH ? ORDER BY rank LIMIT 10"
+        return [row[0] for row in connection.execute(query, (match,))]
+
+    return ask
+
+
+_PEER_DRIVER = """
+import asyncio, json, sys, time
+from basic_memory.mcp.tools import search_notes
+
+async def main():
+    search = getattr(search_notes, "fn", search_notes)
+    for line in sys.stdin:
+        began = time.perf_counter()
+        found = await search(query=json.loads(line), project="bench", page_size=10, search_type="text",
+                             output_format="json")
+        rows = found.get("results", []) if isinstance(found, dict) else []
+        seconds = time.perf_counter() - began
+        print("BENCH" + json.dumps([[row.get("permalink") or "" for row in rows], seconds]), flush=True)
+
+asyncio.run(main())
+"""
+
+
+def _peer_python() -> str | None:
+    """A Python that basic-memory runs on: 3.12 or newer."""
+    for name in ("python3.14", "python3.13", "python3.12", "python3"):
+        path = shutil.which(name)
+        code = "import sys; raise SystemExit(sys.version_info < (3, 12))"
+        if path and subprocess.run([path, "-c", code], capture_output=True, check=False).returncode == 0:
+            return path
+    return None
+
+
+class _Peer:
+    """basic-memory in an environment of its own, on files of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bin = folder / "peer" / "bin"
+        self.environ = {"HOME": str(folder / "home"), "PATH": f"{self.bin}:/usr/bin:/bin", "NO_COLOR": "1"}
+
+    def install(self) -> str:
+        """Install it; gives why it cannot be, or nothing."""
+        python = _peer_python()
+        if python is None:
+            return "it needs Python 3.12, which is not here"
+        subprocess.run([python, "-m", "venv", self.folder / "peer"], check=True, timeout=_INSTALL_SECONDS)
+        done = subprocess.run(
+            [self.bin / "pip", "install", "--quiet", PEER],
+            capture_output=True, text=True, check=False, timeout=_INSTALL_SECONDS,
+        )  # fmt: skip
+        return "" if done.returncode == 0 else "pip could not install it"
+
+    def measure(self, corpus: Corpus) -> tuple[list[Judged], list[float]]:
+        """Write the pages as files, index them, and ask every question."""
+        shutil.rmtree(self.folder / "home", ignore_errors=True)
+        home = self.folder / "home" / "notes"
+        for note in corpus.notes:
+            path = home / f"{note.slug}.md"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            head = f"---\ntitle: {json.dumps(note.title)}\npermalink: {note.slug}\ntype: note\n---\n\n"
+            path.write_text(f"{head}{note.body}\n", "utf-8")
+        self._run("project", "add", "bench", str(home))
+        self._run("project", "default", "bench")
+        self._run("reindex", "--search", "--project", "bench")
+        lines = "".join(json.dumps(case.question) + "\n" for case in corpus.cases)
+        done = subprocess.run(
+            [self.bin / "python", "-c", _PEER_DRIVER], input=lines, env=self.environ,
+            capture_output=True, text=True, check=True, timeout=3600,
+        )  # fmt: skip
+        answers: list[Any] = [
+            json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("BENCH")
+        ]
+        judged = [
+            quality.judge([_without_project(link) for link in links], case.answers)
+            for (links, _), case in zip(answers, corpus.cases, strict=True)
+        ]
+        return judged, [seconds for _, seconds in answers]
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [self.bin / "basic-memory", *arguments], env=self.environ,
+            capture_output=True, text=True, check=False, timeout=1800,
+        )  # fmt: skip
+        assert done.returncode == 0, (arguments, done.stdout[-2000:], done.stderr[-2000:])
+
+
+def _without_project(permalink: str) -> str:
+    return permalink.removeprefix("bench/")
+
+
+def _peer(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        peer = _Peer(Path(folder))
+        try:
+            reason = peer.install()
+            if reason:
+                return [Row(f"{PEER}: left out", 0, "", note=reason)]
+            rows: list[Row] = []
+            for group, parts in measured.items():
+                judged, seconds = list[Judged](), list[float]()
+                for corpus in parts:
+                    found, took = peer.measure(corpus)
+                    judged += found
+                    seconds += took
+                rows.append(_row(group, f"{PEER}, text search", quality.mean(judged), seconds))
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            return [Row(f"{PEER}: left out", 0, "", note=str(error)[:200].replace("|", "/"))]
+        return rows
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def _row(group: str, name: str, found: Quality, seconds: Sequence[float]) -> Row:
+    note = (
+        f"R@5 {found.recall_5:.3f}, MRR {found.mrr:.3f}, nDCG@10 {found.ndcg:.3f}, "
+        f"{statistics.median(seconds) * 1000:.1f} ms, {found.questions} questions"
+    )
+    return Row(f"{group}: {name}", 100 * found.recall_10, "% R@10", note=note)
+
+
+def _fetch(folder: Path) -> str:
+    """Install MiniLM into a data folder as a user does; gives why it cannot be, or nothing."""
+    command = [sys.executable, "-m", "sixfold.cli.main", "engines", "add", "embeddings"]
+    done = subprocess.run(
+        [*command, "--data-dir", str(folder)],
+        capture_output=True, text=True, check=False, timeout=_INSTALL_SECONDS,
+    )  # fmt: skip
+    return "" if done.returncode == 0 else done.stderr.strip()[-160:]
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    measured = corpora()
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        found = asyncio.run(_ours(Path(folder) / "words", measured, meaning=False))
+        missing = _fetch(Path(folder) / "meaning")
+        if missing:
+            found.append(Row("Sixfold, words and MiniLM: left out", 0, "", note=missing))
+        else:
+            found += asyncio.run(_ours(Path(folder) / "meaning", measured, meaning=True))
+    found += _fts(measured)
+    found += _peer(measured)
+    return calibration() + sorted(found, key=lambda row: row.name.partition(":")[0])
