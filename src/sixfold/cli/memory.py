@@ -30,6 +30,7 @@ _VERBS = {
     "removed_here": "✕ here",
     "removed_there": "✕ there",
     "renamed": "→",
+    "merged": "↕",
     "conflicts": "! both changed; the folder's text is kept in",
     "problems": "!",
 }
@@ -325,6 +326,12 @@ class Memory:
         if answer.status != 200:  # gone, or under another slug now
             return None
         return RemoteFile(_version(answer), answer.data, unquote(answer.headers.get("x-sixfold-path", "")))
+
+    def version(self, slug: str, number: int) -> bytes | None:
+        """What a page said as a file at one of its versions."""
+        path = f"/api/versions/{quote(slug)}?version={number}"
+        answer = self._client.ask("GET", path, None, {"Accept": "text/markdown"})
+        return answer.data if answer.status == 200 else None
 
     def store(self, slug: str, data: bytes, version: int | None) -> int:
         """Write a page."""

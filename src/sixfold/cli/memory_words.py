@@ -123,7 +123,7 @@ def _sync(group: Group, asking: Asking) -> argparse.ArgumentParser:
         "sync",
         "memory:sync",
         "keep a folder and the memory alike, both ways",
-        "Where both have changed, the folder's text stays beside the other as NAME.conflict-HASH.md.",
+        "Where both have changed the same lines, the folder's text stays beside as NAME.conflict-HASH.md.",
     )
     parser.add_argument("folder", metavar="DIR")
     parser.add_argument("--watch", action="store_true", help="go on until Control-C")

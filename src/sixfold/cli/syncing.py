@@ -1,9 +1,9 @@
 """A folder and the memory, kept alike both ways: what changed on one side goes to the other, nothing is lost.
 
 A state file remembers, for each page, the version and the content of the last time when both sides agreed.
-With it each side tells whether *it* has changed. Where both have, the memory's text takes the file, and the
-folder's stays beside it as `name.conflict-<hash>.md`, which is never sent. Every step can be cut off: it is
-found half done and finished, or done again to the same end.
+With it each side tells whether *it* has changed. Where both have, changes that do not touch are merged; else
+the memory's text takes the file, and the folder's stays beside it as `name.conflict-<hash>.md`, which is never
+sent. Every step can be cut off: it is found half done and finished, or done again to the same end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
+from sixfold.cli import merging
 from sixfold.core.memory import slugs
 
 FOLDER = ".sixfold"
@@ -52,6 +53,10 @@ class Remote(Protocol):
 
     def fetch(self, slug: str) -> RemoteFile | None:
         """A page as a file; None where there is none any more."""
+        ...
+
+    def version(self, slug: str, number: int) -> bytes | None:
+        """What a page said as a file at one of its versions; None where that is not known."""
         ...
 
     def store(self, slug: str, data: bytes, version: int | None) -> int:
@@ -93,6 +98,7 @@ class Done:
     removed_here: list[str] = field(default_factory=list[str])
     removed_there: list[str] = field(default_factory=list[str])
     renamed: list[str] = field(default_factory=list[str])
+    merged: list[str] = field(default_factory=list[str])
     conflicts: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
 
@@ -160,6 +166,8 @@ class Sync:
                 self._both(slug, file)
             elif changed_there:
                 self._receive(slug, file)
+        except Clash:
+            return  # it changed again in this moment: the next sync meets it
         except Refusal as refusal:
             self._problem(f"{file.path if file is not None else slug}: {refusal}")
         except OSError as error:
@@ -208,9 +216,30 @@ class Sync:
             if found.data == file.data:
                 self._agree(slug, file, found.version)
                 return
-            copy = self._keep_aside(file)
-            self._put(slug, file, found)
-            self._note("conflicts", copy)
+            self._reconcile(slug, file, found)
+
+    def _reconcile(self, slug: str, file: Local, found: RemoteFile) -> None:
+        """Two texts of one page: merged where the changes do not touch, else both kept."""
+        text = self._merged(slug, file.data, found.data)
+        if text is not None:
+            version = found.version if text == found.data else self._remote.store(slug, text, found.version)
+            self._put(slug, file, RemoteFile(version, text, found.path))
+            self._note("merged", slug)
+            return
+        copy = self._keep_aside(file)
+        self._put(slug, file, found)
+        self._note("conflicts", copy)
+
+    def _merged(self, slug: str, ours: bytes, theirs: bytes) -> bytes | None:
+        known = self._known.get(slug)
+        base = self._remote.version(slug, known.version) if known is not None else None
+        if known is None or base is None or _digest(base) != known.digest:
+            return None
+        try:
+            made = merging.merged(base.decode(), ours.decode(), theirs.decode())
+        except UnicodeDecodeError:
+            return None
+        return made.encode() if made is not None else None
 
     def _follow_renames(self, here: dict[str, Local], there: dict[str, int]) -> None:
         """A file that was moved, and is otherwise the same, is a page with another slug."""

@@ -130,11 +130,19 @@ def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) 
     assert (first.status, sorted(first.out.split())) == (0, sorted(["↑", "here", "↓", "deep/there"]))
     assert (folder / "deep/there.md").read_text().endswith("from there")
     assert memory(server, "sync", str(folder)).out == "  both sides are alike\n"
+    (folder / "Here.md").write_text("by hand\n# Here\n")
+    memory(server, "edit", "here", "--append", "by an agent\n")
+    assert memory(server, "sync", str(folder)).out == "  ↕ here\n"
+    assert (
+        (folder / "Here.md").read_text()
+        == memory(server, "read", "here").out
+        == "by hand\n# Here\nby an agent\n"
+    )
     (folder / "Here.md").write_text("# Here\nby hand\n")
-    memory(server, "edit", "here", "--append", "by an agent")
+    memory(server, "edit", "here", "--append", "by an agent again")
     done = memory(server, "sync", str(folder), "--json").json
     assert (folder / done["conflicts"][0]).read_text() == "# Here\nby hand\n"
-    assert (folder / "Here.md").read_text() == "# Here\nby an agent"
+    assert (folder / "Here.md").read_text().endswith("by an agent\nby an agent again")
     (folder / "bad.md").write_bytes(b"\xff")
     refused = memory(server, "sync", str(folder))
     assert (refused.status, "bad.md: The body is no text in UTF-8" in refused.out) == (1, True)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sixfold.cli.merging import merged
 from sixfold.cli.syncing import CONFLICT, Clash, RemoteFile, Sync
 
 SLUGS = ("a", "b", "x/a")
@@ -31,6 +32,7 @@ class Memory:
     pages: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     history: set[bytes] = field(default_factory=set)
+    every: dict[tuple[str, int], bytes] = field(default_factory=dict)
     step: Callable[[], None] = lambda: None
 
     def put(self, slug: str, data: bytes) -> int:
@@ -38,6 +40,7 @@ class Memory:
         self.versions[slug] = self.versions.get(slug, 0) + 1
         self.pages[slug] = (self.versions[slug], data)
         self.history.add(data)
+        self.every[slug, self.versions[slug]] = data
         return self.versions[slug]
 
     def listed(self) -> dict[str, int]:
@@ -48,6 +51,10 @@ class Memory:
         self.step()
         found = self.pages.get(slug)
         return RemoteFile(*found) if found is not None else None
+
+    def version(self, slug: str, number: int) -> bytes | None:
+        self.step()
+        return self.every.get((slug, number))
 
     def _check(self, slug: str, version: int | None) -> None:
         self.step()
@@ -125,24 +132,38 @@ class World:
     number: int = 0
 
     def text(self) -> bytes:
+        """A line that is nowhere else."""
         self.number += 1
-        return b"text %d" % self.number
+        return b"text %d\n" % self.number
+
+    def missing_no_more(self, path: Path) -> None:
+        """What a file says is the person's to throw away."""
+        said = path.read_bytes()
+        self.missed = {line for line in self.missed if line not in said}
 
     def edit(self, slug: str) -> None:
-        """The person saves a file; what it said before is his to replace."""
+        """The person saves a file anew."""
         path = self.folder / f"{slug}.md"
         path.parent.mkdir(exist_ok=True)
         if path.exists():
-            self.missed.discard(path.read_bytes())
-        data = self.text()
-        path.write_bytes(data)
-        self.missed.add(data)
+            self.missing_no_more(path)
+        line = self.text()
+        path.write_bytes(line)
+        self.missed.add(line)
+
+    def add(self, slug: str) -> None:
+        """The person adds a line to a file."""
+        path = self.folder / f"{slug}.md"
+        if path.exists():
+            line = self.text()
+            path.write_bytes(path.read_bytes() + line)
+            self.missed.add(line)
 
     def drop(self, slug: str) -> None:
         """The person deletes a file."""
         path = self.folder / f"{slug}.md"
         if path.exists():
-            self.missed.discard(path.read_bytes())
+            self.missing_no_more(path)
             path.unlink()
 
     def move(self, slug: str) -> None:
@@ -154,6 +175,11 @@ class World:
     def other(self, slug: str) -> None:
         """Somebody else writes a page."""
         self.memory.put(slug, self.text())
+
+    def begin(self, slug: str) -> None:
+        """Somebody else writes a line above what a page says."""
+        if slug in self.memory.pages:
+            self.memory.put(slug, self.text() + self.memory.pages[slug][1])
 
     def gone(self, slug: str) -> None:
         """Somebody else deletes a page."""
@@ -182,8 +208,8 @@ class World:
         }
 
     def nothing_is_lost(self) -> None:
-        kept = set(self.files().values()) | self.memory.history
-        assert self.missed <= kept, self.missed - kept
+        kept = b"".join({*self.files().values(), *self.memory.history})
+        assert not [line for line in self.missed if line not in kept]
 
     def both_sides_agree(self) -> None:
         for _ in range(4):
@@ -193,10 +219,16 @@ class World:
         assert not Sync(self.folder, self.memory, "test").run()
 
 
-ACTIONS = st.tuples(st.sampled_from(["edit", "drop", "move", "other", "gone"]), st.sampled_from(SLUGS))
+ACTIONS = st.tuples(
+    st.sampled_from(["edit", "add", "add", "drop", "move", "other", "begin", "begin", "gone"]),
+    st.sampled_from(SLUGS),
+)
 MIDST = st.dictionaries(
     st.integers(1, 60),
-    st.tuples(st.sampled_from(["kill", "kill", "edit", "drop", "other", "gone"]), st.sampled_from(SLUGS)),
+    st.tuples(
+        st.sampled_from(["kill", "kill", "edit", "add", "drop", "other", "begin", "gone"]),
+        st.sampled_from(SLUGS),
+    ),
     max_size=3,
 )
 ROUNDS = st.lists(st.tuples(st.lists(ACTIONS, max_size=4), MIDST), min_size=1, max_size=6)
@@ -228,7 +260,7 @@ def test_what_one_side_changes_goes_to_the_other(world: World) -> None:
     world.other("x/a")
     done = Sync(world.folder, world.memory, "test").run()
     assert (done.sent, done.received) == (["a"], ["x/a"])
-    assert world.files() == {"a.md": b"text 1", "x/a.md": b"text 2"}
+    assert world.files() == {"a.md": b"text 1\n", "x/a.md": b"text 2\n"}
     world.drop("a")
     world.gone("x/a")
     done = Sync(world.folder, world.memory, "test").run()
@@ -243,9 +275,39 @@ def test_where_both_have_changed_both_are_kept(world: World) -> None:
     world.other("a")
     done = Sync(world.folder, world.memory, "test").run()
     (copy,) = done.conflicts
-    assert world.files() == {"a.md": b"text 3", copy: b"text 2"}
+    assert world.files() == {"a.md": b"text 3\n", copy: b"text 2\n"}
     world.sync({})
     assert set(world.memory.pages) == {"a"}
+
+
+def test_changes_that_do_not_touch_are_merged(world: World) -> None:
+    world.edit("a")
+    for _ in range(3):
+        world.add("a")
+    world.sync({})
+    world.add("a")
+    world.begin("a")
+    assert Sync(world.folder, world.memory, "test").run().merged == ["a"]
+    order = b"".join(b"text %d\n" % number for number in (6, 1, 2, 3, 4, 5))
+    assert (world.files(), world.memory.pages["a"][1]) == ({"a.md": order}, order)
+    assert not Sync(world.folder, world.memory, "test").run()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "both"),
+    [
+        ("a\nb\nc\nX\n", "Y\na\nb\nc\n", "Y\na\nb\nc\nX\n"),
+        ("a\nX\nc\n", "a\nb\nc\nd\n", "a\nX\nc\nd\n"),
+        ("a\nX\nc\n", "a\nX\nc\n", "a\nX\nc\n"),
+        ("a\nX\nc\n", "a\nY\nc\n", None),
+        ("a\nb\nX\n", "a\nY\nc\n", None),
+        ("a\nc\n", "a\nb\nY\nc\n", None),
+        ("", "a\nb\nc\nX\n", None),
+    ],
+)
+def test_two_changes_are_one_text_where_they_do_not_touch(ours: str, theirs: str, both: str | None) -> None:
+    assert merged("a\nb\nc\n", ours, theirs) == both
+    assert merged("a\nb\nc\n", theirs, ours) == both
 
 
 def test_a_moved_file_is_a_renamed_page(world: World) -> None:
@@ -290,16 +352,16 @@ def test_another_servers_state_is_not_believed(world: World) -> None:
     world.sync({})
     elsewhere = Memory()
     Sync(world.folder, elsewhere, "other").run()
-    assert (world.files(), set(elsewhere.pages)) == ({"a.md": b"text 1"}, {"a"})
+    assert (world.files(), set(elsewhere.pages)) == ({"a.md": b"text 1\n"}, {"a"})
 
 
 def test_a_file_that_was_being_moved_when_a_sync_died_comes_back(world: World) -> None:
     world.edit("a")
     world.sync({})
     own = world.folder / ".sixfold"
-    (own / "old-1").write_bytes(b"text 1")  # the memory knows it
+    (own / "old-1").write_bytes(b"text 1\n")  # the memory knows it
     (own / "old-2").write_bytes(b"typed in that moment")
     (own / "new-2").write_bytes(b"half")
     (copy,) = Sync(world.folder, world.memory, "test").run().conflicts
-    assert world.files() == {"a.md": b"text 1", copy: b"typed in that moment"}
+    assert world.files() == {"a.md": b"text 1\n", copy: b"typed in that moment"}
     assert sorted(path.name for path in own.iterdir()) == ["memory-sync.json"]

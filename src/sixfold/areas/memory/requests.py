@@ -15,8 +15,8 @@ from sixfold.core.memory.operations import Field, Operation
 from sixfold.core.memory.writing import Terms
 from sixfold.web import bodies
 
-_TAG = re.compile(r'(?:W/)?"(?P<version>\d{1,15})"', re.ASCII)
-_ANY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+_TAG = re.compile(r'(?:W/)?"?(?P<version>\d{1,15})"?', re.ASCII)
+_ANY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"|\d{1,15}')
 _SWITCHES: Mapping[str, Any] = {"true": True, "1": True, "false": False, "0": False}
 MAX_PARAMETERS = 100
 

@@ -82,7 +82,7 @@ class Pages:
     async def show(self, request: Request, caller: Caller) -> Response:
         """One page, now or as of a moment; under an old slug, with the way to the new one."""
         slug, moment = _slug(request), requests.moment(request)
-        if accept.best(request.headers.get("accept"), ("application/json", MARKDOWN)) == MARKDOWN:
+        if _wants_file(request):
             view, text = await self._memory.file(caller, slug, moment)
             headers = _NO_STORE | {"ETag": f'"{view.page.version}"', "X-Sixfold-Path": quote(view.page.path)}
             if view.moved:
@@ -141,6 +141,9 @@ class Pages:
         given = requests.from_query(requests.VERSIONS, request)
         slug = _slug(request)
         if given["version"] is not None:
+            if _wants_file(request):
+                text = await self._memory.version_file(caller, slug, given["version"])
+                return Response(text.encode(), 200, _NO_STORE, MARKDOWN)
             page = await self._memory.version(caller, slug, given["version"])
             return answers.json(plain.brief(page, self._base) | {"body": page.body}, headers=_NO_STORE)
         if given["from"] is not None and given["to"] is not None:
@@ -251,6 +254,11 @@ def _part(
 ) -> Response:
     """A list as all of them are."""
     return answers.json({noun: rows, "next_cursor": following}, status, _NO_STORE | (headers or {}))
+
+
+def _wants_file(request: Request) -> bool:
+    """Whether markdown is liked better than JSON."""
+    return accept.best(request.headers.get("accept"), ("application/json", MARKDOWN)) == MARKDOWN
 
 
 def _slug(request: Request) -> str:

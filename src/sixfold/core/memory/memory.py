@@ -110,6 +110,10 @@ class Memory:
         """A page as one of its versions had it."""
         return await self.database.read(reading.version(caller, slugs.normalize(slug), number))
 
+    async def version_file(self, caller: Caller, slug: str, number: int) -> str:
+        """A page as the file that it was at one of its versions."""
+        return await self.database.read(transfer.version_file(caller, slugs.normalize(slug), number))
+
     async def diff(self, caller: Caller, slug: str, older: int, newer: int) -> Change:
         """What lies between two versions of a page."""
         before = await self.version(caller, slug, older)

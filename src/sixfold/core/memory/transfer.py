@@ -116,6 +116,11 @@ def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[V
     return view, (yield from text(view.page))
 
 
+def version_file(caller: Caller, slug: str, number: int) -> Transaction[str]:
+    """The page of a slug as one of its versions had it, as a file."""
+    return (yield from text((yield from reading.version(caller, slug, number))))
+
+
 def _fields(page: Page) -> Mapping[str, frontmatter.Value]:
     """The fields that must stand in the front matter for the file to read as the page is."""
     values: dict[str, frontmatter.Value] = {
