@@ -62,6 +62,7 @@ class Model:
     """One model: its inputs, its price and its engines in order of preference.
 
     `sizes` gives pixels for the choices of the input `size`, or of those in `sized_by`, joined by a space.
+    `backends` are the models among which one is taken for each order, by `backends.choose`.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Model:
     fixed: Mapping[str, Any]
     engines: tuple[EngineSpec, ...]
     sized_by: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checked and complete inputs; raises `InvalidInput` with every problem."""
@@ -160,9 +162,9 @@ class Catalog:
         return rate.price(quantity, variant)
 
 
-def _count(value: Any) -> int:
-    """How many an input asks for: a number of things, or a list of them."""
-    return len(cast("list[object]", value)) if isinstance(value, list) else int(value)
+def _count(value: Any) -> int | float:
+    """How much an input asks for: a number of things or seconds, or a list of things."""
+    return len(cast("list[object]", value)) if isinstance(value, list) else value
 
 
 def build(
@@ -204,6 +206,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         fixed=row.get("fixed", {}),
         engines=tuple(engines[engine] for engine in row["engines"]),
         sized_by=tuple(row.get("sized_by", ())),
+        backends=tuple(row.get("backends", ())),
     )
 
 

@@ -20,9 +20,9 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import FREE, Price
-from sixfold.core.database import Database
+from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.work import backends, predictions
 from sixfold.core.work import media as media_files
-from sixfold.core.work import predictions
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus, Event, Moved
@@ -136,6 +136,7 @@ class Pipeline:
         model = self._catalog[order.model]
         quote = self.quote(order.model, order.inputs, charged=order.charged)
         sources = await self._resolve(order.account_id, model, quote.values)
+        order = await self._on_a_backend(order, model, quote)
         draft = self._draft(order, model, quote, sources)
         priced_us = (time.perf_counter_ns() - began) // 1000
         draft = dataclasses.replace(draft, priced_us=priced_us)
@@ -145,6 +146,16 @@ class Pipeline:
         self._bus.publish(prediction.id, Moved(prediction))
         self.on_accepted(prediction)
         return prediction
+
+    async def _on_a_backend(self, order: Order, model: Model, quote: Quote) -> Order:
+        """The order with what one of the model's backends would be given, where it has several."""
+        if not model.backends:
+            return order
+        name, wanted = backends.choose(quote.values, await self._database.read(_waiting()))
+        backend = self._catalog[name]
+        given = {key: value for key, value in quote.values.items() if backend.takes(key)}
+        inputs = backend.for_engine(backend.check({**given, **wanted}))
+        return dataclasses.replace(order, extras={**inputs, "backend": name, **order.extras})
 
     async def _resolve(self, account_id: str, model: Model, values: Mapping[str, Any]) -> dict[str, Source]:
         sources: dict[str, Source] = {}
@@ -249,6 +260,12 @@ class Pipeline:
     def drain(self) -> None:
         """Accept nothing more, and let whoever waits go with what is known."""
         self._draining.set()
+
+
+def _waiting() -> Transaction[int]:
+    """How many predictions stand in the queue."""
+    rows = yield Query("prediction_engines_waiting", {})
+    return sum(int(row["waiting"]) for row in rows)
 
 
 async def _ending(events: asyncio.Queue[Event]) -> Prediction:

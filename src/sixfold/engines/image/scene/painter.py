@@ -206,6 +206,21 @@ def _foreground(stage: Stage) -> None:
 
 def paint(scene: Scene, look: str, seed: int, shape: tuple[int, int], step: Callable[[str], None]) -> Image:
     """A finished picture of `shape` (height, width), float RGB in 0..1."""
+    stage = staged(scene, look, seed, shape, step)
+    finish(stage)
+    return stage.image
+
+
+def staged(
+    scene: Scene,
+    look: str,
+    seed: int,
+    shape: tuple[int, int],
+    step: Callable[[str], None],
+    *,
+    lightning: bool = True,
+) -> Stage:
+    """Everything that stands in the picture, with its depth, before light and print are put over it."""
     chosen = compose.plan(scene, seed, shape)
     stage = Stage(
         scene=scene,
@@ -224,14 +239,18 @@ def paint(scene: Scene, look: str, seed: int, shape: tuple[int, int], step: Call
     subjects(stage)
     if stage.place != "abstract":
         _foreground(stage)
-        weather.veil(stage)
+        weather.veil(stage, lightning=lightning)
+    return stage
+
+
+def finish(stage: Stage, *, falling: bool = True) -> None:
+    """Light, look and style; with `falling` the rain or snow in the air, which a film moves itself."""
     styles.grade(stage)
     printed = stage.look == "create_image_klein"
-    if printed:
+    if printed and falling:
         weather.fall(stage)
     looks.finish(stage)
-    if not printed:
+    if falling and not printed:
         weather.fall(stage)
     styles.apply(stage)
     stage.step("finish")
-    return stage.image

@@ -76,11 +76,11 @@ def splashes(stage: Stage, mask: Image) -> None:
 _SHELTERED = ("space", "moon", "mars", "underwater", "interior")
 
 
-def veil(stage: Stage) -> None:
+def veil(stage: Stage, *, lightning: bool = True) -> None:
     """What the weather does to the view, before the picture gets its look."""
     if stage.place in _SHELTERED:
         return
-    if stage.weather == "storm":
+    if stage.weather == "storm" and lightning:
         sky.lightning(stage)
     if stage.weather in ("rain", "storm"):
         over(stage.image, stage.palette.haze, stage.depth * np.float32(0.26))

@@ -1,0 +1,29 @@
+"""Which service makes a smart film: the one that fits its prompt and picture, a lighter one under load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+BUSY = 8  # waiting predictions: from here on the lighter service of a kind is taken
+_HEARD = re.compile(
+    r"\b(?:sound\w*|audio|music\w*|song|sing\w*|voice\w*|noise\w*|nois[yi]\w*|loud\w*|hear\w*|listen\w*|speak\w*"
+    r"|talk\w*|roar\w*|crackl\w*|chirp\w*|thunder\w*|whisper\w*|melod\w*|applau\w*|cheer\w*|bells?|drums?"
+    r"|piano|guitar|howl\w*|rustl\w*|ambien\w*)\b"
+)
+
+
+def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, Any]]:
+    """The service's name, and what it is asked for beyond its defaults.
+
+    `values` are the checked inputs; `waiting` is how many predictions stand in the queue.
+    """
+    heard = bool(_HEARD.search(str(values.get("prompt", "")).casefold()))
+    pictured, busy = "image_url" in values, waiting >= BUSY
+    lighter = {"resolution": "720p"} if busy else {}
+    if heard:
+        return ("video-image" if pictured else "video-text"), lighter
+    if not pictured:
+        return "video-c", lighter
+    return ("video-b" if busy else "video-a"), {}

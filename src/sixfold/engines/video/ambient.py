@@ -1,0 +1,377 @@
+"""What moves of its own: water, clouds, mist, snow, rain, leaves, petals, sparks, the flicker of a flame.
+
+All of it follows from the seed and the second, so that a frame can be made without those before it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.image.scene import noise
+from sixfold.engines.image.scene.words import Scene
+from sixfold.engines.video import parallax, planes
+from sixfold.engines.video.orders import Order
+from sixfold.engines.video.parallax import Ripple
+from sixfold.engines.video.planes import Planes
+from sixfold.engines.video.plates import Still
+
+Array = NDArray[Any]
+
+_WET = frozenset({"sea", "lake", "river", "beach", "underwater"})
+_SHELTERED = frozenset({"space", "moon", "mars", "underwater", "interior", "cave"})
+_FLAMES = re.compile(
+    r"\b(?:camp|bon)?fires?\b|\bflam(?:e|es|ing)\b|\bcandles?\b|\btorch(?:es)?\b|\blanterns?\b|\bfireplace\b"
+    r"|\bembers?\b|\bhearth\b|\bkerze|\bfeuer|\bflicker"
+)
+_SPARKS = re.compile(r"\bembers?\b|\bsparks?\b|\bcampfire\b|\bbonfire\b|\bfireflies\b|\bfirefly\b|\blava\b")
+_LEAVES = re.compile(r"\b(?:falling |autumn |drifting )?lea(?:f|ves)\b|\bfoliage\b")
+_PETALS = re.compile(r"\bpetals?\b|\b(?:cherry )?blossoms?\b|\bsakura\b|\bconfetti\b")
+_SKIES = re.compile(r"\bclouds?\b|\bcloudy\b|\bsky\b|\bskies\b|\bwind(?:y|s)?\b|\btime[- ]?lapse\b|\bstorm")
+_WATERS = re.compile(
+    r"\bwater\b|\bwaves?\b|\bocean\b|\bsea\b|\blake\b|\briver\b|\bpond\b|\bripples?\b|\bstream\b"
+)
+_DUST = re.compile(
+    r"\bdust(?:y)?\b|\bmotes?\b|\bmagic(?:al)?\b|\bsparkl\w*|\bpollen\b|\bsunbeams?\b|\bsun ?rays?\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """One kind of thing in the air, in layers of depth: how many, how large (of the height), how it goes.
+
+    `fall` and `drift` are heights and widths a second of the nearest; `sway` is of the width.
+    """
+
+    name: str
+    count: int
+    size: tuple[float, float]
+    fall: float
+    drift: float
+    sway: float
+    colours: tuple[tuple[int, int, int], ...]
+    strength: float
+    shape: str = "disc"
+
+
+FALLS = {
+    "snow": Fall("snow", 420, (0.0016, 0.0052), 0.13, 0.02, 0.012, ((246, 249, 255),), 0.85),
+    "rain": Fall("rain", 300, (0.016, 0.06), 1.5, 0.12, 0.0, ((214, 224, 236),), 0.3, "streak"),
+    "leaves": Fall(
+        "leaves",
+        34,
+        (0.006, 0.014),
+        0.13,
+        0.05,
+        0.03,
+        ((196, 98, 34), (222, 152, 48), (168, 62, 36)),
+        1.0,
+        "leaf",
+    ),
+    "petals": Fall(
+        "petals", 46, (0.004, 0.010), 0.10, 0.06, 0.03, ((247, 205, 216), (240, 176, 196)), 0.95, "leaf"
+    ),
+    "sparks": Fall(
+        "sparks", 60, (0.0012, 0.0034), -0.16, 0.02, 0.02, ((255, 178, 74), (255, 214, 130)), 0.9, "glow"
+    ),
+    "motes": Fall("motes", 54, (0.0012, 0.0040), -0.012, 0.008, 0.02, ((255, 244, 214),), 0.5, "glow"),
+}
+
+
+@dataclass(slots=True)
+class _Speck:
+    x: float
+    y: float
+    near: float
+    size: float
+    phase: float
+    colour: int
+    turn: float
+
+
+class Falling:
+    """One kind of falling thing over a film of `size`."""
+
+    def __init__(self, fall: Fall, size: tuple[int, int], seed: int) -> None:
+        rng = noise.stream(seed, fall.name)
+        self._fall, self._size = fall, size
+        self._colours = [planes.colour_of(colour) for colour in fall.colours]
+        self._specks = [
+            _Speck(
+                float(rng.random()),
+                float(rng.random()),
+                near := float(rng.random()) ** 1.7,
+                fall.size[0] + (fall.size[1] - fall.size[0]) * near,
+                float(rng.uniform(0, math.tau)),
+                int(rng.integers(len(fall.colours))),
+                float(rng.uniform(-1, 1)),
+            )
+            for _ in range(fall.count)
+        ]
+
+    def over(self, picture: Planes, second: float) -> Planes:
+        """The picture with the specks where they are at `second`."""
+        width, height = self._size
+        y, uv = picture.y, picture.uv
+        for index, (luma, blue, red) in enumerate(self._colours):
+            mask = np.zeros((height, width), np.uint8)
+            for speck in self._specks:
+                if speck.colour == index:
+                    self._draw(mask, speck, second)
+            half = cv2.resize(mask, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
+            y = _toward(y, luma, mask)
+            uv = cv2.merge([_toward(uv[..., 0], blue, half), _toward(uv[..., 1], red, half)])
+        return Planes(y, uv)
+
+    def _draw(self, mask: Array, speck: _Speck, second: float) -> None:
+        width, height = self._size
+        fall, pace = self._fall, 0.35 + 0.65 * speck.near
+        sway = math.sin(second * (0.9 + 0.6 * speck.turn) + speck.phase) * fall.sway * pace
+        x = ((speck.x + fall.drift * pace * second + sway + 0.05) % 1.1 - 0.05) * width
+        y = ((speck.y + fall.fall * pace * second + 0.05) % 1.1 - 0.05) * height
+        size = speck.size * height
+        strength = fall.strength * (0.45 + 0.55 * speck.near)
+        if fall.shape == "glow":
+            strength *= 0.55 + 0.45 * math.sin(second * (2 + speck.turn) + 2 * speck.phase)
+        value = max(1, min(255, round(255 * strength)))
+        at = (round(x * 16), round(y * 16))
+        if fall.shape == "streak":
+            run = size * 0.5
+            end = (round((x - run * fall.drift / fall.fall) * 16), round((y - run) * 16))
+            cv2.line(mask, at, end, value, max(1, round(height / 720)), cv2.LINE_AA, 4)
+        elif fall.shape == "leaf":
+            angle = math.degrees(second * speck.turn * 1.8 + speck.phase)
+            flat = 0.25 + 0.5 * abs(math.sin(second * (1.1 + 0.5 * speck.turn) + speck.phase))
+            axes = (max(16, round(size * 16)), max(8, round(size * flat * 16)))
+            cv2.ellipse(mask, at, axes, angle, 0, 360, value, -1, cv2.LINE_AA, 4)
+        else:
+            cv2.circle(mask, at, max(10, round(size * 16)), value, -1, cv2.LINE_AA, 4)
+
+
+def _toward(values: Array, target: int, mask: Array) -> Array:
+    """Each value as far on its way to `target` as a mask of bytes says."""
+    keep = cv2.multiply(values, cv2.bitwise_not(mask), scale=1 / 255)
+    return cv2.add(keep, cv2.multiply(mask, np.full_like(mask, target), scale=1 / 255))
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """All that moves of its own in one film; `told` names it."""
+
+    told: tuple[str, ...]
+    size: tuple[int, int]
+    water: Array | None = None
+    sky: Array | None = None
+    wind: float = 0.0
+    waves: tuple[tuple[float, float, float, float], ...] = ()
+    falling: tuple[Falling, ...] = ()
+    mist: Array | None = None
+    flicker: tuple[Array, tuple[float, ...]] | None = None
+    rows: Array = field(default_factory=lambda: np.zeros((1, 1), np.float32))
+
+    @classmethod
+    def of(cls, scene: Scene, order: Order, still: Still, size: tuple[int, int]) -> Life:
+        """What a prompt and a picture ask for."""
+        text = order.prompt.casefold()
+        grid = parallax.grid(size)
+        rng = noise.stream(order.seed, "life")
+        told: list[str] = []
+        water = _water(scene, text, still, grid)
+        sky = _sky(scene, text, still, grid)
+        names = [name for name in _in_the_air(scene, text) if not _denied(name, order.negative.casefold())]
+        mist = _mist(scene, still, grid, order.seed)
+        flicker = _flicker(text, still, size, rng)
+        for name, found in (("water", water), ("sky", sky), ("mist", mist), ("flicker", flicker)):
+            if found is not None:
+                told.append(name)
+        waves = tuple(
+            (
+                float(rng.uniform(0.7, 1.4)),
+                float(rng.uniform(0, math.tau)),
+                float(rng.uniform(-0.5, 0.5)),
+                weight,
+            )
+            for weight in (1.0, 0.7, 0.5)
+        )
+        return cls(
+            told=(*told, *names),
+            size=size,
+            water=water,
+            sky=sky,
+            wind=0.004 * (1 if rng.random() < 0.5 else -1) * (2.0 if scene.weather == "storm" else 1.0),
+            waves=waves,
+            falling=tuple(Falling(FALLS[name], size, order.seed) for name in names),
+            mist=mist,
+            flicker=flicker,
+        )
+
+    def ripples(self, second: float) -> tuple[Ripple | None, ...]:
+        """How far each plate's pixels are moved at `second`; water and sky lie in the farthest."""
+        shimmer = _shimmer(self.water, self.waves, second)
+        clouds = _clouds(self.sky, self.wind, second)
+        if shimmer is None or clouds is None:
+            return () if shimmer is None and clouds is None else (shimmer or clouds,)
+        return (Ripple(shimmer.x + clouds.x, shimmer.y + clouds.y),)
+
+    def over(self, picture: Planes, second: float) -> Planes:
+        """The picture with what is in the air before it."""
+        if self.flicker is not None:
+            picture = _lit(picture, self.flicker, second)
+        if self.mist is not None:
+            picture = _veiled(picture, self.mist, second, self.wind)
+        for falling in self.falling:
+            picture = falling.over(picture, second)
+        return picture
+
+
+def _in_the_air(scene: Scene, text: str) -> list[str]:
+    found: list[str] = []
+    outside = not _SHELTERED & set(scene.places)
+    if outside and scene.weather == "snow":
+        found.append("snow")
+    if outside and scene.weather in ("rain", "storm"):
+        found.append("rain")
+    checks: tuple[tuple[str, re.Pattern[str]], ...] = (
+        ("leaves", _LEAVES),
+        ("petals", _PETALS),
+        ("sparks", _SPARKS),
+        ("motes", _DUST),
+    )
+    found += [name for name, words in checks if words.search(text)]
+    if (
+        outside
+        and scene.season == "autumn"
+        and "leaves" not in found
+        and {"forest", "garden"} & set(scene.places)
+    ):
+        found.append("leaves")
+    return found
+
+
+def _denied(name: str, negative: str) -> bool:
+    return name.rstrip("s") in negative
+
+
+def _water(scene: Scene, text: str, still: Still, grid: tuple[int, int]) -> Array | None:
+    """Where water lies, growing towards the viewer: the painter's mask, or what may be it in a photograph."""
+    if still.water is not None:
+        mask = cv2.resize(still.water.astype(np.float32), grid, interpolation=cv2.INTER_AREA)
+    elif _WET & set(scene.places) or _WATERS.search(text):
+        mask = _watery(cv2.resize(still.rgb, grid, interpolation=cv2.INTER_AREA))
+    else:
+        return None
+    if mask.mean() < 0.02:
+        return None
+    rows = np.linspace(0, 1, grid[1], dtype=np.float32)[:, None]
+    top = float(np.flatnonzero(mask.max(1) > 0.3)[0]) / grid[1] if (mask.max(1) > 0.3).any() else 0.5
+    reach = np.clip((rows - top) / max(1 - top, 0.1), 0, 1)
+    return (cv2.GaussianBlur(mask, (0, 0), 1.5) * (0.25 + 0.75 * reach)).astype(np.float32)
+
+
+def _watery(rgb: Array) -> Array:
+    """Smooth blue, green or grey in the lower part."""
+    hsv = cv2.cvtColor(rgb, cv2.COLOR_RGB2HSV)
+    hue, saturation = hsv[..., 0].astype(np.int16), hsv[..., 1]
+    like = ((hue > 75) & (hue < 132)) | (saturation < 40)
+    low = np.linspace(-0.6, 1.4, rgb.shape[0], dtype=np.float32).clip(0, 1)[:, None]
+    return cv2.GaussianBlur(like.astype(np.float32) * low, (0, 0), 3)
+
+
+def _sky(scene: Scene, text: str, still: Still, grid: tuple[int, int]) -> Array | None:
+    if still.sky is None or scene.time == "night" or _SHELTERED & set(scene.places):
+        return None
+    painted = still.water is not None or bool(scene.places)
+    if not painted and not _SKIES.search(text):
+        return None
+    mask = cv2.resize(still.sky, grid, interpolation=cv2.INTER_AREA)
+    # Towards what stands before it the sky comes to rest, or its edges would be drawn along.
+    calm = cv2.erode(mask, np.ones((5, 5), np.uint8))
+    calm = cv2.GaussianBlur(calm, (0, 0), grid[0] * 0.035)
+    return calm if calm.mean() > 0.04 else None
+
+
+def _shimmer(
+    water: Array | None, waves: tuple[tuple[float, float, float, float], ...], second: float
+) -> Ripple | None:
+    if water is None:
+        return None
+    height, width = water.shape
+    rows = np.linspace(0, 1, height, dtype=np.float32)[:, None]
+    columns = np.linspace(0, 1, width, dtype=np.float32)[None, :]
+    # Waves are closer together the farther they are.
+    far = 42 / (0.18 + rows)
+    x, y = np.zeros_like(water), np.zeros_like(water)
+    for index, (rate, phase, slant, weight) in enumerate(waves):
+        angle = (
+            far * (0.45 + 0.3 * index) + columns * (9 + 7 * index) * slant * 6 + rate * 2.6 * second + phase
+        )
+        y += weight * np.sin(angle)
+        x += weight * np.cos(0.8 * angle + columns * 13 * slant)
+    return Ripple(x * water * np.float32(0.0016), y * water * np.float32(0.0021))
+
+
+def _clouds(sky: Array | None, wind: float, second: float) -> Ripple | None:
+    if sky is None:
+        return None
+    # Half the way before the film's middle and half behind it would need its length; a tide needs nothing.
+    way = np.float32(wind * 6 * math.sin(second / 6))
+    return Ripple(sky * way, sky * np.float32(0.0))
+
+
+def _mist(scene: Scene, still: Still, grid: tuple[int, int], seed: int) -> Array | None:
+    """A wide, soft, wrapping texture of mist by how far things are; None in clear air."""
+    if scene.weather != "fog":
+        return None
+    far = 1 - cv2.resize(still.near, grid, interpolation=cv2.INTER_AREA)
+    texture = noise.tile(noise.stream(seed, "mist"), 512, 3, 5, 0.5)
+    band = cv2.resize(texture, (grid[0] * 2, grid[1]), interpolation=cv2.INTER_LINEAR)
+    return np.stack([band, np.hstack([far, far]).astype(np.float32)])
+
+
+def _veiled(picture: Planes, mist: Array, second: float, wind: float) -> Planes:
+    band, far = mist
+    height, width = band.shape[0], band.shape[1] // 2
+    shift = (wind * 6 * second) % 1.0 * 2 * width
+    matrix = np.array([[1, 0, shift], [0, 1, 0]], np.float32)
+    how = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    moved = cv2.warpAffine(band, matrix, (width, height), flags=how, borderMode=cv2.BORDER_WRAP)
+    amount = np.clip((0.18 + 0.3 * moved) * (0.25 + 0.75 * far[:, :width]), 0, 0.5)
+    mask = cv2.resize((amount * 255).astype(np.uint8), picture.size, interpolation=cv2.INTER_LINEAR)
+    half = cv2.resize(mask, (picture.size[0] // 2, picture.size[1] // 2), interpolation=cv2.INTER_AREA)
+    uv = cv2.merge([_toward(picture.uv[..., index], planes.NO_COLOUR, half) for index in (0, 1)])
+    return Planes(_toward(picture.y, 205, mask), uv)
+
+
+def _flicker(
+    text: str, still: Still, size: tuple[int, int], rng: np.random.Generator
+) -> tuple[Array, tuple[float, ...]] | None:
+    """Where warm light falls, and the phases of its flicker; None without a flame."""
+    if not _FLAMES.search(text):
+        return None
+    small = cv2.resize(still.rgb, parallax.grid(size), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
+    warm = np.clip((small[..., 0] - small[..., 2]) * 1.6, 0, 1) * np.clip(small.max(2) * 1.5 - 0.3, 0, 1)
+    glow = cv2.GaussianBlur(warm, (0, 0), size[0] / 60)
+    if glow.max() < 0.05:
+        return None
+    wide = cv2.resize(glow / glow.max(), size, interpolation=cv2.INTER_LINEAR)
+    return wide.astype(np.float32), tuple(float(rng.uniform(0, math.tau)) for _ in range(4))
+
+
+def _lit(picture: Planes, flicker: tuple[Array, tuple[float, ...]], second: float) -> Planes:
+    where, phases = flicker
+    rates: tuple[Callable[[float], float], ...] = (math.sin, math.sin, math.cos, math.cos)
+    beat = sum(
+        wave(second * math.tau * rate + phase) * weight
+        for wave, rate, phase, weight in zip(
+            rates, (1.3, 3.1, 5.7, 9.0), phases, (0.5, 0.3, 0.25, 0.12), strict=True
+        )
+    )
+    gain = where * np.float32(0.11 * beat) + np.float32(1.0)
+    return Planes(cv2.multiply(picture.y, gain, dtype=cv2.CV_8U), picture.uv)

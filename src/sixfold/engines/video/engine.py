@@ -1,0 +1,118 @@
+"""The engine: a picture or a prompt in, a film out, without weights.
+
+A camera moves as the prompt says through a picture that was sent in or painted, what moves of its own moves,
+and where the model has sound, sound is made to fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold.core.work.engines import Artifact, Context, Result, Task
+from sixfold.engines.image.scene import words
+from sixfold.engines.image.scene.words import Scene
+from sixfold.engines.video import ambient, encode, moves, orders, parallax, plates, sizes, stills
+from sixfold.engines.video.moves import Path as CameraPath
+from sixfold.engines.video.orders import Order
+from sixfold.engines.video.plates import Still
+
+_PICTURES = ("image_url", "image")
+_SHARPEST = 1.5  # times the film's size that a still is kept at, for what comes closer
+_PREPARED = 0.12  # of the progress: the still is there
+_STAGES = 7  # of the painter
+_SAMPLES = 49  # poses by which a film's margin is found
+
+
+class CameraEngine:
+    """Films without weights; the same inputs give the same bytes."""
+
+    name = "camera"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Make one film."""
+        order = orders.read(task.inputs)
+        scene = words.parse(order.prompt, order.negative)
+        plan = moves.read(order.prompt, order.negative)
+        picture = _picture(task, order)
+        shape = None if picture is None else (picture.shape[1], picture.shape[0])
+        size = sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))
+        path = CameraPath(plan, order.seconds, order.seed)
+        base_zoom = parallax.margin((path.at(step / (_SAMPLES - 1)) for step in range(_SAMPLES)), size)
+        still = _still(picture, _Wanted(scene, order, size, base_zoom), context)
+        context.progress(_PREPARED)
+        life = ambient.Life.of(scene, order, still, size)
+        target = context.scratch / "film.mp4"
+        stage = parallax.Stage(plates.apart(still, parallax.grid(size)), size, base_zoom)
+        _film(target, _Shot(stage, path, life, order, size), context)
+        info = {
+            "width": size[0],
+            "height": size[1],
+            "duration": round(order.seconds, 3),
+            "fps": float(order.shown_rate) if order.shown_rate.denominator > 1 else int(order.shown_rate),
+        }
+        data: dict[str, Any] = {"seed": order.seed, "camera": plan.told, "moving": list(life.told)}
+        return Result((Artifact("video/mp4", b"", info, target),), data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    scene: Scene
+    order: Order
+    size: tuple[int, int]
+    base_zoom: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Shot:
+    stage: parallax.Stage
+    path: CameraPath
+    life: ambient.Life
+    order: Order
+    size: tuple[int, int]
+
+
+def _picture(task: Task, order: Order) -> Any:
+    """The picture that came with the task, or None."""
+    source = next((task.files[name] for name in _PICTURES if name in task.files), None)
+    if source is None:
+        return None
+    return stills.opened(source, round(sizes.SHORT_SIDES[order.resolution] * 2 * _SHARPEST))
+
+
+def _still(picture: Any, wanted: _Wanted, context: Context) -> Still:
+    """What is filmed, as much larger than the film as the camera begins closer, where there is the detail."""
+    if picture is None:
+        done = 0
+
+        def step(_name: str) -> None:
+            nonlocal done
+            done += 1
+            context.progress(_PREPARED * min(0.95, done / _STAGES))
+
+        return stills.painted(wanted.scene, wanted.order.seed, _even(wanted.size, wanted.base_zoom), step)
+    width, height = wanted.size
+    detail = min(picture.shape[1] / width, picture.shape[0] / height)
+    return stills.sent(picture, _even(wanted.size, min(wanted.base_zoom, detail)))
+
+
+def _even(size: tuple[int, int], scale: float) -> tuple[int, int]:
+    kept = min(_SHARPEST, max(1.0, scale))
+    return 2 * round(size[0] * kept / 2), 2 * round(size[1] * kept / 2)
+
+
+def _film(target: Path, shot: _Shot, context: Context) -> None:
+    """Every frame rendered and encoded, one at a time."""
+    order, count = shot.order, shot.order.all_frames
+    with encode.Film(target, shot.size, order.shown_rate, _sound(order)) as film:
+        for index in range(count):
+            second = float(index / order.shown_rate)
+            planes = shot.stage.frame(shot.path.at(index / (count - 1)), shot.life.ripples(second))
+            film.add(shot.life.over(planes, second))
+            context.progress(_PREPARED + (0.99 - _PREPARED) * (index + 1) / count)
+
+
+def _sound(order: Order) -> Any:
+    return None

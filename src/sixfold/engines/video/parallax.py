@@ -1,0 +1,150 @@
+"""A frame: plates seen from a pose.
+
+Every output pixel asks where in each plate it comes from: the pose is turned back exactly, and the part that
+depends on nearness, which changes slowly, is found by iteration on a small grid and added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.video.moves import Pose
+from sixfold.engines.video.planes import Planes
+from sixfold.engines.video.plates import Plate
+
+Array = NDArray[Any]
+
+CELL = 4  # output pixels per cell of the small grid, each way
+_TURNS = 3  # of the iteration; another changes nothing that can be seen
+_NO_MAP = np.empty((0, 0), np.float32)  # both coordinates stand in the first
+_SPARE = 1.006  # a hair more than needed, for what ripples add
+
+
+@dataclass(frozen=True, slots=True)
+class Ripple:
+    """What moves of its own within a plate, in shares of the frame's height, on the small grid."""
+
+    x: Array
+    y: Array
+
+
+def margin(poses: Iterable[Pose], size: tuple[int, int], most_near: float = 1.0) -> float:
+    """How much closer a film must begin so that no pose looks past the picture's edge; at least 1."""
+    half_w, half_h = size[0] / 2, size[1] / 2
+    needed = 1.0
+    for pose in poses:
+        cos, sin = math.cos(math.radians(pose.roll)), math.sin(math.radians(pose.roll))
+        for sx in (-1, 1):
+            for sy in (-1, 1):
+                dx = sx * half_w - pose.pan_x * size[0]
+                dy = sy * half_h - pose.pan_y * size[1]
+                ux, uy = (cos * dx + sin * dy) / pose.zoom, (-sin * dx + cos * dy) / pose.zoom
+                for near in (0.0, most_near):
+                    far = 1 - pose.approach * near
+                    room_x = half_w + math.copysign(pose.shift_x * near * size[0], ux * pose.shift_x)
+                    room_y = half_h + math.copysign(pose.shift_y * near * size[1], uy * pose.shift_y)
+                    needed = max(needed, abs(ux) * far / room_x, abs(uy) * far / room_y)
+    return needed * _SPARE if needed > 1.0 else 1.0
+
+
+def grid(size: tuple[int, int]) -> tuple[int, int]:
+    """Columns and rows of the small grid for frames of `size` (width, height)."""
+    return max(8, round(size[0] / CELL)), max(8, round(size[1] / CELL))
+
+
+class Stage:
+    """Renders poses of one set of plates at `size` (width, height); the plates may be larger."""
+
+    def __init__(self, plates: tuple[Plate, ...], size: tuple[int, int], base_zoom: float) -> None:
+        self._plates = plates
+        self._size = size
+        self._zoom = base_zoom
+        width, height = size
+        plate = plates[0].planes.size
+        self._scale = (plate[0] / width, plate[1] / height)
+        grid_h, grid_w = plates[0].near.shape
+        self._grid = (grid_w, grid_h)
+        self._gx = ((np.arange(grid_w, dtype=np.float32) + 0.5) / grid_w - 0.5)[None, :] * np.float32(width)
+        self._gy = ((np.arange(grid_h, dtype=np.float32) + 0.5) / grid_h - 0.5)[:, None] * np.float32(height)
+        self._x = np.arange(width, dtype=np.float32) + np.float32(0.5 - width / 2)
+        self._y = np.arange(height, dtype=np.float32) + np.float32(0.5 - height / 2)
+
+    def frame(self, pose: Pose, ripples: tuple[Ripple | None, ...] = ()) -> Planes:
+        """The picture from `pose`; each plate may have a ripple of its own."""
+        found: Planes | None = None
+        for index, plate in enumerate(self._plates):
+            ripple = ripples[index] if index < len(ripples) else None
+            full, half = self._maps(plate, pose, ripple)
+            y = _sampled(plate.planes.y, full, cv2.INTER_CUBIC)
+            uv = _sampled(plate.planes.uv, half, cv2.INTER_LINEAR)
+            if found is None or plate.matte is None or plate.half_matte is None:
+                found = Planes(y, uv)
+                continue
+            over = _sampled(plate.matte, full, cv2.INTER_LINEAR)
+            thin = _sampled(plate.half_matte, half, cv2.INTER_LINEAR)
+            found = Planes(_blended(found.y, y, over), _blended(found.uv, uv, thin))
+        assert found is not None  # noqa: S101 - a stage has a plate
+        return found
+
+    def _maps(self, plate: Plate, pose: Pose, ripple: Ripple | None) -> tuple[Array, Array]:
+        """Where each pixel of the lightness and of the colour comes from, in the plate's pixels."""
+        width, height = self._size
+        zoom = pose.zoom * self._zoom
+        turn = math.radians(pose.roll)
+        a, b = math.cos(turn) / zoom, math.sin(turn) / zoom
+        left, top = pose.pan_x * width, pose.pan_y * height
+        ux = a * self._gx + b * self._gy - np.float32(a * left + b * top)
+        uy = -b * self._gx + a * self._gy - np.float32(-b * left + a * top)
+        dx, dy = self._parallax(plate.near, pose, ux, uy)
+        if ripple is not None:
+            dx, dy = dx + ripple.x * np.float32(height), dy + ripple.y * np.float32(height)
+        small = cv2.merge([dx.astype(np.float32), dy.astype(np.float32)])
+        full = cv2.resize(small, self._size, interpolation=cv2.INTER_LINEAR)
+        rows, columns = full[..., 0], full[..., 1]
+        rows += (
+            np.float32(a) * self._x[None, :]
+            + (np.float32(b) * self._y - np.float32(a * left + b * top))[:, None]
+        )
+        columns += (
+            np.float32(-b) * self._x[None, :]
+            + (np.float32(a) * self._y - np.float32(-b * left + a * top))[:, None]
+        )
+        full *= np.array(self._scale, np.float32)
+        full += np.array([width * self._scale[0] / 2 - 0.5, height * self._scale[1] / 2 - 0.5], np.float32)
+        half = cv2.resize(full, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
+        return full, half * np.float32(0.5) - np.float32(0.25)
+
+    def _parallax(self, near: Array, pose: Pose, ux: Array, uy: Array) -> tuple[Array, Array]:
+        """What nearness adds to where a pixel of the grid comes from, in output pixels."""
+        if not (pose.shift_x or pose.shift_y or pose.approach):
+            return np.zeros_like(ux), np.zeros_like(uy)
+        width, height = self._size
+        step_x, step_y = self._grid[0] / width, self._grid[1] / height
+        off_x, off_y = self._grid[0] / 2 - 0.5, self._grid[1] / 2 - 0.5
+        shift_x, shift_y = np.float32(pose.shift_x * width), np.float32(pose.shift_y * height)
+        approach = np.float32(pose.approach)
+        sx, sy = ux, uy
+        for _ in range(_TURNS):
+            at_x = (sx * np.float32(step_x) + np.float32(off_x)).astype(np.float32)
+            at_y = (sy * np.float32(step_y) + np.float32(off_y)).astype(np.float32)
+            q = cv2.remap(near, at_x, at_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            far = 1 - approach * q
+            sx, sy = ux * far - shift_x * q, uy * far - shift_y * q
+        return sx - ux, sy - uy
+
+
+def _sampled(values: Array, at: Array, how: int) -> Array:
+    return cv2.remap(values, at, _NO_MAP, how, borderMode=cv2.BORDER_REFLECT_101)
+
+
+def _blended(below: Array, above: Array, matte: Array) -> Array:
+    """`above` over `below` by a matte of bytes; where the matte is 0 or 255, exactly one of them."""
+    share = matte.astype(np.float32) * np.float32(1 / 255)
+    return cv2.blendLinear(above, below, share, 1 - share)
