@@ -81,6 +81,10 @@ HOSTILE = {
     "new lines": "\n" * 200_000,
     "particles": "Ada " + "de la " * 20_000 + "Cruz works at Bell",
     "ampersands": "A&" * 50_000,
+    "doubtful facts": "If Ada Byron works at Bell Labs, and Bell Labs is part of Globex, who knows. "
+    * 12_000,
+    "tables": "| a | b |\n|---|---|\n" + "| Ada | Bell |\n" * 20_000,
+    "columns": "| a " * 50_000 + "|\n|" + "---|" * 50_000,
     "no script at all": "\U000e0001\ue000\uf000\uffff" * 10_000,
 }
 

@@ -126,12 +126,10 @@ def _put_statements(account_id: str, pages: Sequence[Page]) -> Transaction[set[T
     """Read the pages, look their names up, keep what they state; gives the links that follow."""
     marked = {page.id: entities.identifiers(page.body) for page in pages}
     known = yield from _known(account_id, {entities.key(name) for names in marked.values() for name in names})
-    read = {
-        page.id: statements.read(
-            page, table(), sorted(n for n in marked[page.id] if entities.key(n) in known)
-        )
-        for page in pages
-    }
+    read: dict[str, list[Statement]] = {}
+    for page in pages:
+        own = sorted(name for name in marked[page.id] if entities.key(name) in known)
+        read[page.id] = statements.read(page, table(), own[: statements.MAX_KNOWN])
     keys = {key for found in read.values() for statement in found for key in _keys(statement)} - known.keys()
     known |= yield from _known(account_id, keys)
     rows: list[tuple[object, ...]] = []

@@ -19,6 +19,10 @@ from sixfold.core.memory.prose import Sentence
 from sixfold.core.memory.relations import Slots
 
 MAX_STATEMENTS = 500  # of one page
+MAX_KNOWN = 200  # identifiers that are looked for in every sentence
+_MAX_EFFORT = (
+    5_000_000  # characters times patterns tried: a page of facts needs 50,000, nobody waits for more
+)
 _PRONOUN = re.compile(
     r"(?:(?:later|then|today|now|since then|also|soon after),? )?"
     r"(he|she|they|it|we|the (?:company|project|team|service))(?= |['’]s )"
@@ -76,6 +80,7 @@ class _Reader:
     block: int = -1
     last: Mention | None = None
     names: dict[str, None] | None = None
+    effort: int = 0
 
 
 def read(page: Page, table: Table, known: Collection[str] = ()) -> list[Statement]:
@@ -86,7 +91,7 @@ def read(page: Page, table: Table, known: Collection[str] = ()) -> list[Statemen
     found: list[tuple[Sentence, Slots]] = []
     for sentence in prose.sentences(page.body):
         found += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
-        if len(found) >= MAX_STATEMENTS:
+        if len(found) >= MAX_STATEMENTS or reader.effort > _MAX_EFFORT:
             break
     found += _of_tables(reader)
     nearer = _nearer(reader)
@@ -152,6 +157,7 @@ def _of_sentence(reader: _Reader, sentence: Sentence) -> Iterator[Slots]:
     if not masked.mentions:
         return
     stated: list[Slots] = []
+    reader.effort += len(sentence.text) * len(tried)
     if tried:
         _stand_in(reader, sentence, masked)
         stated = relations.stated(masked, table, tried)
