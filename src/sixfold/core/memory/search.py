@@ -11,7 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -23,7 +23,7 @@ from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
 from sixfold.core.memory.ranking import Question, Ranked
 from sixfold.core.memory.shelf import Behind, Shelf
-from sixfold.core.memory.signals import Filter, View
+from sixfold.core.memory.signals import Filter, Index, View
 
 MAX_CHARS = 10_000  # of a query
 MAX_LIMIT = 100
@@ -97,40 +97,67 @@ class Finder:
         self, caller: Caller, wanted: Search, vector: bytes | None
     ) -> Transaction[tuple[tuple[Hit, ...], Mode]]:
         """Bring the index up to date, rank, and fetch what is shown; all of one snapshot."""
-        index = yield from self._shelf.catch_up(caller.account_id)
-        mode = wanted.mode
-        if mode == "auto":  # nothing may have been embedded yet
-            mode = "hybrid" if vector is not None and index.vectors else "lexical"
-        view = index.view(caller.collections)
-        asked = None if mode == "lexical" else vector
-        question = ask(view, wanted.query, asked, worded=mode != "semantic")
-        if mode != "semantic":
+        related: dict[str, float] = {}
+        if wanted.mode != "semantic":
             told = yield from inference.answers(caller.account_id, wanted.query, caller.collections)
-            question = replace(question, answers={answer.page_id: answer.score for answer in told})
-        ranked = ranking.rank(view, question)
-        places = view.best(ranked.score, ranked.among, _filter(wanted), wanted.offset + wanted.limit)
-        places = places[wanted.offset :]
+            related = {answer.page_id: answer.score for answer in told}
+        index = yield from self._shelf.catch_up(caller.account_id)
+        places, mode = _found(index, caller, wanted, vector, related)  # no other request comes in between
         if not places:
             return (), mode
-        ids = [view.page_id(place) for place in places]
         rows = yield Query(
             "memory_results",
-            {"account_id": caller.account_id, "ids": msgspec.json.encode(ids).decode()},
+            {
+                "account_id": caller.account_id,
+                "ids": msgspec.json.encode([place.page_id for place in places]).decode(),
+            },
         )
         by_id = {row["id"]: row for row in rows}
-        shown = question if question.words else ask(view, wanted.query, None)
-        hits = (
-            _hit(view, place, by_id[page_id], shown, ranked, wanted)
-            for place, page_id in zip(places, ids, strict=True)
-            if page_id in by_id
+        known = (place for place in places if place.page_id in by_id)
+        return tuple(_hit(by_id[place.page_id], place, wanted) for place in known), mode
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A page that was found, before it is fetched."""
+
+    page_id: str
+    score: float
+    passage: int
+    words: Collection[str]
+    explain: Mapping[str, float | Mapping[str, float]] | None
+
+
+def _found(
+    index: Index, caller: Caller, wanted: Search, vector: bytes | None, related: Mapping[str, float]
+) -> tuple[list[_Place], Mode]:
+    """The pages that are shown, best first, and the mode that they were found in."""
+    mode = wanted.mode
+    if mode == "auto":  # nothing may have been embedded yet
+        mode = "hybrid" if vector is not None and index.vectors else "lexical"
+    view = index.view(caller.collections)
+    worded = ask(view, wanted.query)
+    if mode == "semantic":
+        question = Question({}, vector=vector)
+    else:
+        question = replace(worded, vector=vector if mode == "hybrid" else None, answers=related)
+    ranked = ranking.rank(view, question)
+    keep = Filter(wanted.types, wanted.tags, wanted.collections, wanted.since, wanted.until)
+    best = view.best(ranked.score, ranked.among, keep, wanted.offset + wanted.limit)
+    return [
+        _Place(
+            page_id=view.page_id(place),
+            score=view.at(ranked.score, place),
+            passage=view.best_passage(place, worded.words),
+            words=worded.words,
+            explain=_explained(view, place, worded, ranked) if wanted.explain else None,
         )
-        return tuple(hits), mode
+        for place in best[wanted.offset :]
+    ], mode
 
 
-def ask(view: View, text: str, vector: bytes | None, *, worded: bool = True) -> Question:
-    """A text as a question to `view`: its rarest words, the names in it, or its vector alone."""
-    if not worded:
-        return Question({}, (), vector)
+def ask(view: View, text: str, vector: bytes | None = None) -> Question:
+    """A text as a question to `view`: its rarest words, and the names in it."""
     counted: Mapping[str, int] = tokens.terms(text)
     if not counted:  # "The Who": words that say nothing are words of a title
         counted = Counter(tokens.fold(text).split()[:_MOST_WORDS])
@@ -147,10 +174,6 @@ def names(text: str, words: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(found)) or tuple(words)
 
 
-def _filter(wanted: Search) -> Filter:
-    return Filter(wanted.types, wanted.tags, wanted.collections, wanted.since, wanted.until)
-
-
 def _check(wanted: Search) -> None:
     if not wanted.query.strip():
         raise errors.BadRequest("query is empty")
@@ -165,8 +188,7 @@ def _check(wanted: Search) -> None:
             raise errors.BadRequest(f"{name} must be {least} to {most:,}{unit}, not {value:,}")
 
 
-def _hit(view: View, place: int, row: Row, question: Question, ranked: Ranked, wanted: Search) -> Hit:
-    passage = view.best_passage(place, question.words)
+def _hit(row: Row, place: _Place, wanted: Search) -> Hit:
     return Hit(
         id=row["id"],
         slug=row["slug"],
@@ -174,10 +196,10 @@ def _hit(view: View, place: int, row: Row, question: Question, ranked: Ranked, w
         type=row["type"],
         tags=_texts(row["tags"]),
         collections=_texts(row["collections"]),
-        score=view.at(ranked.score, place),
-        snippet=snippets.of_body(row["body"], passage, question.words, wanted.snippet_chars),
+        score=place.score,
+        snippet=snippets.of_body(row["body"], place.passage, place.words, wanted.snippet_chars),
         updated_at=row["updated_at"],
-        explain=_explained(view, place, question, ranked) if wanted.explain else None,
+        explain=place.explain,
     )
 
 
