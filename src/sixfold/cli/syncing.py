@@ -2,8 +2,8 @@
 
 A state file remembers, for each page, the version and the content of the last time when both sides agreed.
 With it each side tells whether *it* has changed. Where both have, changes that do not touch are merged; else
-the memory's text takes the file, and the folder's stays beside it as `name.conflict-<hash>.md`, which is never
-sent. Every step can be cut off: it is found half done and finished, or done again to the same end.
+the memory's text takes the file, and the folder's stays beside it as `name.conflict-<hash>.md`, which is
+never sent. A step that is cut off is found half done and finished, or done again to the same end.
 """
 
 from __future__ import annotations

@@ -217,8 +217,18 @@ def _keep(
 
 def of_calls(page: Page) -> Transaction[tuple[tuple[str, str, str], ...]]:
     """The links (target, type, context) that calls keep of a page: what an export must write besides."""
-    known = (yield from _kept(page.account_id, [page.id], "api")).get(page.id, {})
-    return tuple(sorted((target, kind, str(row["context"])) for (target, kind), row in known.items()))
+    return (yield from all_of_calls((page,))).get(page.id, ())
+
+
+def all_of_calls(pages: Sequence[Page]) -> Transaction[dict[str, tuple[tuple[str, str, str], ...]]]:
+    """The same of some pages of one account, by their ids; one without such links is not there."""
+    if not pages:
+        return {}
+    known = yield from _kept(pages[0].account_id, [page.id for page in pages], "api")
+    return {
+        page_id: tuple(sorted((target, kind, str(row["context"])) for (target, kind), row in rows.items()))
+        for page_id, rows in known.items()
+    }
 
 
 def remove(page: Page, link: tuple[str, str], moment: int) -> Transaction[tuple[Row, ...]]:
@@ -282,6 +292,20 @@ def judge(page: Page, target: str, kind: str, verdict: Verdict) -> Transaction[b
 def of_page(caller: Caller, page: Page, moment: int = FOREVER) -> Transaction[tuple[Link, ...]]:
     """Where a page leads, now or at a moment; each target and type once, explicit before inferred."""
     rows = yield Query("links_out", {"account_id": page.account_id, "page_id": page.id, "at": moment})
+    return _distinct(caller, page, rows)
+
+
+def of_pages(account_id: str, pages: Sequence[Page]) -> Transaction[dict[str, tuple[Link, ...]]]:
+    """Where each of some pages leads now, by their ids: for the index, which sees everything."""
+    found: dict[str, list[Row]] = {page.id: [] for page in pages}
+    rows = yield Query("links_out_of", {"account_id": account_id, "ids": _encode(list(found))})
+    for row in rows:
+        found[row["page_id"]].append(row)
+    owner = Caller(account_id, "")
+    return {page.id: _distinct(owner, page, found[page.id]) for page in pages}
+
+
+def _distinct(caller: Caller, page: Page, rows: Iterable[Row]) -> tuple[Link, ...]:
     found: dict[tuple[str, str], Link] = {}
     for row in sorted(rows, key=lambda row: _RANK[row["origin"]]):
         link = _link(caller, page.slug, row)

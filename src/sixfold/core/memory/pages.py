@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, now, one
 from sixfold.core.memory import index, inference, links, slugs, timeline
-from sixfold.core.memory.model import Caller, Entry, Link, Page
+from sixfold.core.memory.model import Caller, Entry, Page
 
 SEPARATOR = "\n"  # stands in no name of a collection
 _LAST = "\U0010ffff"  # sorts after everything
@@ -192,10 +192,8 @@ def reindex(page: Page) -> Transaction[None]:
 
 
 def _reindex(saved: Sequence[Page]) -> Transaction[None]:
-    known: list[tuple[Page, Sequence[Link]]] = []
-    for page in saved:
-        known.append((page, (yield from links.of_page(Caller(page.account_id, ""), page))))
-    yield from index.put_many(known)
+    known = yield from links.of_pages(saved[0].account_id, saved)
+    yield from index.put_many([(page, known[page.id]) for page in saved])
 
 
 def _next(plan: Plan, caller: Caller, moment: int) -> Page:

@@ -16,7 +16,7 @@ from sixfold.core.memory import drafts, frontmatter, links, pages, reading, slug
 from sixfold.core.memory.archives import ENDINGS, File, Report
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.model import Caller, Entry, Page
 from sixfold.core.memory.pages import Plan
 from sixfold.core.memory.reading import View
 from sixfold.core.memory.writing import Writer, differs
@@ -95,8 +95,17 @@ def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Re
 
 def text(page: Page) -> Transaction[str]:
     """A page as a file: its text, and in its front matter whatever the text alone does not say."""
-    kept = yield from links.of_calls(page)
-    told = yield from timeline.of_calls(page)
+    return (yield from texts((page,)))[0]
+
+
+def texts(some: Sequence[Page]) -> Transaction[tuple[str, ...]]:
+    """The same of some pages of one account."""
+    kept = yield from links.all_of_calls(some)
+    told = yield from timeline.all_of_calls(some)
+    return tuple(_text(page, kept.get(page.id, ()), told.get(page.id, ())) for page in some)
+
+
+def _text(page: Page, kept: Sequence[tuple[str, str, str]], told: Sequence[Entry]) -> str:
     values = dict(_fields(page))
     if kept:
         values["links"] = [_without_empty(to=to, type=kind, context=why) for to, kind, why in kept]
@@ -151,11 +160,8 @@ def exported(caller: Caller, after: str) -> Transaction[tuple[tuple[Page, str], 
             "limit": EXPORT_PAGES,
         },
     )
-    found: list[tuple[Page, str]] = []
-    for row in rows:
-        page = pages.of(row)
-        found.append((page, (yield from text(page))))
-    return tuple(found)
+    found = [pages.of(row) for row in rows]
+    return tuple(zip(found, (yield from texts(found)), strict=True))
 
 
 @dataclass(slots=True)

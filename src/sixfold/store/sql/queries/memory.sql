@@ -217,12 +217,20 @@ WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by
   AND target IN (SELECT json_extract(value, '$.name') FROM json_each(:rows));
 
 -- name: links_out | The links of a page, at a moment, each where it leads.
-SELECT l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
+SELECT l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug, t.title AS to_title,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
 FROM page_link l LEFT JOIN page t ON t.id = l.target_id
 WHERE l.page_id = :page_id AND l.account_id = :account_id AND l.origin <> 'dismissed'
   AND l.created_at <= :at AND (l.ended_at IS NULL OR l.ended_at > :at)
 ORDER BY l.created_at, l.target, l.type;
+
+-- name: links_out_of | The links of some pages, each where it leads.
+SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
+       t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
+FROM page_link l LEFT JOIN page t ON t.id = l.target_id
+WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :account_id AND l.ended_at IS NULL
+  AND l.origin <> 'dismissed'
+ORDER BY l.page_id, l.created_at, l.target, l.type;
 
 -- name: links_in | The links that lead to a page, each with the page that it stands on.
 SELECT l.type, l.origin, l.context, l.created_at, s.slug AS from_slug, s.title AS from_title
@@ -288,10 +296,11 @@ WHERE page_id = :page_id AND account_id = :account_id
   AND (date < :before_date OR (date = :before_date AND id < :before_id))
 ORDER BY date DESC, id DESC LIMIT :limit;
 
--- name: timeline_of_page | Every entry of a page that no body has, oldest first: for the export.
-SELECT date, summary, detail, source FROM timeline_entry
-WHERE page_id = :page_id AND account_id = :account_id AND maker = 'api' AND ended_at IS NULL
-ORDER BY date, id;
+-- name: timeline_of_calls | Every entry of some pages that no body has, oldest first: for the export.
+SELECT page_id, date, summary, detail, source FROM timeline_entry
+WHERE page_id IN (SELECT value FROM json_each(:ids)) AND account_id = :account_id AND maker = 'api'
+  AND ended_at IS NULL
+ORDER BY page_id, date, id;
 
 -- name: pages_exported | Pages in the order of their slugs, whole.
 SELECT p.*, v.head, v.body, v.path FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
@@ -299,3 +308,26 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
+
+-- name: folders_counted | The folders below a prefix of slugs, with how many pages are in each.
+SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
+       COUNT(*) AS count
+FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix AND p.slug < :prefix_end
+  AND INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') > 0
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+GROUP BY 1 ORDER BY 1 LIMIT :limit;
+
+-- name: pages_in_folder | The pages whose slugs have one segment behind a prefix.
+SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
+  AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
+  AND INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') = 0
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.slug LIMIT :limit;
+
+-- name: pages_titled | Some pages as links show them.
+SELECT p.id, p.slug, p.title, p.collections FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));

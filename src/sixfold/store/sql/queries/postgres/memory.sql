@@ -100,6 +100,14 @@ UPDATE page_link SET by_name = 1, target_id = (
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
   AND target IN (SELECT (j.value ->> 'name') FROM json_array_elements(:rows::json) AS j (value));
 
+-- name: links_out_of | The links of some pages, each where it leads.
+SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
+       t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
+FROM page_link l LEFT JOIN page t ON t.id = l.target_id
+WHERE l.page_id IN (SELECT json_array_elements_text(:ids::json)) AND l.account_id = :account_id AND l.ended_at IS NULL
+  AND l.origin <> 'dismissed'
+ORDER BY l.page_id, l.created_at, l.target, l.type;
+
 -- name: edges_out | What some pages lead to.
 SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
 FROM page_link l JOIN page t ON t.id = l.target_id
@@ -127,3 +135,13 @@ FROM json_array_elements(:rows::json) AS j (value);
 
 -- name: timeline_end | Entries that are no longer in a body.
 UPDATE timeline_entry SET ended_at = :ended_at WHERE id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: timeline_of_calls | Every entry of some pages that no body has, oldest first: for the export.
+SELECT page_id, date, summary, detail, source FROM timeline_entry
+WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND account_id = :account_id AND maker = 'api'
+  AND ended_at IS NULL
+ORDER BY page_id, date, id;
+
+-- name: pages_titled | Some pages as links show them.
+SELECT p.id, p.slug, p.title, p.collections FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT json_array_elements_text(:ids::json));
