@@ -145,3 +145,22 @@ ORDER BY page_id, date, id;
 -- name: pages_titled | Some pages as links show them.
 SELECT p.id, p.slug, p.title, p.collections FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: folders_counted | The folders below a prefix of slugs, with how many pages are in each.
+SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
+       COUNT(*) AS count
+FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix AND p.slug < :prefix_end
+  AND STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') > 0
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+GROUP BY 1 ORDER BY 1 LIMIT :limit;
+
+-- name: pages_in_folder | The pages whose slugs have one segment behind a prefix.
+SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
+  AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
+  AND STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') = 0
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.slug LIMIT :limit;
