@@ -22,6 +22,7 @@ NAMES = (
     "postgres",
     "retrieval",
     "memory",
+    "agents",
 )
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance
