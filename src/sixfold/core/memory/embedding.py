@@ -110,7 +110,7 @@ class Embedder:
         texts: list[str] = []
         counts: list[int] = []
         for row in rows:
-            passages = texts_of(row["title"], row["body"])
+            passages = texts_of(row["slug"], row["title"], row["body"])
             counts.append(len(passages))
             texts += passages
         vectors = iter(self._model.embed(texts))
@@ -121,9 +121,10 @@ class Embedder:
         return made
 
 
-def texts_of(title: str, body: str) -> list[str]:
-    """What the model reads of a page: each passage under the page's title."""
-    return [f"{title}\n{body[start : min(end, start + _MOST_TEXT)]}" for start, end in chunks.split(body)]
+def texts_of(slug: str, title: str, body: str) -> list[str]:
+    """What the model reads of a page: its passages, those of an article under its title."""
+    head = f"{title}\n" if index.is_article(slug, title) else ""
+    return [f"{head}{body[start : min(end, start + _MOST_TEXT)]}" for start, end in chunks.split(body)]
 
 
 def halved(vector: bytes) -> bytes:

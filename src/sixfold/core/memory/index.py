@@ -94,6 +94,14 @@ def next_change(account_id: str) -> Transaction[int]:
     return int(rows[0]["change"])
 
 
+def is_article(slug: str, title: str) -> bool:
+    """Whether a page bears its own name: its slug has no number, and every word of it stands in the title."""
+    name = slugs.name(slug)
+    return _NUMBER.search(name) is None and set(tokens.words(name.replace("_", " "))) <= set(
+        tokens.words(title)
+    )
+
+
 def entry(page: Page, links: Sequence[Link]) -> Entry:
     """A page in the form in which search reads it."""
     title = tokens.words(page.title)
@@ -116,7 +124,7 @@ def entry(page: Page, links: Sequence[Link]) -> Entry:
         passages=tuple(passages) if len(passages) > 1 else (),
         names=_names(page, title, links),
         path=tuple(sorted(_slug_terms(slugs.parent(page.slug)))),
-        article=_is_article(page, title),
+        article=is_article(page.slug, page.title),
         asks=len(page.body) <= _SHORT and _ASKING.search(page.body) is not None,
     )
 
@@ -140,11 +148,6 @@ def _head_terms(page: Page, title: Sequence[str]) -> Counter[str]:
 def _slug_terms(slug: str) -> set[str]:
     """The words of a slug, without its numbers."""
     return set(tokens.terms(_NUMBER.sub(" ", slug).replace("_", " ")))
-
-
-def _is_article(page: Page, title: Sequence[str]) -> bool:
-    name = slugs.name(page.slug)
-    return _NUMBER.search(name) is None and set(tokens.words(name.replace("_", " "))) <= set(title)
 
 
 def _names(page: Page, title: Sequence[str], links: Sequence[Link]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ parts, and `explain` shows each.
           + meaning                                                                where there is a model
 
 Scores are added, not ranks: on questions about conversations, fusing the ranks of words and vectors loses
-to words alone. The weights were chosen by `python -m bench.tuning`; docs/architecture/60-ranking.md shows
+to words alone. The weights were chosen by `python -m bench.tuning`; docs/architecture/62-ranking.md shows
 what each signal is worth.
 """
 
@@ -47,8 +47,8 @@ class Weights:
     substance: float = 0.2  # for a page that has much to say
     relation: float = 1.5  # for a page that answers a question about a relation: "who works at Acme"
     recency: float = 0.01  # for the newest page
-    meaning: float = 0.4  # for the page nearest to the question's vector, which neighbours lend to, too:
-    meaning_previous: float = 0.5
+    meaning: float = 0.5  # for the page nearest to the question's vector, which neighbours lend to, too:
+    meaning_previous: float = 0.2
     meaning_next: float = 0.2
 
     page: Saturation = _PAGE

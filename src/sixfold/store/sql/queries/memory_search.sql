@@ -49,7 +49,7 @@ JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));
 
 -- name: memory_waiting | Pages whose vectors are still to be made, with their text, the newest first.
-SELECT i.page_id, i.account_id, i.change, p.title, v.body FROM memory_index i
+SELECT i.page_id, i.account_id, i.change, p.slug, p.title, v.body FROM memory_index i
 JOIN page p ON p.id = i.page_id
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE i.embedded = '' AND i.entry <> ''
