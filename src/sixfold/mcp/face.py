@@ -36,9 +36,9 @@ def face(services: Services) -> Face:
     return serve(services, build(services))
 
 
-def serve(services: Services, server: Server) -> Face:
-    """A server of tools at its address."""
-    endpoint = Endpoint(services, server)
+def serve(services: Services, server: Server, ping_seconds: float = transport.PING_SECONDS) -> Face:
+    """A server of tools at its address; a stream that is silent for `ping_seconds` gets a sign of life."""
+    endpoint = Endpoint(services, server, ping_seconds)
     handlers = {"POST": endpoint.post, "GET": endpoint.get, "DELETE": endpoint.get}
     route = Route(PATH, handlers, services.settings.inline_body_bytes)
     return Face("mcp", transport.dialect, (route,), prefixes=(PATH + "/",))

@@ -27,7 +27,7 @@ from sixfold.web.services import Services
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 _MAX_PICTURE_BYTES = 3 * 2**20  # in base64 four: what clients still take
-_MAX_WAIT, _WAIT = 600, 60
+_MAX_WAIT, _WAIT = 600, 45  # many clients give a call 60 s
 
 MODEL = Field("model", "string", "A model's name, from models", required=True, max_chars=100)
 INPUT = Field("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)

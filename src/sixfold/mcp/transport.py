@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -27,7 +26,7 @@ from sixfold.web.services import Services
 
 _LOG = logging.getLogger("sixfold.mcp")
 _MAX_BATCH = 50
-_PING_SECONDS = 15.0
+PING_SECONDS = 15.0  # of silence, after which a stream shows that it lives
 _STREAM = "text/event-stream"
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -40,9 +39,10 @@ _decode = msgspec.json.Decoder().decode
 class Endpoint:
     """The one address at which agents call."""
 
-    def __init__(self, services: Services, server: Server) -> None:
+    def __init__(self, services: Services, server: Server, ping_seconds: float = PING_SECONDS) -> None:
         self._services = services
         self._server = server
+        self._ping_seconds = ping_seconds
 
     async def post(self, request: Request) -> Response:
         """Answer what a body asks."""
@@ -137,34 +137,37 @@ class Endpoint:
         channel = call.channel = Channel()
         answer = asyncio.create_task(self._answer(message, call))
         first = asyncio.create_task(channel.queue.get())
-        await asyncio.wait({answer, first}, return_when=asyncio.FIRST_COMPLETED)
-        if not first.done():
+        await asyncio.wait({answer, first}, timeout=self._ping_seconds, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done() and not first.done():
             first.cancel()
             return Response(_encode(answer.result()), 200, _HEADERS, "application/json")
-        return StreamingResponse(_events(first.result(), channel, answer), 200, _STREAM_HEADERS, _STREAM)
+        events = self._events(first, channel, answer)
+        return StreamingResponse(events, 200, _STREAM_HEADERS, _STREAM)
 
+    async def _events(
+        self, following: asyncio.Task[Plain], channel: Channel, answer: asyncio.Task[Plain]
+    ) -> AsyncIterator[bytes]:
+        """What is told on the way, then the answer; a client that leaves ends the waiting for it.
 
-async def _events(first: Plain, channel: Channel, answer: asyncio.Task[Plain]) -> AsyncIterator[bytes]:
-    """What is told on the way, then the answer; the work of a client that leaves is let go of."""
-    try:
-        yield _event(first)
-        while not answer.done() or not channel.queue.empty():
-            following = asyncio.create_task(channel.queue.get())
-            done, _ = await asyncio.wait(
-                {following, answer}, timeout=_PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
-            if following in done:
-                yield _event(following.result())
-                continue
+        What has nothing to tell for a while says so, lest somebody on the way takes the line for dead.
+        """
+        try:
+            while not answer.done() or following.done():
+                if following.done():
+                    yield _event(following.result())
+                    following = asyncio.create_task(channel.queue.get())
+                    await asyncio.sleep(0)  # what is in the queue already comes before the answer
+                    continue
+                done, _ = await asyncio.wait(
+                    {following, answer}, timeout=self._ping_seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    yield b": still at work\n\n"
+            yield _event(answer.result())
+        finally:
+            channel.open = False
             following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
-            if not done:
-                yield b": still at work\n\n"
-        yield _event(answer.result())
-    finally:
-        channel.open = False
-        answer.cancel()
+            answer.cancel()
 
 
 def _event(message: Plain) -> bytes:

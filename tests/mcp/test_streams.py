@@ -1,0 +1,144 @@
+"""Answers as streams: a sign of life in silence, what is told before the answer, questions to the client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from sixfold import faces
+from sixfold.mcp import face
+from sixfold.mcp.messages import Plain
+from sixfold.mcp.server import Call, Server
+from sixfold.mcp.tools import Outcome, Tool, Toolbox
+from sixfold.web.app import App
+from sixfold.web.metrics import Metrics
+from tests.areas.house import House, bearer
+from tests.mcp.loopback import served
+
+BOTH = {"Accept": "application/json, text/event-stream"}
+
+
+def tool(name: str, run: Any) -> Tool:
+    """A tool without arguments that may say something before its answer."""
+    return Tool(name, name, "A fixture.", {"type": "object", "properties": {}}, run, streams=True)
+
+
+@asynccontextmanager
+async def serving(home: House, tools: Sequence[Tool], ping_seconds: float = 15) -> AsyncIterator[str]:
+    """A server with just these tools, on a socket."""
+    server = Server([Toolbox(tools).feature()], "Fixtures.")
+    app = App([face.serve(faces.build_services(home.product), server, ping_seconds)], Metrics())
+    async with served(app) as origin:
+        yield f"{origin}/mcp"
+
+
+def asking(name: str) -> Plain:
+    """The request that calls a tool."""
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}}}
+
+
+def data(line: str) -> Any:
+    """The message of a line of a stream."""
+    assert line.startswith("data: "), line
+    return json.loads(line[6:])
+
+
+async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(home: House) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(call: Call, given: Plain) -> Outcome:
+        del call, given
+        await go_on.wait()
+        return Outcome({"done": True})
+
+    async with (
+        serving(home, [tool("wait", wait)], 0.01) as url,
+        httpx.AsyncClient(headers=home.bearer | BOTH, timeout=30) as client,
+        client.stream("POST", url, json=asking("wait")) as answer,
+    ):
+        lines = answer.aiter_lines()
+        assert await anext(lines) == ": still at work"
+        go_on.set()
+        said = [line async for line in lines if line.startswith("data: ")]
+    assert data(said[-1])["result"]["structuredContent"] == {"done": True}
+
+
+async def test_what_is_told_comes_in_its_order_and_before_the_answer(home: House) -> None:
+    async def tell(call: Call, given: Plain) -> Outcome:
+        del given
+        for number in range(100):
+            call.notify("notifications/message", {"level": "info", "data": number})
+        return Outcome({"done": True})
+
+    async with (
+        serving(home, [tool("tell", tell)]) as url,
+        httpx.AsyncClient(headers=home.bearer | BOTH) as client,
+    ):
+        answer = await client.post(url, json=asking("tell"))
+        plain = await client.post(url, json=asking("tell"), headers={"Accept": "application/json"})
+    said = [data(line) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert [message["params"]["data"] for message in said[:-1]] == list(range(100))
+    assert said[-1]["id"] == 1
+    assert plain.json()["result"]["structuredContent"] == {"done": True}
+
+
+async def test_only_whoever_was_asked_can_answer(home: House) -> None:
+    async def ask(call: Call, given: Plain) -> Outcome:
+        del given
+        return Outcome({"answer": await call.ask("elicitation/create", {"message": "Well?"})})
+
+    async with (
+        serving(home, [tool("ask", ask)]) as url,
+        httpx.AsyncClient(headers=BOTH, timeout=30) as client,
+        client.stream("POST", url, json=asking("ask"), headers=home.bearer) as answer,
+    ):
+        lines = (data(line) async for line in answer.aiter_lines() if line.startswith("data: "))
+        question = await anext(lines)
+        reply = {"jsonrpc": "2.0", "id": question["id"], "result": "by a stranger"}
+        assert (await client.post(url, json=reply, headers=bearer(home.other))).status_code == 202
+        reply["result"] = "by the one who was asked"
+        assert (await client.post(url, json=reply, headers=home.bearer)).status_code == 202
+        found = await anext(lines)
+    assert found["result"]["structuredContent"] == {"answer": "by the one who was asked"}
+
+
+async def test_a_client_that_takes_no_stream_cannot_be_asked_and_is_told_so(home: House) -> None:
+    async def ask(call: Call, given: Plain) -> Outcome:
+        del given
+        return Outcome({"answer": await call.ask("sampling/createMessage", {})})
+
+    async with (
+        serving(home, [tool("ask", ask)]) as url,
+        httpx.AsyncClient(headers=home.bearer) as client,
+    ):
+        answer = (await client.post(url, json=asking("ask"))).json()
+    assert "does not take a stream" in answer["error"]["message"]
+
+
+async def test_a_client_that_leaves_ends_the_work_for_it(home: House) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def wait(call: Call, given: Plain) -> Outcome:
+        del given
+        call.notify("notifications/message", {"level": "info", "data": "begun"})
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return Outcome({})
+
+    async with serving(home, [tool("wait", wait)], 0.01) as url:
+        async with (
+            httpx.AsyncClient(headers=home.bearer | BOTH) as client,
+            client.stream("POST", url, json=asking("wait")),
+        ):
+            await begun.wait()
+        async with asyncio.timeout(10):
+            await ended.wait()
+    assert ended.is_set()
