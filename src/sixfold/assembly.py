@@ -8,10 +8,9 @@ import importlib
 import os
 import secrets
 import tomllib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,11 @@ from sixfold.core.work.supervisor import Supervisor
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.engines import wishes
 from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.standings import Probe, Standings
-from sixfold.engines.text import minilm
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
@@ -56,7 +55,6 @@ from sixfold.store.archive import TableReader
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.files import FileStore
 from sixfold.store.keeping import Keeper, Loader
-from sixfold.store.search.index import PageIndex
 from sixfold.store.secrets import provider_key
 
 DATABASE = "sixfold.db"
@@ -104,12 +102,15 @@ def price_table(settings: Settings) -> PriceTable:
 
 def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
     """The bundled catalogue, or the one of a document in its shape, as the operator's table changes it."""
+    wished = settings.tables.get("engines", {})
     try:
-        chosen = choosing.apply(document or read_toml("models.toml"), settings.tables.get("engines", {}))
-    except choosing.WrongChoice as error:
+        chosen = choosing.apply(document or read_toml("models.toml"), wished)
+        for name, row in chosen["engines"].items():
+            row["options"] = {**_options(settings, row), **row.get("options", {})}
+            if name in wished:
+                wishes.check(name, row["factory"], row["options"])
+    except (choosing.WrongChoice, wishes.WrongWish) as error:
         raise InvalidSetting(str(error)) from error
-    for row in chosen["engines"].values():
-        row["options"] = {**_options(settings, row), **row.get("options", {})}
     return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES})
 
 
@@ -186,9 +187,20 @@ def neighbours(database: Database, bus: Bus, workers: Supervisor) -> Neighbours 
 def open_finder(settings: Settings, database: Database) -> Finder:
     """The memory's search, with meaning where `sixfold engines add embeddings` has put MiniLM."""
     folder = settings.data_dir / "weights" / "embeddings"
-    return Finder(
-        database, Shelf(database, PageIndex, settings.memory_index_bytes), partial(minilm.find, folder)
-    )
+    index = _when_used("sixfold.store.search.index:PageIndex")
+    find = _when_used("sixfold.engines.text.minilm:find")
+    shelf = Shelf(database, index, settings.memory_index_bytes)
+    return Finder(database, shelf, lambda: find(folder) if folder.is_dir() else None)
+
+
+def _when_used(target: str) -> Callable[..., Any]:
+    """What `module:attribute` names, imported at its first call: numpy would cost each start 15 MB."""
+    module, _, attribute = target.partition(":")
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), attribute)(*arguments)
+
+    return call
 
 
 def open_fetcher(settings: Settings) -> Fetcher:

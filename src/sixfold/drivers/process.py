@@ -30,7 +30,7 @@ _HANG_UP_SECONDS = 2.0  # from one sign of a worker's end to believing it withou
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the driver waits, in seconds; a spec may grant its runs more to cancel."""
+    """How long the driver waits, in seconds; a spec may grant more to start and to cancel."""
 
     start: float = 120.0
     cancel: float = 2.0
@@ -75,7 +75,8 @@ class ProcessWorker(asyncio.Protocol):
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._burial: asyncio.Task[None] | None = None
         self._lanes = spec.lanes
-        self._cancel_seconds = spec.cancel_seconds
+        self._start_seconds = max(driver.patience.start, spec.start_seconds)
+        self._cancel_seconds = max(driver.patience.cancel, spec.cancel_seconds)
         self._current: dict[int, _Current] = {}
         self._runs = 0
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -126,9 +127,8 @@ class ProcessWorker(asyncio.Protocol):
             return
         current.canceled = True
         self._transport.write(protocol.frame(protocol.Cancel(current.number)))
-        patience = max(self._driver.patience.cancel, self._cancel_seconds)
         current.deadline = self._loop.call_later(
-            patience, self.end_now, "did not stop when canceled, and was killed"
+            self._cancel_seconds, self.end_now, "did not stop when canceled, and was killed"
         )
 
     async def give_up(self, task_id: str) -> None:
@@ -158,7 +158,7 @@ class ProcessWorker(asyncio.Protocol):
         """
         exited.add_done_callback(lambda future: self._exited(future.result()))
         try:
-            async with asyncio.timeout(self._driver.patience.start):
+            async with asyncio.timeout(self._start_seconds):
                 await self._ready
         except TimeoutError as error:
             raise StartFailed("the engine did not load in time") from error

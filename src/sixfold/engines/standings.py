@@ -67,7 +67,7 @@ class Standings:
         if named:
             return Standing(True, f"configured: {named}")
         folder = self._weights / spec.family
-        found = sorted(path.parent.name for path in folder.glob(f"*/{RECORD}"))
+        found = sorted(path.parent.name for path in folder.glob(f"[!.]*/{RECORD}"))
         if not found:
             return Standing(False, f"no weights are installed in {folder}")
         return Standing(True, f"installed: {', '.join(found)}")

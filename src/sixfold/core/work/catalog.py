@@ -37,6 +37,7 @@ class EngineSpec:
     unlock: str
     full_for: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     lanes: int = 1
+    start_seconds: float = 0.0
     cancel_seconds: float = 0.0
     memory_bytes: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])

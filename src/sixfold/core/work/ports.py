@@ -104,7 +104,8 @@ class WorkerSpec:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     lanes: int = 1
     remote: bool = False
-    cancel_seconds: float = 0.0  # how long a canceled run may take to notice, if more than the driver's own
+    start_seconds: float = 0.0  # how long its engine may take to load, if more than the driver's own
+    cancel_seconds: float = 0.0  # how long a canceled run may take to notice, the same
 
 
 @dataclass(frozen=True, slots=True)

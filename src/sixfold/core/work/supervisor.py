@@ -60,6 +60,7 @@ def worker_spec(engine: EngineSpec, policy: Policy) -> WorkerSpec:
         options=engine.options,
         lanes=engine.lanes,
         remote=engine.remote,
+        start_seconds=engine.start_seconds,
         cancel_seconds=engine.cancel_seconds,
     )
 

@@ -1,0 +1,51 @@
+"""An engine's table in the configuration is understood before the server starts, or the start says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import assembly
+from sixfold.settings import InvalidSetting, Settings
+
+
+def catalog(folder: Path, **engines: Any) -> Any:
+    configured = Settings(data_dir=folder, tables={"engines": engines})
+    return assembly.catalog(configured, assembly.price_table(configured))
+
+
+def test_what_an_engine_understands_reaches_it(tmp_path: Path) -> None:
+    wished: dict[str, Any] = {
+        "weights-image": {"source": "/models/sdxl", "offload": "model"},
+        "fal-image": {"base_url": "http://127.0.0.1:9"},
+        "mine": {"like": "comfyui-image", "checkpoint": "sd_xl.safetensors"},
+        "models": {"ra1": "mine"},
+    }
+    known = catalog(tmp_path, **wished)
+    engines = known.engines()
+    assert engines["weights-image"].options["source"] == "/models/sdxl"
+    assert engines["fal-image"].options["base_url"] == "http://127.0.0.1:9"
+    assert known["ra1"].engines[0].options["checkpoint"] == "sd_xl.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("weights-image", {"sorce": "/models/sdxl"}, r"\[engines.weights-image\].*'sorce'"),
+        ("weights-image", {"device": "quantum"}, "device must be one of auto, cuda, mps, cpu"),
+        (
+            "fal-image",
+            {"bas_url": "x"},
+            r"\[engines.fal-image\] has no option 'bas_url'; its options are route",
+        ),
+        ("comfyui-style", {"check": "x"}, "its options are url, task, checkpoint"),
+        ("scene-painter", {"brush": 2}, "'brush'; it has none"),
+    ],
+)
+def test_an_option_that_no_engine_has_stops_the_start(
+    tmp_path: Path, name: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        catalog(tmp_path, **{name: options})
