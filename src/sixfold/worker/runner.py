@@ -27,7 +27,7 @@ PROGRESS_SECONDS = 0.05  # progress goes out at most this often; the last value 
 MAX_LOG_LINES = 10_000  # of one run
 MAX_LINE_CHARACTERS = 4_000
 MAX_DETAIL_CHARACTERS = 8_000
-GATHER_SECONDS = 0.005  # how long a batch waits for others of its shape
+GATHER_SECONDS = 0.002  # how long a batch waits for others of its shape
 OUT_OF_MEMORY = "The model ran out of memory."
 _CV2_OUT_OF_MEMORY = -4  # cv2.Error.StsNoMem
 
