@@ -247,3 +247,18 @@ def test_a_later_pronoun_means_the_subject_where_it_can_mean_nobody_else() -> No
     assert said("Julia Chen met Ada Byron before she moved to London.") == {
         ("julia chen", "met", "ada byron")
     }
+
+
+def test_a_value_is_its_name_without_what_is_said_of_it() -> None:
+    text = (
+        "## Attendees\n- Ada Byron, lead engineer\n- Alan Turing showed the new parts to us\n- lunch\n"
+    )
+    assert said(text, kind="meeting", slug="meetings/x") >= {
+        ("ada byron", "attended", "/meetings/x"),
+        ("alan turing", "attended", "/meetings/x"),
+    }
+    assert not [row for row in said(text, kind="meeting", slug="meetings/x") if row[0] == "lunch"]
+    assert said("Depends on: billing-service, auth", kind="project", slug="projects/x") == {
+        ("/projects/x", "depends_on", "billing service"),
+        ("/projects/x", "depends_on", "auth"),
+    }

@@ -42,7 +42,7 @@ _ASIDE = re.compile(r"\s*(?:\([^()]*\)|\s[-–—]\s.*|:\s.*)$")
 _EMPTY = words("none tbd tba n/a na unknown nobody nothing - – ? various all everyone me self open")
 _ALIASES = re.compile(r"^alias(?:es)?::?[ \t]*(?:(\S.*)$|\n((?:[ \t]*-[ \t]+.*\n?)+))", re.MULTILINE)
 _ALIAS = re.compile(r"[^,\n\[\]-][^,\n\[\]]*")
-_MAX_VALUE_WORDS = 5
+_MAX_VALUE_WORDS = 3  # of a name that has no capital
 _FALSE_ENDS = words(
     "labs lab inc group systems university college team project bank institute press hall street"
 )
@@ -134,7 +134,7 @@ def _of_tables(reader: _Reader) -> Iterator[tuple[Sentence, Slots]]:
         titled = reader.table.fields.get(cell.title)
         if titled is None:
             continue
-        first = next(_values(cell.first, entities.mask(cell.first, reader.table.words)), None)
+        first = next(_values(reader, cell.first, entities.mask(cell.first, reader.table.words)), None)
         if first is None or not first.key:
             continue
         sentence = Sentence(cell.line, cell.start, "", opens=True, block=-1)
@@ -275,7 +275,7 @@ def _titled(reader: _Reader, sentence: Sentence, relation: str, inverse: bool) -
     masked = entities.mask(sentence.text.rstrip(". "), reader.table.words, reader.known, reader.base)
     moment = masked.moments[0] if masked.moments else ""
     text = sentence.text.rstrip(". ")
-    for value in _values(text, masked):
+    for value in _values(reader, text, masked):
         ends = (value, reader.own) if inverse else (reader.own, value)
         if value.key and value.key != reader.own.key:
             yield Slots(relation, f"{relation}.field", *ends, moment)
@@ -285,18 +285,21 @@ def _fits(kind: str, kinds: frozenset[str]) -> bool:
     return not kinds or kind in kinds
 
 
-def _values(text: str, masked: Masked) -> Iterator[Mention]:
+def _values(reader: _Reader, text: str, masked: Masked) -> Iterator[Mention]:
+    """The names of a value: marked ones alone, else what stands between commas, without its asides."""
     if any(mention.sure for mention in masked.mentions):
         yield from (mention for mention in masked.mentions if mention.sure)
         return
+    words = reader.table.words
     for part in _SEPARATOR.split(text)[:30]:
         bare = _ASIDE.sub("", part).strip(" *_`.@")
-        if (
-            bare
-            and bare.lower() not in _EMPTY
-            and len(bare.split()) <= _MAX_VALUE_WORDS
-            and not bare[0].isdigit()
-        ):
+        lower = bare.lower()
+        if not bare or bare[0].isdigit() or lower in _EMPTY | words.common | words.not_names:
+            continue
+        named = entities.mask(bare, words)
+        if named.text and entities.is_mention(named.text[0]):
+            yield named.mention(named.text[0])
+        elif len(bare.split()) <= _MAX_VALUE_WORDS:
             yield Mention(bare, entities.key(bare))
 
 
