@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.areas.house import House, house
+from tests.areas.house import House, bearer, house
 from tests.areas.test_memory import get, taken_in, taken_out, zipped
 
 
@@ -138,3 +138,41 @@ async def test_what_is_no_archive_is_refused(home: House) -> None:
         answer = await home.client.post("/api/import", content=data, headers=home.bearer)
         assert answer.status_code in {200, 400}, answer.text
         assert (await get(home, "/api/pages"))["pages"] == []
+
+
+async def test_an_export_taken_in_elsewhere_is_the_same_memory(home: House) -> None:
+    names = {
+        "title": 'Odd "title": [x]',
+        "type": "decision",
+        "tags": ["a b", "no", "1.0", "é, ü"],
+        "collections": ["s"],
+    }
+    for slug, fields in {"a": names, "b/c": {}, "d": {"title": "Heading"}}.items():
+        page = {"slug": slug, "body": "# Heading\n[[b/c]]\n- **2026** | x — y", **fields}
+        assert (await home.client.post("/api/pages", json=page, headers=home.bearer)).status_code == 201
+    link = {"to": "b/c", "type": "leads", "context": 'because: "of" #this\nand that'}
+    await home.client.post("/api/links/a", json=link, headers=home.bearer)
+    entry = {"date": "2026-11-20", "summary": "y: z", "detail": "more\n\u2028text", "source": "me"}
+    await home.client.post("/api/timeline/a", json=entry, headers=home.bearer)
+    archive = await home.client.get("/api/export", headers=home.bearer)
+    taken = await home.client.post("/api/import", content=archive.content, headers=bearer(home.other))
+    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "errors": []}
+    for slug in ("a", "b/c", "d"):
+        shown = [
+            (await home.client.get(f"/api/pages/{slug}", headers=bearer(key))).json()
+            for key in (home.key, home.other)
+        ]
+        for page in shown:
+            for name in ("id", "created_at", "updated_at", "created_by", "version"):
+                del page[name]
+            page["timeline"] = [{**row, "created_at": ""} for row in page["timeline"]]
+            page["links"].sort(key=lambda row: (row["to"], row["type"]))
+        assert shown[0] == shown[1]
+    again = await home.client.post("/api/import", content=archive.content, headers=bearer(home.other))
+    assert again.json()["skipped"] == 3
+    out = await home.client.get("/api/export", headers=bearer(home.other))
+    with (
+        zipfile.ZipFile(io.BytesIO(out.content)) as theirs,
+        zipfile.ZipFile(io.BytesIO(archive.content)) as ours,
+    ):
+        assert {n: theirs.read(n) for n in theirs.namelist()} == {n: ours.read(n) for n in ours.namelist()}

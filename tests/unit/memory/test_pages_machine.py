@@ -304,9 +304,10 @@ MUTANTS = {
 
 @pytest.mark.parametrize("back", databases.BACKS)
 def test_no_sequence_of_changes_tells_another_story_than_the_model(back: str) -> None:
-    assert play(back, 5 if back == "postgres" else 40, 20)
+    assert play(back, 5 if back == "postgres" else 25, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_memory_with_a_known_fault_is_caught(name: str) -> None:
     assert not play("sqlite", 60, 40, MUTANTS[name])

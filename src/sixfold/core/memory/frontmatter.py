@@ -125,16 +125,12 @@ def _text(value: object) -> str | None:
 def _texts(value: object) -> tuple[str, ...] | None:
     """A list, or a text with commas; None where nothing is said."""
     if isinstance(value, str):
-        parts: list[object] = list(_SPLIT.split(value.strip().strip("[]")))
+        pieces = _SPLIT.split(value.strip().strip("[]"))
+        texts = [piece.strip().strip("\"'").removeprefix("#").strip("[]") for piece in pieces]
     elif isinstance(value, list):
-        parts = cast("list[object]", value)
+        texts = [part for part in cast("list[object]", value) if isinstance(part, str)]
     else:
         return None
-    texts = [
-        part.strip().strip("\"'").removeprefix("#").removeprefix("[[").removesuffix("]]")
-        for part in parts
-        if isinstance(part, str)
-    ]
     return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 

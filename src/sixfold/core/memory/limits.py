@@ -88,7 +88,7 @@ def long_text(name: str, value: str, most: int) -> str:
 
 def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
     """Tags or collections: each once, in their order, without a leading `#`."""
-    found = dict.fromkeys(line(name, value.strip().removeprefix("#"), TAG_CHARS) for value in values)
+    found = dict.fromkeys(line(name, value.strip().lstrip("# "), TAG_CHARS) for value in values)
     if len(found) > TAGS:
         raise errors.BadRequest(f"{name} has {len(found)} entries; {TAGS} are the most")
     return tuple(found)
@@ -96,7 +96,7 @@ def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
 
 def loose_names(values: Sequence[str]) -> tuple[str, ...]:
     """The same of a file, which is never refused for them."""
-    found = (loose_line(value.removeprefix("#"), TAG_CHARS) for value in values)
+    found = (loose_line(value.strip().lstrip("# "), TAG_CHARS) for value in values)
     return tuple(dict.fromkeys(value for value in found if value))[:TAGS]
 
 
