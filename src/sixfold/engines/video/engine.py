@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.work.engines import Artifact, Context, Result, Task
+from sixfold.engines.audio.sound import track
 from sixfold.engines.image.scene import words
 from sixfold.engines.image.scene.words import Scene
 from sixfold.engines.video import ambient, encode, moves, orders, parallax, plates, sizes, stills
@@ -54,6 +55,8 @@ class CameraEngine:
             "fps": float(order.shown_rate) if order.shown_rate.denominator > 1 else int(order.shown_rate),
         }
         data: dict[str, Any] = {"seed": order.seed, "camera": plan.told, "moving": list(life.told)}
+        if order.sound:
+            data["sound"] = track.mix_of(order.prompt).told
         return Result((Artifact("video/mp4", b"", info, target),), data)
 
 
@@ -106,13 +109,10 @@ def _even(size: tuple[int, int], scale: float) -> tuple[int, int]:
 def _film(target: Path, shot: _Shot, context: Context) -> None:
     """Every frame rendered and encoded, one at a time."""
     order, count = shot.order, shot.order.all_frames
-    with encode.Film(target, shot.size, order.shown_rate, _sound(order)) as film:
+    sound = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
+    with encode.Film(target, shot.size, order.shown_rate, sound) as film:
         for index in range(count):
             second = float(index / order.shown_rate)
             planes = shot.stage.frame(shot.path.at(index / (count - 1)), shot.life.ripples(second))
             film.add(shot.life.over(planes, second))
             context.progress(_PREPARED + (0.99 - _PREPARED) * (index + 1) / count)
-
-
-def _sound(order: Order) -> Any:
-    return None

@@ -145,15 +145,19 @@ def _moves(part: str) -> Iterator[Move]:
     table = _table()
     speaks = bool(table.camera.search(part))
     taken: list[tuple[int, int]] = []
+    done: set[str] = set()
     for row in table.rows:
+        if row.camera and (not speaks or done & row.do.keys()):
+            continue  # a word that is general yields to one that says the same exactly
         for found in row.words.finditer(part):
             start, end = found.span()
-            if (row.camera and not speaks) or any(a < end and start < b for a, b in taken):
+            if any(a < end and start < b for a, b in taken):
                 continue
             sign = _sign(row, part, start, end)
             if sign is None:
                 continue
             taken.append((start, end))
+            done |= row.do.keys()
             yield Move(row.name, sign, _speed(part, start, end), row.do)
             break
 

@@ -1,0 +1,110 @@
+"""Running the camera engine small, and reading back what it made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from sixfold.core.work.engines import Artifact, Canceled, Task
+from sixfold.engines.video.engine import CameraEngine
+
+Array = NDArray[Any]
+
+
+@dataclass
+class Recorder:
+    """A context that remembers, and that may cancel at a share of the work."""
+
+    scratch: Path
+    cancel_at: float = 2.0
+    told: list[float] = field(default_factory=list)
+
+    def progress(self, fraction: float) -> None:
+        self.told.append(fraction)
+        if fraction >= self.cancel_at:
+            raise Canceled
+
+    def log(self, line: str) -> None:
+        """Nothing is kept."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A film as a player sees it."""
+
+    frames: list[Array]
+    rate: Fraction
+    size: tuple[int, int]
+    pixels: str
+    seconds: float
+    sound: tuple[int, int, float] | None  # rate, channels, seconds
+    colours: int
+
+
+def picture(path: Path, size: tuple[int, int] = (900, 600)) -> Path:
+    """A picture with texture everywhere and no black in it: flow can follow it, borders would show."""
+    rng = np.random.default_rng(5)
+    width, height = size
+    board = np.zeros((height, width, 3), np.float32)
+    for cells in (7, 19, 61):
+        coarse = rng.random((cells, cells, 3)).astype(np.float32)
+        board += cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)
+    low, high = board.min(), board.max()
+    Image.fromarray((90 + 150 * (board - low) / (high - low)).astype(np.uint8)).save(path)
+    return path
+
+
+def made(folder: Path, source: Path | None = None, **inputs: Any) -> tuple[Artifact, dict[str, Any]]:
+    """One film, small unless told otherwise."""
+    folder.mkdir(exist_ok=True)
+    usual = {"prompt": "", "seed": 7, "num_frames": 9, "frames_per_second": 16, "resolution": "480p"}
+    files = {} if source is None else {"image_url": source}
+    result = CameraEngine().run(Task("t", "video-a", {**usual, **inputs}, files), Recorder(folder))
+    return result.artifacts[0], dict(result.data)
+
+
+def watched(path: Path) -> Seen:
+    """Decode a film whole."""
+    with av.open(str(path)) as container:
+        video = container.streams.video[0]
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video)]
+        facts = (
+            video.average_rate,
+            (video.width, video.height),
+            video.pix_fmt,
+            int(video.codec_context.colorspace),
+        )
+    sound = None
+    with av.open(str(path)) as container:
+        if container.streams.audio:
+            voice = container.streams.audio[0]
+            samples = sum(frame.samples for frame in container.decode(voice))
+            sound = (voice.rate, voice.channels, samples / voice.rate)
+    rate = Fraction(facts[0] or 0)
+    return Seen(frames, rate, facts[1], str(facts[2]), float(len(frames) / rate), sound, facts[3])
+
+
+def flow(first: Array, last: Array) -> tuple[float, float]:
+    """How far the picture's middle goes from one frame to another, in shares of its size (right, down)."""
+    grey = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
+    dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    found = dis.calc(grey[0], grey[1], None)[60:-60, 80:-80]
+    return float(np.median(found[..., 0])) / 320, float(np.median(found[..., 1])) / 240
+
+
+def growth(first: Array, last: Array) -> float:
+    """How much the picture grows from one frame to another: above 0 when it comes closer."""
+    grey = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
+    dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    found = dis.calc(grey[0], grey[1], None)
+    x = np.linspace(-1, 1, 320, dtype=np.float32)[None, :]
+    y = np.linspace(-1, 1, 240, dtype=np.float32)[:, None]
+    return float((found[..., 0] * x + found[..., 1] * y).mean())

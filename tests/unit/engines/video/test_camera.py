@@ -1,0 +1,280 @@
+"""Films by the camera: what a player sees, where the picture goes, and what must never be seen."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import Canceled, Task, UnusableInput
+from sixfold.engines.video import encode, interpolate, moves, parallax, planes, plates
+from sixfold.engines.video.engine import CameraEngine
+from tests.unit.engines.video import films
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return films.picture(tmp_path_factory.mktemp("pictures") / "board.png")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "frames", "rate"),
+    [
+        ({"interpolator_model": "film", "num_interpolated_frames": 1}, 17, 32),
+        ({"interpolator_model": "rife", "num_interpolated_frames": 3}, 33, 64),
+        ({"interpolator_model": "none", "num_interpolated_frames": 4}, 9, 16),
+        ({"interpolator_model": "film", "num_interpolated_frames": 0}, 9, 16),
+        ({"num_frames": None, "duration": 0.5, "frames_per_second": 24}, 12, 24),
+    ],
+)
+def test_frames_rate_and_length_are_exact(
+    tmp_path: Path, source: Path, wanted: dict[str, Any], frames: int, rate: int
+) -> None:
+    artifact, _ = films.made(tmp_path, source, prompt="zoom in", **wanted)
+    assert artifact.path is not None
+    film = films.watched(artifact.path)
+    assert (len(film.frames), film.rate) == (frames, rate)
+    assert film.pixels == "yuv420p"
+    assert film.size == (artifact.info["width"], artifact.info["height"]) == (720, 480)
+    assert artifact.info["fps"] == rate
+    assert artifact.info["duration"] == pytest.approx(film.seconds, abs=0.001)
+    assert film.sound is None
+    assert film.colours == 1  # BT.709, and it says so
+
+
+def test_the_index_stands_in_front_so_that_a_browser_can_begin(tmp_path: Path, source: Path) -> None:
+    artifact, _ = films.made(tmp_path, source)
+    assert artifact.path is not None
+    data = artifact.path.read_bytes()
+    assert data[4:8] == b"ftyp"
+    assert 0 < data.index(b"moov") < data.index(b"mdat")
+
+
+@pytest.mark.parametrize(
+    ("aspect", "size"),
+    [("auto", (720, 480)), ("16:9", (854, 480)), ("9:16", (480, 854)), ("1:1", (480, 480))],
+)
+def test_a_picture_of_another_shape_keeps_its_middle(
+    tmp_path: Path, source: Path, aspect: str, size: tuple[int, int]
+) -> None:
+    artifact, _ = films.made(tmp_path, source, aspect_ratio=aspect, num_frames=2, prompt="static camera")
+    assert artifact.path is not None
+    first = films.watched(artifact.path).frames[0]
+    assert first.shape[:2] == size[::-1]
+    whole = np.asarray(Image.open(source).convert("RGB"))
+    scale = max(size[0] / whole.shape[1], size[1] / whole.shape[0])
+    large = cv2.resize(whole, (round(whole.shape[1] * scale), round(whole.shape[0] * scale)))
+    left, top = (large.shape[1] - size[0]) // 2, (large.shape[0] - size[1]) // 2
+    middle = large[top : top + size[1], left : left + size[0]]
+    assert np.abs(first.astype(int) - middle).mean() < 4
+
+
+# A camera that goes left sees the picture go right; one that goes up sees it go down.
+WAYS = [
+    ("pan left", 1, 0),
+    ("pan right", -1, 0),
+    ("tilt up", 0, 1),
+    ("tilt down", 0, -1),
+    ("tracking shot left", 1, 0),
+    ("slide right shot", -1, 0),
+    ("crane shot up", 0, 1),
+]
+
+
+@pytest.mark.parametrize(("prompt", "right", "down"), WAYS)
+def test_the_picture_goes_the_other_way_than_the_camera(
+    tmp_path: Path, source: Path, prompt: str, right: int, down: int
+) -> None:
+    artifact, data = films.made(tmp_path, source, prompt=f"camera {prompt}", frames_per_second=4)
+    assert data["camera"] != []
+    assert artifact.path is not None
+    frames = films.watched(artifact.path).frames
+    x, y = films.flow(frames[2], frames[6])
+    along, across = (x * right, y) if right else (y * down, x)
+    assert along > 0.008
+    assert abs(across) < along / 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sign"), [("zoom in", 1), ("zoom out", -1), ("dolly in", 1), ("pull back", -1)]
+)
+def test_closer_grows_and_farther_shrinks(tmp_path: Path, source: Path, prompt: str, sign: int) -> None:
+    artifact, _ = films.made(tmp_path, source, prompt=prompt, frames_per_second=4)
+    assert artifact.path is not None
+    frames = films.watched(artifact.path).frames
+    assert films.growth(frames[2], frames[6]) * sign > 0.4
+
+
+def test_near_things_go_farther_than_far_ones() -> None:
+    pose = moves.Pose(shift_x=0.03)
+    board = np.random.default_rng(1).integers(60, 200, (180, 320, 3), dtype=np.uint8)
+    board = cv2.normalize(cv2.GaussianBlur(board, (0, 0), 4), None, 40, 220, cv2.NORM_MINMAX)
+    near = np.zeros((45, 80), np.float32)
+    near[:, 40:] = 1.0
+    stage = parallax.Stage(plates.apart(plates.Still(board, near), (80, 45)), (320, 180), 1.3)
+    here, there = (planes.to_rgb(stage.frame(one)) for one in (moves.Pose(), pose))
+    dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
+    found = dis.calc(grey[0], grey[1], None)[..., 0]
+    assert np.median(found[:, 250:]) > 9
+    assert abs(np.median(found[:, :70])) < 2
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "pan left fast",
+        "tilt down",
+        "orbit right fast",
+        "dolly out",
+        "drone shot",
+        "crane shot down",
+        "shaky camera",
+    ],
+)
+def test_no_border_and_no_black_is_ever_seen(tmp_path: Path, source: Path, prompt: str) -> None:
+    artifact, _ = films.made(tmp_path, source, prompt=prompt, frames_per_second=4)
+    assert artifact.path is not None
+    for frame in films.watched(artifact.path).frames:
+        assert frame.min() > 40
+        edges = (frame[:, :3], frame[:, -3:], frame[:3], frame[-3:])
+        assert all(edge.std() > 4 for edge in edges)
+
+
+def test_what_a_near_thing_hid_is_filled_from_around_it() -> None:
+    board = np.full((180, 320, 3), (40, 120, 200), np.uint8)
+    board[40:150, 130:190] = (220, 40, 30)
+    front = np.zeros((180, 320), np.float32)
+    front[40:150, 130:190] = 1
+    near = np.where(cv2.resize(front, (80, 45)) > 0.5, 0.9, 0.1).astype(np.float32)
+    layers = plates.apart(plates.Still(board, near, (front,)), (80, 45))
+    behind = planes.to_rgb(layers[0].planes)
+    assert np.abs(behind.astype(int) - (40, 120, 200)).max() < 12
+    assert len(layers) == 2
+
+
+def test_the_same_inputs_and_seed_give_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+    def film(name: str, seed: int) -> bytes:
+        artifact, _ = films.made(
+            tmp_path / name, prompt="snow falls on a village at dusk", seed=seed, num_frames=4, sound=True
+        )
+        assert artifact.path is not None
+        return artifact.path.read_bytes()
+
+    first, again, other = film("a", 1), film("b", 1), film("c", 2)
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    ("prompt", "moving"),
+    [
+        ("snow falls on a village", "snow"),
+        ("a harbour in the rain", "rain"),
+        ("sakura petals drift over a garden", "petals"),
+        ("embers above a campfire", "sparks"),
+        ("a lake at noon", "water"),
+        ("a foggy forest", "mist"),
+    ],
+)
+def test_what_a_prompt_speaks_of_moves_though_the_camera_stands(
+    tmp_path: Path, prompt: str, moving: str
+) -> None:
+    artifact, data = films.made(
+        tmp_path, prompt=f"{prompt}, static camera", num_frames=5, frames_per_second=4
+    )
+    assert moving in data["moving"]
+    assert artifact.path is not None
+    frames = films.watched(artifact.path).frames
+    assert np.abs(frames[0].astype(int) - frames[-1]).mean() > 0.15
+
+
+def test_a_still_that_was_asked_to_stand_stands(tmp_path: Path, source: Path) -> None:
+    artifact, data = films.made(tmp_path, source, prompt="static camera", num_frames=5)
+    assert (data["camera"], data["moving"]) == ([[]], [])
+    assert artifact.path is not None
+    frames = films.watched(artifact.path).frames
+    assert np.abs(frames[1].astype(int) - frames[-1]).max() < 20
+
+
+def test_a_film_with_sound_has_a_stereo_track_as_long_as_it_is(tmp_path: Path) -> None:
+    artifact, data = films.made(
+        tmp_path, prompt="waves on a beach", num_frames=None, duration=1.5, frames_per_second=24, sound=True
+    )
+    assert artifact.path is not None
+    film = films.watched(artifact.path)
+    assert film.sound is not None
+    assert film.sound[:2] == (encode.SOUND_RATE, 2)
+    assert film.sound[2] == pytest.approx(1.5, abs=0.05)
+    assert film.seconds == pytest.approx(1.5)
+    assert "sea +0 dB" in data["sound"]
+
+
+def test_progress_rises_with_every_frame_and_a_cancel_ends_it_between_two(
+    tmp_path: Path, source: Path
+) -> None:
+    recorder = films.Recorder(tmp_path, cancel_at=0.5)
+    inputs = {"prompt": "zoom in", "seed": 1, "num_frames": 40, "frames_per_second": 16, "resolution": "480p"}
+    with pytest.raises(Canceled):
+        CameraEngine().run(Task("t", "video-a", inputs, {"image_url": source}), recorder)
+    assert recorder.told == sorted(recorder.told)
+    assert 0.5 <= recorder.told[-1] < 0.56
+    assert len(recorder.told) > 15
+
+
+def test_a_file_that_is_no_picture_is_the_senders_fault(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
+    with pytest.raises(UnusableInput):
+        films.made(tmp_path, bad)
+
+
+@pytest.mark.parametrize("size", [(40, 30), (1, 1), (3000, 60), (33, 900)])
+def test_any_picture_can_be_filmed(tmp_path: Path, size: tuple[int, int]) -> None:
+    odd = films.picture(tmp_path / "odd.png", size)
+    artifact, _ = films.made(tmp_path, odd, prompt="orbit left", num_frames=3)
+    assert artifact.path is not None
+    assert len(films.watched(artifact.path).frames) == 3
+
+
+def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
+    def peak(frames: int) -> int:
+        tracemalloc.start()
+        films.made(tmp_path, source, prompt="zoom in", num_frames=frames)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(3)
+    assert peak(60) < 1.1 * peak(6)
+
+
+def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) -> None:
+    rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
+    stage = parallax.Stage(
+        plates.apart(plates.Still(rgb, np.full((80, 120), 0.5, np.float32)), (120, 80)), (480, 320), 1.2
+    )
+    first, truth, last = (
+        planes.to_rgb(stage.frame(moves.Pose(pan_x=0.02 * step, zoom=1 + 0.01 * step))) for step in range(3)
+    )
+    made = next(interpolate.Between().frames(first, last, 1))
+    blended = cv2.addWeighted(first, 0.5, last, 0.5, 0)
+
+    def decibels(found: Any) -> float:
+        return float(10 * np.log10(255**2 / ((found.astype(float) - truth) ** 2).mean()))
+
+    assert decibels(made) > decibels(blended) + 4
+
+
+def test_interpolated_frames_stand_in_order_between_their_neighbours(source: Path) -> None:
+    rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
+    right = np.roll(rgb, 12, axis=1)
+    frames = [rgb, *interpolate.Between().frames(rgb, right, 3), right]
+    ways = [films.flow(rgb, frame)[0] * 480 for frame in frames]
+    assert ways == pytest.approx([0, 3, 6, 9, 12], abs=0.8)
+    assert list(interpolate.Between().frames(rgb, right, 0)) == []

@@ -1,0 +1,120 @@
+"""What the camera understands, and how a film's size is found."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from sixfold.engines.video import moves, parallax, sizes
+
+SAID: list[tuple[str, list[list[str]]]] = [
+    ("the camera pans slowly to the left", [["pan +0.6"]]),
+    ("fast pan right across the bay", [["pan -1.6"]]),
+    ("tilt up to the sky", [["tilt +1"]]),
+    ("zoom out", [["zoom -1"]]),
+    ("zoom", [["zoom +1"]]),
+    ("a slow push-in on her face", [["dolly +0.6"]]),
+    ("pull back to reveal the valley", [["dolly -1"]]),
+    ("dolly out", [["dolly -1"]]),
+    ("orbit right around the statue", [["orbit -1"]]),
+    ("crane shot rising over the roofs", [["crane +1"]]),
+    ("drone shot over the coast", [["flight +1"]]),
+    ("handheld camera, documentary style", [["handheld +1"]]),
+    ("shaky footage", [["shake +1"]]),
+    ("slow pan left, then quickly zoom in", [["pan +0.6"], ["zoom +1.6"]]),
+    ("pan right while zooming out", [["pan -1", "zoom -1"]]),
+    ("the camera moves forward through the trees", [["travel +1"]]),
+    ("static camera", [[]]),
+    ("locked-off shot, then zoom in", [[], ["zoom +1"]]),
+]
+
+
+@pytest.mark.parametrize(("prompt", "plan"), SAID)
+def test_moves_are_read_from_plain_words(prompt: str, plan: list[list[str]]) -> None:
+    assert moves.read(prompt).told == plan
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "a man walks to the left",
+        "an egg in a frying pan",
+        "the truck drives away",
+        "waves roll onto the shore",
+        "a bird flies over the lake",
+        "",
+    ],
+)
+def test_what_things_do_is_no_camera_move(prompt: str) -> None:
+    assert not moves.read(prompt).asked
+
+
+def test_a_move_that_the_negative_prompt_names_is_left_out() -> None:
+    assert moves.read("slow pan left and zoom in", "zoom").told == [["pan +0.6"]]
+
+
+def test_a_camera_that_was_asked_to_stand_stands() -> None:
+    path = moves.Path(moves.read("static camera"), 5.0, 3)
+    assert path.at(0.0) == path.at(0.7) == moves.Pose()
+
+
+def test_a_path_has_no_jump_and_begins_and_ends_gently() -> None:
+    path = moves.Path(moves.read("pan left, then tilt up, then orbit right"), 5.0, 1)
+    poses = [path.at(step / 400) for step in range(401)]
+    steps = [
+        max(abs(b.pan_x - a.pan_x), abs(b.pan_y - a.pan_y), abs(b.shift_x - a.shift_x))
+        for a, b in pairwise(poses)
+    ]
+    assert max(steps) < 0.002
+    assert steps[0] < 0.0002 > steps[-1]
+
+
+def test_a_longer_film_moves_on_and_not_past_all_bounds() -> None:
+    def reach(seconds: float) -> float:
+        path = moves.Path(moves.read("pan left"), seconds, 1)
+        return path.at(1.0).pan_x - path.at(0.0).pan_x
+
+    assert reach(2) < reach(5) < reach(20) < 0.3
+
+
+@pytest.mark.parametrize(
+    "prompt", ["pan left", "orbit right", "dolly out", "roll the camera left", "crane shot up"]
+)
+def test_the_margin_keeps_every_pose_inside_the_picture(prompt: str) -> None:
+    path = moves.Path(moves.read(prompt), 5.0, 1)
+    poses = [path.at(step / 48) for step in range(49)]
+    margin = parallax.margin(poses, (320, 180))
+    assert 1.0 < margin < 1.5
+    pulled = [pose for pose in poses if pose.zoom * margin < 1.0]
+    assert not pulled or prompt == "dolly out"
+
+
+@pytest.mark.parametrize(
+    ("resolution", "shape", "size"),
+    [
+        ("720p", 16 / 9, (1280, 720)),
+        ("480p", 16 / 9, (854, 480)),
+        ("580p", 1.0, (580, 580)),
+        ("720p", 9 / 16, (720, 1280)),
+        ("1080p", 16 / 9, (1920, 1080)),
+    ],
+)
+def test_the_short_side_is_what_was_asked_for(resolution: str, shape: float, size: tuple[int, int]) -> None:
+    assert sizes.frame(resolution, shape) == size
+
+
+def test_sides_are_even_near_and_of_the_right_shape_whatever_comes_in() -> None:
+    for resolution, wanted in sizes.SHORT_SIDES.items():
+        for width in range(300, 900, 7):
+            shape = sizes.shape_of("auto", (width, 512))
+            size = sizes.frame(resolution, shape)
+            assert size[0] % 2 == size[1] % 2 == 0
+            assert abs(min(size) - wanted) <= 16
+            assert abs(size[0] / size[1] / shape - 1) < 0.002
+
+
+def test_a_panorama_is_cut_to_three_to_one() -> None:
+    assert sizes.shape_of("auto", (9000, 500)) == 3.0
+    assert sizes.shape_of("1:1", (9000, 500)) == 1.0
+    assert sizes.shape_of("auto", None) == pytest.approx(16 / 9)
