@@ -261,13 +261,14 @@ def _row(page: Page, operation: str, by: str) -> dict[str, str | int]:
         "created_by": page.created_by,
         "head": page.head,
         "body": page.body,
+        "chars": len(page.body),
         "path": page.path,
         "operation": operation,
         "by": by,
     }
 
 
-_OF_VERSIONS = frozenset({"head", "body", "path", "operation", "by"})
+_OF_VERSIONS = frozenset({"head", "body", "chars", "path", "operation", "by"})
 
 
 def _who(row: dict[str, str | int]) -> dict[str, str | int]:

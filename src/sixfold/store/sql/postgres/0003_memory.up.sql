@@ -40,6 +40,7 @@ CREATE TABLE page_version (
     created_by  TEXT COLLATE "C" NOT NULL,
     created_at  BIGINT NOT NULL,
     ended_at    BIGINT,
+    chars       BIGINT NOT NULL,
     head        TEXT COLLATE "C" NOT NULL,
     body        TEXT COLLATE "C" NOT NULL,
     PRIMARY KEY (page_id, version)

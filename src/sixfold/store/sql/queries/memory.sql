@@ -106,11 +106,12 @@ WHERE page_id IN (SELECT value FROM json_each(:ids)) AND ended_at IS NULL;
 
 -- name: versions_put | New versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
-                          operation, created_by, created_at)
+                          operation, created_by, created_at, chars)
 SELECT json_extract(value, '$.id'), json_extract(value, '$.version'), :account_id, json_extract(value, '$.slug'),
        json_extract(value, '$.title'), json_extract(value, '$.type'), json_extract(value, '$.tags'),
        json_extract(value, '$.collections'), json_extract(value, '$.head'), json_extract(value, '$.body'),
-       json_extract(value, '$.path'), json_extract(value, '$.operation'), json_extract(value, '$.by'), json_extract(value, '$.updated_at')
+       json_extract(value, '$.path'), json_extract(value, '$.operation'), json_extract(value, '$.by'),
+       json_extract(value, '$.updated_at'), json_extract(value, '$.chars')
 FROM json_each(:rows);
 
 -- name: page_delete | A page is no longer there.
@@ -141,8 +142,7 @@ DELETE FROM page_redirect
 WHERE account_id = :account_id AND slug IN (SELECT value FROM json_each(:slugs));
 
 -- name: versions_list | The versions of a page, newest first.
-SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at,
-       LENGTH(body) AS chars
+SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at, chars
 FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
 ORDER BY version DESC LIMIT :limit;
 

@@ -40,6 +40,7 @@ CREATE TABLE page_version (
     created_by  TEXT NOT NULL,
     created_at  INTEGER NOT NULL,
     ended_at    INTEGER,
+    chars       INTEGER NOT NULL,
     head        TEXT NOT NULL,
     body        TEXT NOT NULL,
     PRIMARY KEY (page_id, version)

@@ -22,11 +22,12 @@ WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND ended_at IS N
 
 -- name: versions_put | New versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
-                          operation, created_by, created_at)
+                          operation, created_by, created_at, chars)
 SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.value ->> 'slug'),
        (j.value ->> 'title'), (j.value ->> 'type'), (j.value ->> 'tags'),
        (j.value ->> 'collections'), (j.value ->> 'head'), (j.value ->> 'body'),
-       (j.value ->> 'path'), (j.value ->> 'operation'), (j.value ->> 'by'), (j.value ->> 'updated_at')::bigint
+       (j.value ->> 'path'), (j.value ->> 'operation'), (j.value ->> 'by'), (j.value ->> 'updated_at')::bigint,
+       (j.value ->> 'chars')::bigint
 FROM json_array_elements(:rows::json) AS j (value);
 
 -- name: page_tags_clear | Forget the tags of some pages.
