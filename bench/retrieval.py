@@ -182,7 +182,7 @@ class _Peer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.bin = folder / "peer" / "bin"
-        self.environ = {"HOME": str(folder / "home"), "PATH": f"{self.bin}:/usr/bin:/bin", "NO_COLOR": "1"}
+        self.environ = {"HOME": str(folder / "home"), "PATH": f"{self.bin}:/usr/bin:/bin", "NO_COLOR": "1", "BASIC_MEMORY_SEMANTIC_SEARCH_ENABLED": "false"}
 
     def install(self) -> str:
         """Install it; gives why it cannot be, or nothing."""

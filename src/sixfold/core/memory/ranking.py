@@ -116,32 +116,45 @@ def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, di
     """What the words add to the score, its parts, and which pages they make results."""
     text = view.text(question.words, weights.page)
     passage = view.passages(question.words, weights.page, text)
-    found = text * weights.text + passage * weights.passage
+    whole = weights.text + weights.passage
+    found = text * whole if passage is text else text * weights.text + passage * weights.passage
+    around = view.once(weights.article, lambda: view.parts() * (1 - weights.article) + weights.article)
     before, after = view.before(found), view.after(found)
     previous = before * weights.previous + view.before(before) * weights.previous_but_one
     following = after * weights.next + view.after(after) * weights.next_but_one
-    folder = view.folders(question.words, weights.whole_folder, weights.crowd) * weights.folder
+    folder = view.folders(question.words, weights.whole_folder, weights.crowd)
     path = view.along(question.words)
-    around = view.once(weights.article, lambda: view.parts() * (1 - weights.article) + weights.article)
-    written = found + (previous + following + folder) * around + path * weights.path
+    beside: dict[str, Part] = {
+        "previous": (previous * around, 1.0),
+        "next": (following * around, 1.0),
+        "folder": (folder * around, weights.folder),
+        "path": (path, weights.path),
+    }
+    written = _added(view, found, beside)
 
     best = view.greatest(written)
     scale = 1 / best if best > 0 else 0.0
-    named = view.named(question.names)
-    linked = view.linked(found, LENDERS)
-    parts = {
+    parts: dict[str, Part] = {
         "text": (text, weights.text * scale),
         "passage": (passage, weights.passage * scale),
-        "previous": (previous * around, scale),
-        "next": (following * around, scale),
-        "folder": (folder * around, scale),
-        "path": (path, weights.path * scale),
-        "entities": (named, weights.entities),
-        "links": (linked, weights.links * scale),
+        **{name: (vector, weight * scale) for name, (vector, weight) in beside.items()},
     }
-    score = (written + linked * weights.links) * scale + named * weights.entities
-    among = found + path
-    return score, parts, among + before + after if len(question.words) >= SENTENCE else among
+    about: dict[str, Part] = {
+        "entities": (view.named(question.names), weights.entities),
+        "links": (view.linked(found, LENDERS), weights.links * scale),
+    }
+    among = found if path is view.nothing() else found + path
+    if len(question.words) >= SENTENCE:
+        among = among + before + after
+    return _added(view, written * scale, about), {**parts, **about}, among
+
+
+def _added(view: View, score: Vector, parts: Mapping[str, Part]) -> Vector:
+    """A score and some parts; those that say nothing of any page cost nothing."""
+    for vector, weight in parts.values():
+        if vector is not view.nothing():
+            score = score + (vector if weight == 1.0 else vector * weight)
+    return score
 
 
 def _kind(view: View, weights: Weights) -> tuple[Vector, dict[str, Part]]:
@@ -151,7 +164,4 @@ def _kind(view: View, weights: Weights) -> tuple[Vector, dict[str, Part]]:
         "substance": (view.substance(HALF_WORDS), weights.substance),
         "recency": (view.recency(HALF_LIFE_US), weights.recency),
     }
-    score = view.nothing()
-    for vector, weight in parts.values():
-        score = score + vector * weight
-    return score, parts
+    return _added(view, view.nothing(), parts), parts

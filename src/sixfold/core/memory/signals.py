@@ -53,7 +53,7 @@ class View(Protocol):
         ...
 
     def nothing(self) -> Vector:
-        """0 for each page."""
+        """0 for each page: always the same vector, which a signal gives that has nothing to say."""
         ...
 
     def text(self, words: Mapping[str, float], saturation: Saturation) -> Vector:

@@ -15,6 +15,7 @@ from sixfold.store.search.pages import Pages
 
 T = TypeVar("T")
 _ZERO = np.float32(0)  # what stands before the first page and behind the last
+_EVERYTHING = Filter()
 _LENDS = 0.4  # of the best page's number: who has less lends nothing
 Hits = tuple[Places, Floats]
 
@@ -39,7 +40,7 @@ class PageView:
         return self._made[key]
 
     def nothing(self) -> Floats:
-        """0 for each page."""
+        """0 for each page: always the same vector, which a signal gives that has nothing to say."""
         return self._zero
 
     # -- words -----------------------------------------------------------------------------------
@@ -98,7 +99,8 @@ class PageView:
                 gain = weight * _rarity(having, count) * (saturation.k1 + 1)
                 score += gain * times / (times + norm)
         score *= np.minimum(1.0, crowd / np.maximum(pages, 1))
-        return score.astype(np.float32)[of] * self._visible
+        found: Floats = score.astype(np.float32)[of]
+        return found if self._whole else found * self._visible
 
     def rarity(self, word: str) -> float:
         """BM25's weight of a word: how much a page says by having it; 0 when nowhere is one."""
@@ -110,18 +112,21 @@ class PageView:
 
     def named(self, names: Collection[str]) -> Floats:
         """What share of the names each page is about, 0 to 1."""
-        share = self._zero.copy()
         known = [places for name in names if len(places := self._seen(self._of.names.get(name)))]
+        if not known:
+            return self._zero
+        share = self._zero.copy()
         for places in known:
             share[places] += np.float32(1 / len(known))
         return share
 
     def along(self, words: Mapping[str, float]) -> Floats:
         """What the names of each page's folders say: the weight of each word in them by its rarity."""
-        said = self._zero.copy()
+        said = self._zero
         for word, weight in words.items():
             places = self._along(word)
             if len(places):
+                said = self._zero.copy() if said is self._zero else said
                 said[places] += np.float32(weight * _rarity(len(places), self._pages))
         return said
 
@@ -150,11 +155,13 @@ class PageView:
 
     def linked(self, vector: Any, lenders: int) -> Floats:
         """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
-        lent = self._zero.copy()
+        lent = self._zero
         for place in _greatest(vector, lenders):
             others = self._of.neighbours(int(place))
-            lent[others] = np.maximum(lent[others], vector[place])
-        return lent * self._visible
+            if len(others):
+                lent = self._zero.copy() if lent is self._zero else lent
+                lent[others] = np.maximum(lent[others], vector[place])
+        return lent if self._whole or lent is self._zero else lent * self._visible
 
     def given(self, numbers: Mapping[str, float]) -> Floats:
         """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
@@ -195,7 +202,8 @@ class PageView:
 
     def best(self, score: Any, among: Any, keep: Filter, limit: int) -> Sequence[int]:
         """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
-        places = np.flatnonzero((among > 0) & self._visible & self._passing(keep))
+        allowed = self._visible if keep == _EVERYTHING else self._visible & self._passing(keep)
+        places = np.flatnonzero((among > 0) & allowed)
         values = score[places]
         if len(places) > limit:
             least = np.partition(values, -limit)[-limit]
@@ -263,7 +271,9 @@ class PageView:
         return flags
 
     def _norm(self, saturation: Saturation) -> Floats:
-        return _norm(self._of.length.values, self._mean_length, saturation)
+        return self.once(
+            ("norm", saturation), lambda: _norm(self._of.length.values, self._mean_length, saturation)
+        )
 
     @cached_property
     def _mean_length(self) -> float:
