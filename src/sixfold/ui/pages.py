@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_NONE: Mapping[str, Callable[..., Any]] = {}
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "same-origin",
@@ -34,7 +36,10 @@ _HEADERS = {
 class Pages:
     """Renders templates; what they may call is listed here."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, areas: Collection[str] = (), filters: Mapping[str, Callable[..., Any]] = _NONE
+    ) -> None:
+        """`areas` are those that are served, `filters` what templates of one part need besides."""
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
             autoescape=True,
@@ -43,8 +48,8 @@ class Pages:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.filters |= {"usd": money.format_usd, "moment": _moment, "took": took}
-        self._environment.globals |= {"receipt": receipt.of, "asset": _asset}
+        self._environment.filters |= {"usd": money.format_usd, "moment": _moment, "took": took, **filters}
+        self._environment.globals |= {"receipt": receipt.of, "asset": _asset, "served": frozenset(areas)}
 
     def render(self, name: str, session: Session | None, *, status: int = 200, **values: Any) -> Response:
         """One page."""

@@ -22,6 +22,7 @@ from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.ui import passwords
+from sixfold.ui.memory import routes as memory
 from sixfold.ui.pages import STATIC, Pages, took
 from sixfold.web import answers, bodies, calls
 from sixfold.web.limits import Attempts
@@ -51,7 +52,7 @@ class Site:
     def __init__(self, services: Services, documents: Mapping[str, Document]) -> None:
         self._services = services
         self._documents = documents
-        self.pages = Pages()
+        self.pages = Pages(services.settings.areas)
         self._by_address = Attempts(5, _FIVE_MINUTES, time.monotonic)
         self._by_peer = Attempts(30, _FIVE_MINUTES, time.monotonic)
 
@@ -248,6 +249,8 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
         ),
     )
     script = Face("ui", answers.coded, (Route("/pages/make", {"POST": site.make}, _FORM_BYTES),))
+    if "memory" in services.settings.areas:
+        return (pages, script, memory.face(services)), site.start
     return (pages, script), site.start
 
 

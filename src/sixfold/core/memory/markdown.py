@@ -93,31 +93,45 @@ def _links(body: str, text: str, folder: str) -> Iterator[Written]:
         if named is not None:
             yield Written(*named, _line(body, match.start(), match.end()))
     for match in _FILE_LINK.finditer(text) if "](" in text else ():
-        target = _file(match[1], folder)
+        target = file_target(match[1], folder)
         if target is not None:
             yield Written(target, LINK_TYPE, _line(body, match.start(), match.end()))
 
 
-def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
-    """Target and type."""
-    inside = match[1]
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What stands between `[[` and `]]`: the name, the slug it means, its type (or ""), how it reads."""
+
+    name: str
+    target: str
+    type: str
+    text: str
+
+
+def named(inside: str) -> Named | None:
+    """The link that `inside` of double brackets is; None when it names nothing."""
     typed = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
-    kind = typed[1].lower() if typed is not None else LINK_TYPE
-    name = (typed[2] if typed is not None else inside).partition("|")[0].partition("#")[0].partition("^")[0]
-    name = name.strip()
-    if not name or (text[match.start() - 1 : match.start()] == "!" and _ATTACHMENT.search(name)):
-        return None
-    target = slugs.loosely(name[:-3] if name.lower().endswith(".md") else name)
+    whole, _, text = (typed[2] if typed is not None else inside).partition("|")
+    name = whole.partition("#")[0].partition("^")[0].strip()
+    target = slugs.loosely(name[:-3] if name.lower().endswith(".md") else name) if name else None
     if target is None:
         return None
+    return Named(name, target, typed[1].lower() if typed is not None else "", text.strip())
+
+
+def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
+    """Target and type."""
+    found = named(match[1])
+    if found is None or (text[match.start() - 1 : match.start()] == "!" and _ATTACHMENT.search(found.name)):
+        return None
+    if found.type:
+        return found.target, found.type
     start = text.rfind("\n", 0, match.start()) + 1
-    if typed is None:
-        before = _TYPED_LINE.fullmatch(text, start, match.start())
-        kind = before[1].lower() if before is not None else LINK_TYPE
-    return target, kind
+    before = _TYPED_LINE.fullmatch(text, start, match.start())
+    return found.target, before[1].lower() if before is not None else LINK_TYPE
 
 
-def _file(path: str, folder: str) -> str | None:
+def file_target(path: str, folder: str) -> str | None:
     """The slug of a relative link to a markdown file; None for one that leads elsewhere."""
     if ":" in path or path.startswith("//"):
         return None

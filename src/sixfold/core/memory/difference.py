@@ -1,0 +1,154 @@
+"""What lies between two texts: blocks of lines that are alike or not, hunks to be shown, words inside a line.
+
+Lines end at a line feed, a carriage return or both, and nowhere else; `"".join(lines(text))` is the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Literal, NamedTuple
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+_MOST_PAIRS = 2_000_000  # of equal lines; more would take seconds to sort out
+_MOST_WORDS = 600  # of a line whose words are compared
+_ALIKE = 0.35  # lines less alike than this are shown whole
+
+
+class Block(NamedTuple):
+    """Some lines of one text and what stands for them in the other, from start to before end."""
+
+    same: bool
+    old: tuple[int, int]
+    new: tuple[int, int]
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text with their ends."""
+    return _LINE.findall(text)
+
+
+def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
+    """Two texts as blocks in their order, which cover both; texts too much alike within are one block."""
+    first = _common(old, new)
+    last = _common(old[first:][::-1], new[first:][::-1])
+    a, b = old[first : len(old) - last], new[first : len(new) - last]
+    found: list[Block] = [Block(True, (0, first), (0, first))] if first else []
+    for same, (i, j), (k, m) in _inner(a, b):
+        found.append(Block(same, (first + i, first + j), (first + k, first + m)))
+    if last:
+        found.append(Block(True, (len(old) - last, len(old)), (len(new) - last, len(new))))
+    return found
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    for number, (left, right) in enumerate(zip(a, b, strict=False)):
+        if left != right:
+            return number
+    return min(len(a), len(b))
+
+
+def _inner(a: Sequence[str], b: Sequence[str]) -> Iterator[Block]:
+    if not a and not b:
+        return
+    counted = Counter(a)
+    if sum(counted[line] * times for line, times in Counter(b).items()) > _MOST_PAIRS:
+        yield Block(False, (0, len(a)), (0, len(b)))
+        return
+    for tag, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        yield Block(tag == "equal", (i, j), (k, m))
+
+
+# -- to be shown ---------------------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """A part of a line, and whether it is what differs."""
+
+    differs: bool
+    text: str
+
+
+class Line(NamedTuple):
+    """One line of a comparison; its number in each text, 0 where it is not there."""
+
+    kind: Literal["same", "gone", "new"]
+    old: int
+    new: int
+    pieces: tuple[Piece, ...]
+
+
+class Hunk(NamedTuple):
+    """Lines that belong together, and how many equal ones were left out before them."""
+
+    skipped: int
+    lines: tuple[Line, ...]
+
+
+def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
+    """What differs between two texts, with `context` equal lines around it; () when they are equal."""
+    old, new = lines(before), lines(after)
+    shown = _shown(old, new)
+    near = [False] * len(shown)
+    for number, line in enumerate(shown):
+        if line.kind != "same":
+            for place in range(max(0, number - context), min(len(shown), number + context + 1)):
+                near[place] = True
+    found: list[Hunk] = []
+    part: list[Line] = []
+    skipped = 0
+    for line, kept in zip(shown, near, strict=True):
+        if kept:
+            part.append(line)
+            continue
+        if part:
+            found.append(Hunk(skipped, tuple(part)))
+            part, skipped = [], 0
+        skipped += 1
+    if part:
+        found.append(Hunk(skipped, tuple(part)))
+    return tuple(found)
+
+
+def _shown(old: Sequence[str], new: Sequence[str]) -> list[Line]:
+    found: list[Line] = []
+    for same, (i, j), (k, m) in blocks(old, new):
+        if same:
+            found += [Line("same", i + at + 1, k + at + 1, _whole(old[i + at])) for at in range(j - i)]
+            continue
+        paired = [words(_bare(left), _bare(right)) for left, right in zip(old[i:j], new[k:m], strict=False)]
+        gone = [left for left, _ in paired] + [_whole(text) for text in old[i:j][len(paired) :]]
+        come = [right for _, right in paired] + [_whole(text) for text in new[k:m][len(paired) :]]
+        found += [Line("gone", i + at + 1, 0, pieces) for at, pieces in enumerate(gone)]
+        found += [Line("new", 0, k + at + 1, pieces) for at, pieces in enumerate(come)]
+    return found
+
+
+def _whole(line: str) -> tuple[Piece, ...]:
+    return (Piece(False, _bare(line)),)
+
+
+def _bare(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def words(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Two lines as pieces that are alike or differ; whole where they have little in common."""
+    a, b = _WORD.findall(old), _WORD.findall(new)
+    whole = (Piece(False, old),), (Piece(False, new),)
+    if max(len(a), len(b)) > _MOST_WORDS:
+        return whole
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    if matcher.ratio() < _ALIKE:
+        return whole
+    left: list[Piece] = []
+    right: list[Piece] = []
+    for tag, i, j, k, m in matcher.get_opcodes():
+        if j > i:
+            left.append(Piece(tag != "equal", "".join(a[i:j])))
+        if m > k:
+            right.append(Piece(tag != "equal", "".join(b[k:m])))
+    return tuple(left), tuple(right)

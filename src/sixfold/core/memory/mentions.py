@@ -1,0 +1,49 @@
+"""Which page each name in a text means, with its title: what a text is shown to people with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from sixfold.core.database import Query, Transaction
+from sixfold.core.memory import links, markdown, pages, slugs
+from sixfold.core.memory.model import Caller, Page
+
+
+class Mention(NamedTuple):
+    """A page that a name leads to."""
+
+    slug: str
+    title: str
+
+
+def of_page(caller: Caller, page: Page, moment: int = links.FOREVER) -> Transaction[dict[str, Mention]]:
+    """What the links of a page lead to, by what is written there; only pages that the caller sees."""
+    rows = yield Query("links_out", {"account_id": page.account_id, "page_id": page.id, "at": moment})
+    return {
+        row["target"]: Mention(row["to_slug"], row["to_title"])
+        for row in rows
+        if row["resolved"] and caller.sees(tuple(pages.names_of(row["to_collections"])))
+    }
+
+
+def of_text(caller: Caller, body: str, slug: str) -> Transaction[dict[str, Mention]]:
+    """What the links of a text would lead to, if a page with this slug said it now."""
+    written = {link.target for link in markdown.links(body, slug)}
+    return (yield from _visible(caller, written, slugs.parent(slug)))
+
+
+def _visible(caller: Caller, names: Iterable[str], folder: str) -> Transaction[dict[str, Mention]]:
+    found = yield from links.targets(caller.account_id, [(name, folder) for name in names])
+    if not found:
+        return {}
+    ids = msgspec.json.encode(sorted({target.id for target in found.values()})).decode()
+    rows = yield Query("pages_titled", {"account_id": caller.account_id, "ids": ids})
+    known = {
+        row["id"]: Mention(row["slug"], row["title"])
+        for row in rows
+        if caller.sees(tuple(pages.names_of(row["collections"])))
+    }
+    return {name: known[target.id] for (name, _), target in found.items() if target.id in known}

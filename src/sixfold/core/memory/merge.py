@@ -1,0 +1,179 @@
+"""Three-way merge: what two people made of one text, put together where they did not touch the same lines.
+
+Where both changed the same lines to different ones, both stand in the result between marks: every line that
+either of them wrote is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sixfold.core.memory import difference
+from sixfold.core.memory.difference import Block
+
+MINE, BETWEEN, THEIRS = "<<<<<<< yours", "=======", ">>>>>>> theirs"
+_MARKED = re.compile(rf"^(?:{re.escape(MINE)}|{re.escape(THEIRS)})\r?$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some lines of the result; `mine` and `theirs` are set where they are in conflict."""
+
+    lines: tuple[str, ...] = ()
+    mine: tuple[str, ...] | None = None
+    theirs: tuple[str, ...] | None = None
+
+    @property
+    def conflicts(self) -> bool:
+        """Whether somebody has to choose."""
+        return self.mine is not None
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Mine and theirs as they stand between the marks."""
+        return "".join(_ended(self.mine or ())), "".join(_ended(self.theirs or ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The result, part by part."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def conflicts(self) -> tuple[Part, ...]:
+        """The parts where somebody has to choose."""
+        return tuple(part for part in self.parts if part.conflicts)
+
+    @property
+    def text(self) -> str:
+        """The merged text; both sides of a conflict between marks on lines of their own."""
+        found: list[str] = []
+        for part in self.parts:
+            if not part.conflicts:
+                found += part.lines
+                continue
+            if found and not found[-1].endswith(("\n", "\r")):
+                found.append("\n")
+            mine, theirs = part.sides
+            found += [f"{MINE}\n", mine, f"{BETWEEN}\n", theirs, f"{THEIRS}\n"]
+        return "".join(found)
+
+
+def _ended(lines: Sequence[str]) -> list[str]:
+    """Lines of which the last one has an end, too."""
+    if lines and not lines[-1].endswith(("\n", "\r")):
+        return [*lines[:-1], lines[-1] + "\n"]
+    return list(lines)
+
+
+_CONFLICT = re.compile(
+    rf"^{re.escape(MINE)}\n(.*?)^{BETWEEN}\n(.*?)^{re.escape(THEIRS)}(?:\n|$)", re.MULTILINE | re.DOTALL
+)
+
+
+def readable(text: str) -> str:
+    """A text whose conflicts read as markdown: each side under a word that says whose it is."""
+    return _CONFLICT.sub(r"\n*yours:*\n\n\1\n*theirs:*\n\n\2\n", text)
+
+
+def has_marks(text: str) -> bool:
+    """Whether marks of a conflict stand in a text."""
+    return _MARKED.search(text) is not None
+
+
+def texts(base: str, mine: str, theirs: str) -> Merged:
+    """Merge what two made of `base`."""
+    old, left, right = difference.lines(base), difference.lines(mine), difference.lines(theirs)
+    parts: list[Part] = []
+    spans = [*_agreed(old, left, right), _Span((len(old), len(left), len(right)), 0)]
+    at = (0, 0, 0)
+    for span in spans:
+        o, a, b = span.start
+        parts += _between(old[at[0] : o], left[at[1] : a], right[at[2] : b])
+        if span.length:
+            parts.append(Part(tuple(old[o : o + span.length])))
+        at = (o + span.length, a + span.length, b + span.length)
+    return Merged(tuple(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Lines that all three have: where they begin in base, mine and theirs, and how many they are."""
+
+    start: tuple[int, int, int]
+    length: int
+
+
+def _agreed(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[_Span]:
+    left = [block for block in difference.blocks(base, mine) if block.same]
+    right = [block for block in difference.blocks(base, theirs) if block.same]
+    found: list[_Span] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        start = max(left[i].old[0], right[j].old[0])
+        end = min(left[i].old[1], right[j].old[1])
+        if start < end:
+            found.append(_Span((start, _place(left[i], start), _place(right[j], start)), end - start))
+        if left[i].old[1] < right[j].old[1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def _place(block: Block, line: int) -> int:
+    return block.new[0] + line - block.old[0]
+
+
+def _between(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[Part]:
+    """What stands between lines that all have: whoever changed it is right; both, and it is a conflict."""
+    if mine == theirs or theirs == base:
+        return [Part(tuple(mine))] if mine else []
+    if mine == base:
+        return [Part(tuple(theirs))] if theirs else []
+    first = 0
+    while first < min(len(mine), len(theirs)) and mine[first] == theirs[first]:
+        first += 1
+    last = 0
+    while last < min(len(mine), len(theirs)) - first and mine[-1 - last] == theirs[-1 - last]:
+        last += 1
+    middle = Part((), tuple(mine[first : len(mine) - last]), tuple(theirs[first : len(theirs) - last]))
+    around = (Part(tuple(mine[:first])), middle, Part(tuple(mine[len(mine) - last :])))
+    return [part for part in around if part.lines or part.conflicts]
+
+
+def names(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...]:
+    """Tags or collections: what either added is there, what either took off is not."""
+    kept = [name for name in theirs if name in mine or name not in base]
+    return tuple(dict.fromkeys([*kept, *(name for name in mine if name not in base)]))
+
+
+def value(base: str, mine: str, theirs: str) -> tuple[str, bool]:
+    """A text that is taken or left, and whether both changed it to something else; mine then goes first."""
+    return (theirs if mine == base else mine), base not in (mine, theirs) and mine != theirs
+
+
+def with_ends_of(text: str, original: str) -> str:
+    """A text from a form, whose lines end in a line feed, with the line ends that `original` has.
+
+    A line that was there keeps its end; a new one takes that of the line before it.
+    """
+    if "\r" not in original:
+        return text
+    old, new = difference.lines(original), difference.lines(text)
+    bare = [line.rstrip("\r\n") for line in old]
+    usual = _end_of(old[0]) or "\n"
+    found: list[str] = []
+    for same, (i, _), (k, m) in difference.blocks(bare, [line.rstrip("\n") for line in new]):
+        for at in range(k, m):
+            end = _end_of(old[i + at - k]) if same else usual
+            usual = end or usual
+            found.append(new[at].rstrip("\n") + ((end or usual) if new[at].endswith("\n") else ""))
+    return "".join(found)
+
+
+def _end_of(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :]

@@ -1,0 +1,1 @@
+"""The memory for people: browse, search, read, edit, compare, merge."""

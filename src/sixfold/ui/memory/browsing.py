@@ -1,0 +1,142 @@
+"""`/memory`: folders, tags, types, collections, what changed last, and search as one types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.database import Row, Transaction, now
+from sixfold.core.memory import folders, limits, pages, reading, slugs
+from sixfold.core.memory.model import Caller
+from sixfold.core.memory.ports import Answer, Search
+from sixfold.ui.memory import showing
+from sixfold.ui.memory.visitors import Visitor
+from sixfold.ui.pages import Pages
+from sixfold.web.services import Services
+
+_RECENT = 14
+_FACETS = 500  # names of one kind that are counted; the most frequent are shown first
+_PAGE = 50
+_RESULTS = 12
+_MOST_RESULTS = 10_000
+_QUERY_CHARS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the address asks for; "" is no filter."""
+
+    q: str = ""
+    prefix: str = ""
+    tag: str = ""
+    type: str = ""
+    collection: str = ""
+    cursor: str = ""
+    offset: int = 0
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """The filters that are set."""
+        found = {"tag": self.tag, "type": self.type, "collection": self.collection}
+        return {name: value for name, value in found.items() if value}
+
+    def without(self, name: str) -> str:
+        """The same address without one filter."""
+        kept = {**self.filters, "q": self.q}
+        kept.pop(name, None)
+        return showing.browse(kept)
+
+
+def _wanted(request: Request) -> Wanted:
+    query = request.query_params
+    prefix = slugs.beginning(query.get("prefix", "").strip()[: limits.LONG_SLUG])
+    if prefix and not prefix.endswith("/"):
+        prefix += "/"
+    offset = query.get("offset", "")
+    return Wanted(
+        q=query.get("q", "").strip()[:_QUERY_CHARS],
+        prefix=prefix,
+        tag=query.get("tag", "")[: limits.TAG_CHARS],
+        type=query.get("type", "")[: limits.TYPE_CHARS],
+        collection=query.get("collection", "")[: limits.TAG_CHARS],
+        cursor=query.get("cursor", "")[: limits.LONG_SLUG],
+        offset=int(offset) if offset.isascii() and offset.isdigit() and len(offset) < 6 else 0,
+    )
+
+
+def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
+    """Names and counts of every kind, the most frequent first."""
+    found: dict[str, list[Row]] = {}
+    for noun in ("types", "tags", "collections"):
+        rows = yield from reading.counted(caller, noun, _FACETS)
+        found[noun] = sorted(rows, key=lambda row: (-row["count"], row["name"]))
+    return found
+
+
+def _shelf(caller: Caller, wanted: Wanted) -> Transaction[dict[str, Any]]:
+    """Everything on the page but the results of a search."""
+    facets = yield from _facets(caller)
+    opened = yield from folders.opened(caller, wanted.prefix, _PAGE, wanted.cursor if wanted.prefix else "")
+    seen: dict[str, Any] = {"facets": facets, "opened": opened, "now": (yield from now()), "rows": ()}
+    if wanted.q or wanted.prefix:
+        return seen
+    if not wanted.filters:
+        seen["overview"] = yield from reading.overview(caller, _RECENT)
+        return seen
+    filters = pages.Filter(wanted.tag, wanted.type, wanted.collection)
+    rows = yield from pages.listed(caller, filters, _PAGE, wanted.cursor)
+    seen["rows"] = rows[:_PAGE]
+    seen["next_cursor"] = rows[_PAGE - 1]["slug"] if len(rows) > _PAGE else None
+    return seen
+
+
+class Browsing:
+    """The page of the whole memory, and its results while somebody types."""
+
+    def __init__(self, services: Services, shown: Pages) -> None:
+        self._services = services
+        self._pages = shown
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        """Folders and lists; with `q` what was found."""
+        wanted = _wanted(request)
+        found = await self._found(visitor, wanted)
+        seen = await self._services.database.read(_shelf(visitor.caller, wanted))
+        return self._render("memory/browse.html", visitor, wanted, {**found, **seen})
+
+    async def results(self, request: Request, visitor: Visitor) -> Response:
+        """What was found, alone: what the script puts on the page."""
+        wanted = _wanted(request)
+        found = await self._found(visitor, wanted)
+        moment = await self._services.database.read(now())
+        return self._render("memory/results.html", visitor, wanted, {**found, "now": moment})
+
+    async def _found(self, visitor: Visitor, wanted: Wanted) -> Mapping[str, Any]:
+        if not wanted.q:
+            return {"answer": None, "problem": ""}
+        asked = Search(
+            query=wanted.q,
+            limit=_RESULTS,
+            offset=min(wanted.offset, _MOST_RESULTS),
+            types=(wanted.type,) if wanted.type else (),
+            tags=(wanted.tag,) if wanted.tag else (),
+            collections=(wanted.collection,) if wanted.collection else (),
+            snippet_chars=260,
+            explain=True,
+        )
+        try:
+            answer: Answer | None = await self._services.memory.search(visitor.caller, asked)
+        except (errors.BadRequest, errors.EngineUnavailable) as error:
+            return {"answer": None, "problem": error.message}
+        return {"answer": answer, "problem": "", "more": len(answer.hits) == _RESULTS}
+
+    def _render(self, name: str, visitor: Visitor, wanted: Wanted, values: Mapping[str, Any]) -> Response:
+        defaults = {"overview": None, "next_cursor": None, "more": False, "results": _RESULTS}
+        return self._pages.render(
+            name, visitor.session, visitor=visitor, wanted=wanted, **{**defaults, **values}
+        )

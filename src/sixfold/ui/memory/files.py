@@ -1,0 +1,110 @@
+"""Files in and out in a browser: an archive of markdown, one page's file, and the whole memory as a zip."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from sixfold import errors
+from sixfold.core.memory import slugs
+from sixfold.core.memory.archives import ENDINGS, Report
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.writing import Terms
+from sixfold.ui.memory.markdown import page_path
+from sixfold.ui.memory.visitors import Doorkeeper, Visitor
+from sixfold.ui.pages import Pages
+from sixfold.web import bodies
+from sixfold.web.services import Services
+
+_ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
+
+
+class Files:
+    """Takes files in, and gives them out."""
+
+    def __init__(self, services: Services, shown: Pages, doors: Doorkeeper) -> None:
+        self._services = services
+        self._memory = services.memory
+        self._pages = shown
+        self._doors = doors
+        self._folder = services.settings.data_dir / "tmp"
+
+    async def form(self, request: Request, visitor: Visitor) -> Response:
+        """The form that takes files in."""
+        if not visitor.caller.may_write:
+            raise errors.Forbidden("This key may read the memory, and not write to it")
+        return self._render(visitor)
+
+    async def take_in(self, request: Request, visitor: Visitor) -> Response:
+        """Import what was sent: an archive, or one markdown file as a new page."""
+        if bodies.media_type(request) != "multipart/form-data":
+            raise errors.UnsupportedMedia("This takes a form with a file")
+        try:
+            async with request.form(max_files=1, max_fields=4) as form:
+                csrf, file = form.get("csrf"), form.get("file")
+                self._doors.guard(request, visitor, csrf if isinstance(csrf, str) else None)
+                if not isinstance(file, UploadFile) or not file.filename:
+                    return self._render(visitor, problem="Choose a file first", status=400)
+                return await self._take(visitor, file)
+        except MultiPartException as error:
+            raise errors.BadRequest("Invalid form body") from error
+
+    async def _take(self, visitor: Visitor, file: UploadFile) -> Response:
+        try:
+            if (file.filename or "").lower().endswith(ENDINGS):
+                return await self._one(visitor, file)
+            return self._render(visitor, report=await self._archive(visitor, file.file))
+        except (errors.BadRequest, errors.TooLarge, errors.Conflict, errors.InsufficientCredits) as error:
+            return self._render(visitor, problem=error.message, status=error.status)
+
+    async def _one(self, visitor: Visitor, file: UploadFile) -> Response:
+        slug = slugs.loosely(Path(file.filename or "").stem)
+        if slug is None:
+            raise errors.BadRequest("The file's name gives no slug")
+        raw = await file.read(self._services.settings.memory_page_bytes + 1)
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise errors.BadRequest("The file is no text in UTF-8") from error
+        saved = await self._memory.write(visitor.caller, Wanted(slug, text, whole=True), Terms())
+        return RedirectResponse(page_path(saved.page.slug), 303)
+
+    async def _archive(self, visitor: Visitor, source: BinaryIO) -> Report:
+        path = self._folder / f"import-{secrets.token_hex(16)}"
+        try:
+            await asyncio.to_thread(_keep, source, path)
+            return await self._memory.take_in(visitor.caller, path)
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def take_out(self, request: Request, visitor: Visitor) -> Response:
+        """Every page as a zip of markdown files."""
+        return StreamingResponse(self._memory.take_out(visitor.caller), 200, _ZIP, "application/zip")
+
+    def _render(
+        self, visitor: Visitor, *, problem: str = "", report: Report | None = None, status: int = 200
+    ) -> Response:
+        return self._pages.render(
+            "memory/import.html",
+            visitor.session,
+            status=status,
+            visitor=visitor,
+            problem=problem,
+            report=report,
+        )
+
+
+def _keep(source: BinaryIO, path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("xb") as target:
+        shutil.copyfileobj(source, target)

@@ -1,0 +1,283 @@
+"""Markdown of strangers as HTML that can do nothing: no raw HTML, no script, no request to other hosts.
+
+Links may lead to http, https, mailto and to this server's own pages and files, and nowhere else. A picture is
+loaded when this server keeps it; of any other there is a link.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from sixfold.core.memory import markdown, slugs
+from sixfold.core.memory.mentions import Mention
+
+MOST_CHARS = 100_000  # of a text that is laid out; a longer one is shown as it is written
+_MOST_BRACKETS = 10_000  # each is looked at from each: 100,000 in a row took seconds
+_MOST_HEADINGS = 200
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,", re.IGNORECASE)
+_OWN_LINKS = ("/memory/", "/media/", "/uploads/", "/predictions/", "/docs")
+_OWN_PICTURES = ("/media/", "/uploads/")
+_OUTSIDE = 'rel="noopener noreferrer nofollow ugc"'
+_TASK = re.compile(r"\[([ xX])\][ \t]+")
+_ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]{1,2000}[^\s<>\"'`\\.,;:!?)\]}*_]")
+_WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
+_ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a text stands: its page's slug and title, what its names mean, whether pages may be made."""
+
+    slug: str = ""
+    title: str = ""
+    mentions: Mapping[str, Mention] | None = None
+    may_write: bool = False
+
+
+class Heading(NamedTuple):
+    """A heading of a text: its level from 2 on, its anchor, its words."""
+
+    level: int
+    anchor: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A text as HTML, and its headings in their order."""
+
+    html: str
+    headings: tuple[Heading, ...] = ()
+
+
+def page_path(slug: str, action: str = "") -> str:
+    """The path of a page, or of what can be done with it."""
+    return f"/memory/{quote(slug)}{f'/~{action}' if action else ''}"
+
+
+def render(body: str, context: Context) -> Rendered:
+    """A text as people read it; the first heading is left out where it only says the title again."""
+    if len(body) > MOST_CHARS or body.count("[") > _MOST_BRACKETS:
+        return Rendered(f'<pre class="plain"><code>{html.escape(body)}</code></pre>')
+    env: dict[str, Any] = {"context": context}
+    tokens = _without_title(_PARSER.parse(body, env), context.title)
+    headings = _anchored(tokens)
+    return Rendered(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
+
+
+# -- what a text may lead to ---------------------------------------------------------------------
+
+
+def may_lead(url: str) -> bool:
+    """Whether a text may link to this, or show it as a picture."""
+    if "\\" in url or url.startswith("//") or any(ord(char) < 33 for char in url):
+        return False
+    scheme = _SCHEME.match(url)
+    if scheme is not None:
+        return scheme[0].lower() in {"http:", "https:", "mailto:"} or _PICTURE.match(url) is not None
+    if ":" in url.partition("/")[0]:
+        return False
+    place = urlsplit(urljoin("/memory/a/b", url)).path
+    return url.startswith("#") or place.startswith(_OWN_LINKS)
+
+
+def _own_picture(url: str) -> bool:
+    path = urljoin("/", url)
+    return _PICTURE.match(url) is not None or (
+        not _SCHEME.match(url) and ".." not in unquote(url) and path.startswith(_OWN_PICTURES)
+    )
+
+
+# -- the tokens ----------------------------------------------------------------------------------
+
+
+def _without_title(tokens: list[Token], title: str) -> list[Token]:
+    says = tokens[0].type == "heading_open" if tokens else False
+    if says and title and _words(tokens[1]).strip() == title.strip():
+        return tokens[3:]
+    return tokens
+
+
+def _words(token: Token) -> str:
+    """The text of an inline token, without its marks."""
+    parts: list[str] = []
+    for child in token.children or ():
+        if child.type in {"text", "code_inline"}:
+            parts.append(child.content)
+        elif child.type == "wiki":
+            parts.append(child.meta["text"] or child.meta["name"])
+        elif child.type in {"softbreak", "hardbreak"}:
+            parts.append(" ")
+    return "".join(parts)
+
+
+def _anchored(tokens: Sequence[Token]) -> tuple[Heading, ...]:
+    """Headings below the page's title, which is the first level, with anchors that no page can choose."""
+    found: list[Heading] = []
+    seen: dict[str, int] = {}
+    lower = int(any(token.tag == "h1" for token in tokens if token.type == "heading_open"))
+    for number, token in enumerate(tokens):
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(6, int(token.tag[1]) + lower)}"
+        if token.type != "heading_open":
+            continue
+        text = _words(tokens[number + 1])
+        anchor = "s-" + (slugs.loosely(text.replace("/", "-")) or "section")
+        seen[anchor] = seen.get(anchor, 0) + 1
+        if seen[anchor] > 1:
+            anchor = f"{anchor}~{seen[anchor]}"
+        token.attrSet("id", anchor)
+        if len(found) < _MOST_HEADINGS:
+            found.append(Heading(int(token.tag[1]), anchor, text))
+    return tuple(found)
+
+
+def _wiki(state: StateInline, silent: bool) -> bool:
+    """`[[name]]`, `[[name|text]]`, `[[type::name]]`, and `![[file.png]]`."""
+    start = state.pos
+    embedded = state.src.startswith("![[", start)
+    if not embedded and not state.src.startswith("[[", start):
+        return False
+    match = _WIKI.match(state.src, start + embedded)
+    found = markdown.named(match[1]) if match is not None else None
+    if match is None or found is None:
+        return False
+    if not silent:
+        token = state.push("wiki", "", 0)
+        token.meta = {
+            "name": found.name,
+            "target": found.target,
+            "type": found.type,
+            "text": found.text,
+            "file": embedded and _ATTACHMENT.search(found.name) is not None,
+        }
+    state.pos = match.end()
+    return True
+
+
+class _Renderer(RendererHTML):
+    """The tokens that are not HTML's own, and those that must be looked at."""
+
+    def wiki(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        meta, context = tokens[idx].meta, env["context"]
+        if meta["file"]:
+            return f'<span class="attachment">{html.escape(meta["name"])}</span>'
+        mention = (context.mentions or {}).get(meta["target"])
+        text = meta["text"] or (mention.title if mention is not None else meta["name"])
+        kind = f'<span class="kind">{html.escape(_spoken(meta["type"]))}</span> ' if meta["type"] else ""
+        return kind + _to_page(text, meta["target"], mention, context)
+
+    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        env["inside"] = True
+        href, context = str(tokens[idx].attrs.get("href", "")), env["context"]
+        target = _page_file(href, context.slug)
+        if target is not None:
+            mention = (context.mentions or {}).get(target)
+            if mention is not None:
+                return f'<a href="{html.escape(page_path(mention.slug))}">'
+            return _unwritten_open(target, context)
+        if _PICTURE.match(href):
+            return "<a>"
+        return f'<a href="{html.escape(href)}" {_OUTSIDE if _SCHEME.match(href) else ""}>'.replace(" >", ">")
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        token = tokens[idx]
+        src, alt = str(token.attrs.get("src", "")), html.escape(_words(token) or token.content)
+        if _own_picture(src):
+            return f'<img src="{html.escape(src)}" alt="{alt}" loading="lazy">'
+        if src.lower().startswith(("http://", "https://")):
+            host = html.escape(urlsplit(src).netloc)
+            shown = f"{alt}, a picture at {host}" if alt else f"A picture at {host}"
+            return f'<a class="outside-picture" href="{html.escape(src)}" {_OUTSIDE}>{shown}</a>'
+        return f'<span class="attachment">{alt or html.escape(unquote(src))}</span>'
+
+    def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>'
+
+    def table_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "</table></div>"
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<th{_aligned(tokens[idx])}>"
+
+    def td_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<td{_aligned(tokens[idx])}>"
+
+    def text(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        content = tokens[idx].content
+        task = _TASK.match(content) if idx == 0 else None
+        if task is None:
+            return _linked(content, env)
+        done = task[1] != " "
+        said, box = ("done", "☑") if done else ("to do", "☐")
+        mark = f'<span class="task" role="img" aria-label="{said}">{box}</span>'
+        return f"{mark} {_linked(content[task.end() :], env)}"
+
+    def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        env["inside"] = False
+        return "</a>"
+
+
+def _linked(text: str, env: Mapping[str, Any]) -> str:
+    """A text with its web addresses as links."""
+    if "://" not in text or env.get("inside"):
+        return html.escape(text)
+    parts: list[str] = []
+    at = 0
+    for found in _ADDRESS.finditer(text):
+        url = html.escape(found[0])
+        parts += (html.escape(text[at : found.start()]), f'<a href="{url}" {_OUTSIDE}>{url}</a>')
+        at = found.end()
+    return "".join([*parts, html.escape(text[at:])])
+
+
+def _aligned(token: Token) -> str:
+    """The policy allows no style attributes: alignment becomes a class."""
+    found = re.search(r"center|right", str(token.attrs.get("style", "")))
+    return f' class="{found[0]}"' if found is not None else ""
+
+
+def _spoken(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def _page_file(href: str, slug: str) -> str | None:
+    """The slug that a link to a markdown file means; None for any other link."""
+    path = unquote(href.partition("#")[0])
+    if not path.lower().endswith(".md") or _SCHEME.match(href):
+        return None
+    return markdown.file_target(path, slugs.parent(slug))
+
+
+def _to_page(text: str, target: str, mention: Mention | None, context: Context) -> str:
+    if mention is not None:
+        return f'<a class="wiki" href="{html.escape(page_path(mention.slug))}">{html.escape(text)}</a>'
+    return f"{_unwritten_open(target, context)}{html.escape(text)}</a>"
+
+
+def _unwritten_open(target: str, context: Context) -> str:
+    if not context.may_write:
+        return '<a class="unwritten" title="not yet written">'
+    return f'<a class="unwritten" href="/memory/~new?slug={quote(target, safe="")}" title="not yet written">'
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer)
+    parser.enable(["table", "strikethrough"])
+    parser.validateLink = may_lead
+    parser.inline.ruler.before("link", "wiki", _wiki)
+    return parser
+
+
+_PARSER = _parser()

@@ -1,0 +1,207 @@
+"""One page as people read it, what it once was, and what changed from one version to another."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.database import Transaction, now
+from sixfold.core.memory import difference, limits, links, mentions, pages, reading, slugs
+from sixfold.core.memory.memory import Change, part
+from sixfold.core.memory.mentions import Mention
+from sixfold.core.memory.model import LINK_TYPE, Caller, Link, Page
+from sixfold.core.memory.reading import View
+from sixfold.core.memory.tools import before
+from sixfold.ui.memory.markdown import Context, Rendered, page_path, render
+from sixfold.ui.memory.visitors import Visitor
+from sixfold.ui.pages import Pages
+from sixfold.web import calls
+from sixfold.web.services import Services
+
+_AT_ONCE = 8_000  # characters that are laid out on the event loop; more take milliseconds, in a thread
+_VERSIONS = 30
+_MOST_LINES = 3_000  # of a comparison that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A page with what surrounds it, what its names mean, and the time now."""
+
+    view: View
+    mentions: dict[str, Mention]
+    now: int
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The titles of the pages that it leads to, by slug."""
+        return {mention.slug: mention.title for mention in self.mentions.values()}
+
+
+def _shown(caller: Caller, slug: str, as_of: int | None) -> Transaction[Shown]:
+    view = yield from reading.whole(caller, slug, as_of)
+    moment = links.FOREVER if as_of is None else as_of
+    return Shown(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()))
+
+
+def _of_version(caller: Caller, slug: str, page: Page) -> Transaction[tuple[dict[str, Mention], Page, int]]:
+    """What an old text's names mean today, the page as it is, the time now."""
+    found = yield from pages.locate(caller.account_id, slug)
+    current = found.page if found is not None else page
+    return (yield from mentions.of_text(caller, page.body, page.slug)), current, (yield from now())
+
+
+async def laid_out(body: str, context: Context) -> Rendered:
+    """A text as HTML; a long one beside the event loop."""
+    if len(body) <= _AT_ONCE:
+        return render(body, context)
+    return await asyncio.to_thread(render, body, context)
+
+
+def slug_of(request: Request) -> str:
+    """The slug in the path; raises `BadRequest` for what is none."""
+    return slugs.normalize(calls.path_value(request, "slug"))
+
+
+class Reading:
+    """Shows pages, their past and what changed."""
+
+    def __init__(self, services: Services, shown: Pages) -> None:
+        self._services = services
+        self._memory = services.memory
+        self._pages = shown
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        """A page, now, as of a moment or in one of its versions; an old slug leads to the new one."""
+        slug = slug_of(request)
+        number = request.query_params.get("version")
+        if number is not None:
+            return await self._version(slug, _number(number), visitor)
+        as_of = request.query_params.get("as_of")
+        moment = limits.moment("as_of", as_of) if as_of else None
+        try:
+            shown = await self._services.database.read(_shown(visitor.caller, slug, moment))
+        except errors.NotFound:
+            return await self._missing(slug, visitor)
+        if shown.view.moved and moment is None:
+            return RedirectResponse(page_path(shown.view.page.slug), 308)
+        return await self._page(shown, visitor)
+
+    async def _page(self, shown: Shown, visitor: Visitor) -> Response:
+        page, caller = shown.view.page, visitor.caller
+        may_write = caller.may_write and shown.view.at is None
+        context = Context(page.slug, page.title, shown.mentions, may_write)
+        written = [link for link in shown.view.links if link.origin != "inferred"]
+        response = self._pages.render(
+            "memory/page.html",
+            visitor.session,
+            visitor=visitor,
+            page=page,
+            view=shown.view,
+            text=await laid_out(page.body, context),
+            titles=shown.titles,
+            links=_by_type(written),
+            inferred=[link for link in shown.view.links if link.origin == "inferred"],
+            may_write=may_write,
+            old=None,
+            now=shown.now,
+        )
+        response.headers["ETag"] = f'"{page.version}"'
+        return response
+
+    async def _version(self, slug: str, number: int, visitor: Visitor) -> Response:
+        page = await self._memory.version(visitor.caller, slug, number)
+        found, current, moment = await self._services.database.read(_of_version(visitor.caller, slug, page))
+        context = Context(page.slug, page.title, found)
+        return self._pages.render(
+            "memory/page.html",
+            visitor.session,
+            visitor=visitor,
+            page=page,
+            view=View(page),
+            text=await laid_out(page.body, context),
+            titles={},
+            links={},
+            inferred=[],
+            may_write=False,
+            old=current,
+            now=moment,
+        )
+
+    async def _missing(self, slug: str, visitor: Visitor) -> Response:
+        """Nothing is there: it was deleted, or nobody has written it yet."""
+        found = await self._services.database.read(pages.locate(visitor.caller.account_id, slug))
+        gone = found.page if found is not None and visitor.caller.sees(found.page.collections) else None
+        return self._pages.render(
+            "memory/missing.html",
+            visitor.session,
+            status=404,
+            visitor=visitor,
+            slug=slug,
+            gone=gone,
+            now=await self._services.database.read(now()),
+        )
+
+    # -- the past --------------------------------------------------------------------------------
+
+    async def history(self, request: Request, visitor: Visitor) -> Response:
+        """The versions of a page, and what changed between two of them."""
+        slug = slug_of(request)
+        query = request.query_params
+        rows = await self._services.database.read(
+            reading.history(visitor.caller, slug, _VERSIONS, before(query.get("cursor")))
+        )
+        page, versions = rows[0], part(rows[1], _VERSIONS, "version")
+        older, newer = query.get("from"), query.get("to")
+        compared: dict[str, Any] = {"change": None, "hunks": (), "cut": False}
+        if older and newer:
+            compared = await self._compared(slug, (_number(older), _number(newer)), visitor.caller)
+        return self._pages.render(
+            "memory/history.html",
+            visitor.session,
+            visitor=visitor,
+            page=page,
+            versions=versions.rows,
+            next_cursor=versions.next_cursor,
+            now=await self._services.database.read(now()),
+            **compared,
+        )
+
+    async def _compared(self, slug: str, numbers: tuple[int, int], caller: Caller) -> dict[str, Any]:
+        old = await self._memory.version(caller, slug, numbers[0])
+        new = await self._memory.version(caller, slug, numbers[1])
+        hunks = await asyncio.to_thread(difference.hunks, old.body, new.body)
+        names = ("slug", "title", "type", "tags", "collections")
+        fields = {
+            name: (getattr(old, name), getattr(new, name))
+            for name in names
+            if getattr(old, name) != getattr(new, name)
+        }
+        total, shown = 0, []
+        for hunk in hunks:
+            total += len(hunk.lines)
+            if total > _MOST_LINES:
+                break
+            shown.append(hunk)
+        change = Change(slug, old.version, new.version, "", fields)
+        return {"change": change, "hunks": shown, "cut": len(shown) < len(hunks)}
+
+
+def _by_type(found: list[Link]) -> dict[str, list[Link]]:
+    """Links by their type; plain ones last, and only to pages that no other leads to."""
+    grouped: dict[str, list[Link]] = {}
+    typed = {link.target for link in found if link.type != LINK_TYPE}
+    found = [link for link in found if link.type != LINK_TYPE or link.target not in typed]
+    for link in sorted(found, key=lambda link: (link.type == LINK_TYPE, link.type)):
+        grouped.setdefault(link.type, []).append(link)
+    return grouped
+
+
+def _number(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    raise errors.BadRequest("A version is a number")

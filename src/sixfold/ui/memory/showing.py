@@ -1,0 +1,112 @@
+"""How the memory's pages put things: times from now, snippets with marks, links, reasons of a score."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US, rfc3339
+from sixfold.core.memory import slugs, snippets
+from sixfold.ui.memory.markdown import page_path
+
+_MINUTE_US = 60 * SECOND_US
+_OWN_MARKS = f"[{snippets.OPEN}{snippets.CLOSE}]*"
+_SYNTAX = re.compile(
+    r"\[\[[^\[\]|]{1,200}\|(?=[^\[\]]{1,200}\]\])|\[\[|\]\]|\*\*|__|`+|(?<!\S)#{1,6}(?=\s)|(?<!\S)[-*+>](?=\s)"
+)
+_REASONS = {
+    "text": "words on the page",
+    "passage": "words in this passage",
+    "previous": "the page before it",
+    "next": "the page after it",
+    "folder": "its folder",
+    "path": "the folder's name",
+    "entities": "names in your question",
+    "links": "linked pages",
+    "relation": "it answers the relation",
+    "statement": "it states something",
+    "substance": "it has substance",
+    "recency": "changed lately",
+    "meaning": "meaning",
+}
+_LEAST = 0.005  # of a part that is worth telling
+
+
+def ago(epoch_us: int, now_us: int) -> Markup:
+    """A time as people say it, with the exact one for whoever points at it."""
+    exact = rfc3339(epoch_us) or ""
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        exact, exact.replace("T", " ").partition(".")[0] + " UTC", _said(epoch_us, now_us)
+    )
+
+
+def _said(epoch_us: int, now_us: int) -> str:
+    passed = now_us - epoch_us
+    if passed < _MINUTE_US:
+        return "just now"
+    for unit, name, most in ((_MINUTE_US, "minute", 60), (HOUR_US, "hour", 24), (DAY_US, "day", 7)):
+        count = passed // unit
+        if count < most:
+            return f"{count} {name}{'' if count == 1 else 's'} ago"
+    day = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)
+    return f"{day.day} {day:%B %Y}"
+
+
+def snippet(text: str, title: str) -> Markup:
+    """A snippet as it reads: what was found is marked; the marks of markdown, and the title, are left out."""
+    text = _SYNTAX.sub("", text).strip()
+    found = re.match(_OWN_MARKS + _OWN_MARKS.join(map(re.escape, title)) + r"[»\s]+", text) if title else None
+    plain = html.escape(text[found.end() :] if found is not None else text, quote=False)
+    return Markup(plain.replace(snippets.OPEN, "<mark>").replace(snippets.CLOSE, "</mark>"))  # noqa: S704 - escaped one line above; the marks are ours
+
+
+def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
+    """The parts of a score that counted: what it is, its number, its share of the largest one."""
+    parts = [
+        (_REASONS.get(name, name.replace("_", " ")), float(value))
+        for name, value in (explain or {}).items()
+        if isinstance(value, int | float) and name != "score" and value >= _LEAST
+    ]
+    parts.sort(key=lambda part: -part[1])
+    return [(name, value, value / parts[0][1]) for name, value in parts]
+
+
+def words(kind: str) -> str:
+    """A link's type as words: `works_at` is `works at`."""
+    return kind.replace("_", " ")
+
+
+def crumbs(slug: str) -> list[tuple[str, str]]:
+    """The folders above a slug: name, and the prefix of what is in it."""
+    parts = slug.split("/")[:-1]
+    return [(part, "/".join(parts[: number + 1]) + "/") for number, part in enumerate(parts)]
+
+
+def browse(wanted: Mapping[str, str | int | None]) -> str:
+    """The path of a list of pages."""
+    query = urlencode({name: value for name, value in wanted.items() if value not in (None, "")})
+    return f"/memory?{query}" if query else "/memory"
+
+
+def who(name: str) -> str:
+    """Who changed something: a person by his address, a key as an agent."""
+    return f"agent {name[-6:]}" if name.startswith("key_") else name
+
+
+FILTERS: Mapping[str, Any] = {
+    "ago": ago,
+    "browse": browse,
+    "snippet": snippet,
+    "why": why,
+    "words": words,
+    "crumbs": crumbs,
+    "page_path": page_path,
+    "name_of": slugs.name,
+    "who": who,
+}

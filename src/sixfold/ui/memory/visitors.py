@@ -1,0 +1,92 @@
+"""Who stands before the memory's pages: somebody signed in, or whoever sends a key."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.memory.model import Caller
+from sixfold.web import auth, bodies
+from sixfold.web.routing import Handler
+from sixfold.web.services import Services
+from sixfold.web.sessions import CSRF_HEADER, Session
+
+_MOST_FIELDS = 20
+Work = Callable[[Request, "Visitor"], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A caller of the memory, and the session of a browser; a key has none and needs no token in forms."""
+
+    caller: Caller
+    session: Session | None
+
+    @property
+    def csrf(self) -> str:
+        """What every form carries."""
+        return self.session.csrf if self.session is not None else ""
+
+
+class Doorkeeper:
+    """Lets visitors in, and takes forms from them."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def page(self, work: Work) -> Handler:
+        """A handler for people: whoever is nobody yet is sent to sign in."""
+
+        async def handle(request: Request) -> Response:
+            visitor = await self._visitor(request)
+            return RedirectResponse("/signin", 303) if visitor is None else await work(request, visitor)
+
+        return handle
+
+    def part(self, work: Work) -> Handler:
+        """A handler for the pages' script, and for forms: raises `Unauthenticated` for nobody."""
+
+        async def handle(request: Request) -> Response:
+            visitor = await self._visitor(request)
+            if visitor is None:
+                raise errors.Unauthenticated("Sign in first")
+            return await work(request, visitor)
+
+        return handle
+
+    async def form(self, request: Request, visitor: Visitor) -> dict[str, str]:
+        """The texts of a form that a page of ours has sent; raises `Forbidden` for any other."""
+        if bodies.media_type(request) != "application/x-www-form-urlencoded":
+            raise errors.UnsupportedMedia("This takes a form")
+        try:
+            text = (await request.body()).decode("utf-8")
+            form = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
+        except ValueError as error:
+            raise errors.BadRequest("Invalid form body") from error
+        self.guard(request, visitor, form.get("csrf"))
+        return form
+
+    def guard(self, request: Request, visitor: Visitor, csrf: str | None) -> None:
+        """Raise `Forbidden` unless a change comes from a page of this visitor's session, or with a key."""
+        if visitor.session is not None:
+            token = csrf if csrf is not None else request.headers.get(CSRF_HEADER)
+            self._services.sessions.guard(request, visitor.session, token)
+
+    async def _visitor(self, request: Request) -> Visitor | None:
+        if auth.bearer_token(request) is not None:
+            principal = await self._services.doors.bearer(request)
+            if principal.scope.services:
+                raise errors.Forbidden("This key may not use the memory")
+            name, scope = principal.key_id or principal.email, principal.scope
+            return Visitor(Caller(principal.account_id, name, scope.collections, scope.read_only), None)
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        session = await self._services.sessions.of(request)
+        if session is None:
+            return None
+        return Visitor(Caller(session.account.id, session.account.email), session)

@@ -1,0 +1,208 @@
+"""Changing pages in a browser: edit with a preview, merge, restore, move, delete, judge links."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.database import now
+from sixfold.core.memory import limits, mentions, merge, slugs
+from sixfold.core.memory.model import Caller, Link
+from sixfold.core.memory.writing import FREELY, Terms
+from sixfold.errors import SixfoldError
+from sixfold.ui.memory import editing
+from sixfold.ui.memory.editing import Met, Typed
+from sixfold.ui.memory.markdown import Context, Rendered, page_path
+from sixfold.ui.memory.reading import laid_out, slug_of
+from sixfold.ui.memory.visitors import Doorkeeper, Visitor
+from sixfold.ui.pages import Pages
+from sixfold.web.services import Services
+
+_REFUSED = (
+    errors.BadRequest,
+    errors.TooLarge,
+    errors.InsufficientCredits,
+    errors.StoreFailed,
+    errors.Conflict,
+)
+_MARKS_LEFT = "Some lines still stand between marks: choose one side of each, or save them as they are."
+_GONE = "The page was deleted while you were writing. Saving brings it back with what stands here."
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The state of the editor that a page shows."""
+
+    typed: Typed
+    met: Met | None = None
+    problem: str = ""
+    preview: Rendered | None = None
+    marked: bool = False
+    status: int = 200
+
+
+class Writing:
+    """Takes what people change."""
+
+    def __init__(self, services: Services, shown: Pages, doors: Doorkeeper) -> None:
+        self._services = services
+        self._memory = services.memory
+        self._pages = shown
+        self._doors = doors
+
+    # -- the editor ------------------------------------------------------------------------------
+
+    async def new(self, request: Request, visitor: Visitor) -> Response:
+        """The editor of a page that is not there yet."""
+        _check(visitor)
+        query = request.query_params
+        slug = query.get("slug", "").strip()[: limits.LONG_SLUG]
+        typed = Typed(slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS])
+        return await self._editor(visitor, Desk(typed))
+
+    async def create(self, request: Request, visitor: Visitor) -> Response:
+        """Write a new page; whatever is wrong, what was typed stays."""
+        form = await self._doors.form(request, visitor)
+        typed = editing.of_form(form)
+        if form.get("action") == "preview":
+            return await self._previewed(visitor, typed)
+        try:
+            name = typed.slug or slugs.loosely(typed.title.replace("/", "-")) or ""
+            named = replace(typed, slug=slugs.normalize(name))
+            saved = await self._memory.write(visitor.caller, editing.wanted(named, None), Terms())
+        except _REFUSED as error:
+            return await self._editor(visitor, _refused(typed, error))
+        return _to(saved.page.slug)
+
+    async def edit(self, request: Request, visitor: Visitor) -> Response:
+        """The editor of a page."""
+        _check(visitor)
+        view = await self._memory.read(visitor.caller, slug_of(request))
+        if view.moved:
+            return RedirectResponse(page_path(view.page.slug, "edit"), 303)
+        return await self._editor(visitor, Desk(editing.of_page(view.page)))
+
+    async def save(self, request: Request, visitor: Visitor) -> Response:
+        """Save a page; where it has moved on meanwhile, show both merged instead."""
+        form = await self._doors.form(request, visitor)
+        typed = editing.of_form(form, slug_of(request))
+        if form.get("action") == "preview":
+            return await self._previewed(visitor, typed)
+        if form.get("merging") and form.get("action") != "anyway" and merge.has_marks(typed.body):
+            return await self._editor(visitor, Desk(typed, problem=_MARKS_LEFT, marked=True, status=409))
+        caller = visitor.caller
+        base = await self._memory.version(caller, typed.slug, typed.version) if typed.version else None
+        terms = Terms(if_version=base.version) if base is not None else Terms()
+        try:
+            saved = await self._memory.write(caller, editing.wanted(typed, base), terms)
+        except errors.PreconditionFailed:
+            return await self._merged(visitor, typed)
+        except _REFUSED as error:
+            return await self._editor(visitor, _refused(typed, error))
+        return _to(saved.page.slug)
+
+    async def _merged(self, visitor: Visitor, typed: Typed) -> Response:
+        base = await self._memory.version(visitor.caller, typed.slug, typed.version)
+        try:
+            theirs = (await self._memory.read(visitor.caller, typed.slug)).page
+        except errors.NotFound:
+            desk = Desk(replace(typed, version=0), problem=_GONE, status=409)
+            return await self._editor(visitor, desk)
+        met = await asyncio.to_thread(editing.meet, typed, base, theirs)
+        if met.typed == editing.of_page(theirs):
+            return _to(theirs.slug)  # they made the same change
+        return await self._editor(visitor, Desk(met.typed, met=met, marked=bool(met.conflicts), status=409))
+
+    async def _previewed(self, visitor: Visitor, typed: Typed) -> Response:
+        text = await self._laid_out(visitor.caller, typed.slug, typed.title, typed.body)
+        return await self._editor(visitor, Desk(typed, preview=text))
+
+    async def preview(self, request: Request, visitor: Visitor) -> Response:
+        """A text as it would read, alone: what the script puts beside the editor."""
+        form = await self._doors.form(request, visitor)
+        _check(visitor)
+        typed = editing.of_form(form)
+        text = await self._laid_out(visitor.caller, typed.slug, typed.title, typed.body)
+        return self._pages.render("memory/preview.html", None, title=typed.title or typed.slug, text=text)
+
+    async def _laid_out(self, caller: Caller, slug: str, title: str, body: str) -> Rendered:
+        place = slugs.loosely(slug) or "new"
+        found = await self._services.database.read(mentions.of_text(caller, body, place))
+        return await laid_out(merge.readable(body), Context(place, title, found, may_write=True))
+
+    async def _editor(self, visitor: Visitor, desk: Desk) -> Response:
+        return self._pages.render(
+            "memory/edit.html",
+            visitor.session,
+            status=desk.status,
+            visitor=visitor,
+            desk=desk,
+            typed=desk.typed,
+            met=desk.met,
+            now=await self._services.database.read(now()),
+        )
+
+    # -- everything else -------------------------------------------------------------------------
+
+    async def restore(self, request: Request, visitor: Visitor) -> Response:
+        """Make an older version the newest, of a deleted page too."""
+        form = await self._doors.form(request, visitor)
+        number = editing.of_form(form).version
+        saved = await self._memory.restore(visitor.caller, slug_of(request), number, FREELY)
+        return _to(saved.page.slug)
+
+    async def place(self, request: Request, visitor: Visitor) -> Response:
+        """Where a page is: the forms that move and delete it."""
+        _check(visitor)
+        view = await self._memory.read(visitor.caller, slug_of(request))
+        return self._place(visitor, {"page": view.page, "to": view.page.slug, "problem": ""})
+
+    async def move(self, request: Request, visitor: Visitor) -> Response:
+        """Give a page another slug."""
+        form = await self._doors.form(request, visitor)
+        slug, to = slug_of(request), form.get("to", "").strip()[: limits.LONG_SLUG]
+        try:
+            saved = await self._memory.rename(visitor.caller, slug, to, FREELY)
+        except (errors.BadRequest, errors.Conflict, errors.InsufficientCredits) as error:
+            view = await self._memory.read(visitor.caller, slug)
+            return self._place(visitor, {"page": view.page, "to": to, "problem": error.message}, error.status)
+        return _to(saved.page.slug)
+
+    def _place(self, visitor: Visitor, values: dict[str, Any], status: int = 200) -> Response:
+        return self._pages.render(
+            "memory/move.html", visitor.session, status=status, visitor=visitor, **values
+        )
+
+    async def delete(self, request: Request, visitor: Visitor) -> Response:
+        """Take a page out of sight, and show how it comes back."""
+        await self._doors.form(request, visitor)
+        page = await self._memory.delete(visitor.caller, slug_of(request), FREELY)
+        return _to(page.slug)
+
+    async def judge(self, request: Request, visitor: Visitor) -> Response:
+        """Confirm or dismiss a link that was read from a sentence."""
+        form = await self._doors.form(request, visitor)
+        action = form.get("action", "")
+        if action not in {"confirm", "dismiss"}:
+            raise errors.BadRequest("A link is confirmed or dismissed")
+        link = Link("", form.get("to", ""), form.get("type", ""))
+        page = await self._memory.relink(visitor.caller, slug_of(request), (action, link), FREELY)
+        return RedirectResponse(f"{page_path(page.slug)}#inferred", 303)
+
+
+def _check(visitor: Visitor) -> None:
+    if not visitor.caller.may_write:
+        raise errors.Forbidden("This key may read the memory, and not write to it")
+
+
+def _refused(typed: Typed, error: SixfoldError) -> Desk:
+    return Desk(typed, problem=error.message, status=error.status)
+
+
+def _to(slug: str) -> Response:
+    return RedirectResponse(page_path(slug), 303)
