@@ -71,7 +71,8 @@ class Histories(RuleBasedStateMachine):
         """Let a page lead to another, which may not be there yet."""
         if source in self.pages:
             self.links[source].add(other)
-            self.index.link(source, self.links[source])
+            self.vectors.pop(source, None)  # an entry has its links' names: a new one comes with them
+            self._put(self.index, source)
 
     @rule(page_id=IDS)
     def embed(self, page_id: str) -> None:
