@@ -6,6 +6,7 @@ import hashlib
 import io
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from PIL import Image
@@ -32,6 +33,10 @@ class DotEngine:
         prompt = str(inputs.get("prompt", inputs.get("style_prompt", "")))
         context.log(f"painting for {task.model}")
         self._obey(prompt, context)
+        sizes = [tuple(map(int, str(size).split("x"))) for size in inputs.get("target_sizes", ())]
+        if sizes:
+            dots = [self._dot({"width": w, "height": h}, prompt, at) for at, (w, h) in enumerate(sizes)]
+            return Result(tuple(replace(dot, info={**dot.info, "method": "crop"}) for dot in dots))
         count = int(inputs.get("num_images", 1))
         return Result(tuple(self._dot(inputs, prompt, number) for number in range(count)))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sixfold.areas.media import endpoints
 from sixfold.core.accounts.keys import Scope
 from tests.areas.house import House, bearer, house, small_models
 
@@ -157,7 +158,7 @@ async def test_only_post_makes_pictures(home: House, method: str) -> None:
 
 
 async def test_unknown_paths_speak_the_dialect_of_the_contracts_paths_only(home: House) -> None:
-    for path in ("/api/video-a", "/api/create-ai", "/alt/api/remove-background", "/api/media/status/"):
+    for path in (*endpoints.RESERVED, "/api/media/status/"):
         answer = await home.client.post(path, json={})
         assert (answer.status_code, answer.json()) == (404, {"error": "Not found", "status": 404})
     other = await home.client.post("/api/nonsense")

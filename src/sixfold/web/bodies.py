@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
@@ -22,10 +22,11 @@ _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "o
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The named values of a body; in a form every value is text."""
+    """The named values of a body; in a form every value is text, and `files` are the bytes of its files."""
 
     values: dict[str, Any]
     is_form: bool = False
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 def parse_json(raw: bytes) -> Any:
@@ -57,7 +58,7 @@ async def fields(request: Request) -> Fields:
     kind = media_type(request)
     raw = await request.body()
     if kind == "multipart/form-data":
-        return Fields(await _multipart(request), is_form=True)
+        return await _multipart(request)
     if kind == "application/x-www-form-urlencoded" and not raw.lstrip().startswith(b"{"):
         return Fields(_urlencoded(raw), is_form=True)
     return Fields(parse_object(raw))
@@ -71,14 +72,20 @@ def _urlencoded(raw: bytes) -> dict[str, Any]:
         raise errors.BadRequest("Invalid form body") from error
 
 
-async def _multipart(request: Request) -> dict[str, Any]:
+async def _multipart(request: Request) -> Fields:
     try:
         form = await request.form(max_files=16, max_fields=_MAX_FIELDS)
     except MultiPartException as error:
         raise errors.BadRequest("Invalid form body") from error
-    values = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+    values: dict[str, Any] = {}
+    files: dict[str, bytes] = {}
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            values[name] = value
+        elif data := await value.read():  # a browser sends an empty file where none was chosen
+            files[name] = data
     await form.close()
-    return values
+    return Fields(values, is_form=True, files=files)
 
 
 def from_text(descriptors: tuple[Descriptor, ...], given: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sixfold.areas.media import gallery_description
 from sixfold.areas.media.endpoints import ENDPOINTS, Endpoint
 from sixfold.core.work.catalog import Catalog
 from sixfold.web import openapi
@@ -32,6 +33,53 @@ _A2: Node = {
     **_USED,
     **_CHARGED,
 }
+_SIDE: Node = {"type": "integer", "minimum": 1}
+_RESIZED: Node = {
+    "images": {"type": "array", "items": _URL},
+    "result": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["url", "width", "height", "method"],
+            "properties": {
+                "url": _URL,
+                "width": _SIDE,
+                "height": _SIDE,
+                "method": {"enum": ["scale", "crop", "seam-carving", "extend"]},
+            },
+        },
+    },
+    **_CHARGED,
+}
+_CUT_OUT: Node = {
+    "image": {
+        "type": "object",
+        "required": ["url", "width", "height", "content_type", "confidence"],
+        "properties": {
+            "url": _URL,
+            "width": _SIDE,
+            "height": _SIDE,
+            "content_type": {"const": "image/png"},
+            "confidence": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        },
+    },
+    **_CHARGED,
+}
+_VIDEO: Node = {
+    "type": "object",
+    "required": ["url", "width", "height", "duration", "fps", "content_type"],
+    "properties": {
+        "url": _URL,
+        "width": _SIDE,
+        "height": _SIDE,
+        "duration": {"type": "number", "description": "Seconds"},
+        "fps": {"type": "number"},
+        "content_type": {"type": "string"},
+    },
+}
+_A3: Node = {"video": _VIDEO, "prompt": _TEXT, "seed": {"type": "integer"}}
+_FILM: Node = {"video": _VIDEO, **_CHARGED}
+_FILM_URL: Node = {"video_url": _URL, **_CHARGED}
 _A4: Node = {"job_id": _TEXT, "status": {"const": "in_progress"}, "status_url": _TEXT}
 _JOB: Node = {
     "job_id": _TEXT,
@@ -72,13 +120,23 @@ def document(catalog: Catalog) -> Document:
         "Ra1Failure": _RA1_FAILURE,
         "ra1": _all_of(_A1),
         "anime": _all_of(_A2),
+        "photoreal": _all_of(_A1),
+        "smart-resize": _all_of(_RESIZED),
+        "remove-background": _all_of(_CUT_OUT),
+        "video-a": _all_of({"result": _all_of(_A3), **_CHARGED}),
+        "video-b": _all_of(_FILM_URL),
+        "video-c": _all_of(_FILM),
+        "video-text": _all_of(_FILM),
+        "video-image": _all_of(_FILM),
+        "ra2v": _all_of({**_FILM_URL, "backend_used": _TEXT}),
         "QueuedJob": _all_of(_A4),
+        **gallery_description.SCHEMAS,
     }
     return Document(
         "Sixfold Media API",
         "1.0.0",
         "Pictures by a key in the body. A failed request is never charged.",
-        {**paths, "/api/media/status/{job_id}": following},
+        {**paths, "/api/media/status/{job_id}": following, **gallery_description.paths()},
         schemas,
     )
 
@@ -92,12 +150,13 @@ def _making(endpoint: Endpoint, catalog: Catalog, path: str) -> Node:
     key: Node = {"type": "string", "description": "The key; a bearer header is as good"}
     body = openapi.object_of(catalog[endpoint.model].inputs, {"api_key": key, "response_mode": mode})
     error = openapi.ref("Error")
-    failed = openapi.failures(error, 400, 401, 402, 403, 404, 409, 429, 502, 503)
+    codes = (400, 401, 402, 403, 404, 409, 429, endpoint.failure.status, 503)
+    failed = openapi.failures(error, *codes)
     if endpoint.model == "ra1":
         failed["502"] = openapi.answer(openapi.TEXTS[502], openapi.ref("Ra1Failure"))
     return {
         "summary": endpoint.summary,
-        "operationId": path.removeprefix("/api/").replace("-", "_"),
+        "operationId": path.removeprefix("/api/").strip("/").replace("-", "_").replace("/", "_"),
         "security": [{openapi.BEARER: []}, {}],
         "parameters": [openapi.IDEMPOTENCY],
         "requestBody": openapi.json_body(body),

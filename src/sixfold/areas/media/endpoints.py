@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sixfold.areas.media import schemas
-from sixfold.areas.media.errors import GENERATION_FAILED, Ra1Failed
-from sixfold.core.work.records import Prediction
-from sixfold.errors import EngineFailed
+from sixfold.areas.media import films, schemas
+from sixfold.areas.media.errors import Ra1Failed, VideoFailed
+from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.errors import BadRequest, EngineFailed, InvalidInput
 
 Presenter = Callable[[Prediction, tuple[str, ...]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One model's paths, its result (from the prediction and its files' URLs), and its failure."""
+    """One model's paths, its result (from the prediction and its files' URLs), and its failure.
+
+    `job` tells the result of a job where it differs from what a waiting call gets; `sentences` are what is
+    said of inputs, by name, for which the contract has words of its own.
+    """
 
     paths: tuple[str, ...]
     model: str
@@ -24,43 +28,61 @@ class Endpoint:
     present: Presenter
     failure: type[EngineFailed]
     failure_text: str
+    job: Presenter | None = None
+    sentences: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def result(self, prediction: Prediction, url: Callable[[OutputFile], str], *, job: bool = False) -> Any:
+        """What a finished prediction gave, in this endpoint's words."""
+        files = prediction.output.files if prediction.output is not None else ()
+        present = self.job if job and self.job is not None else self.present
+        return present(prediction, tuple(url(file) for file in files))
+
+    def spoken(self, error: InvalidInput) -> BadRequest:
+        """A refusal in this endpoint's own words, where it has some."""
+        own = self.sentences.get(error.problems[0].input)
+        return error if own is None else BadRequest(own)
+
+
+def _film(name: str, summary: str, present: Presenter) -> Endpoint:
+    return Endpoint((f"/api/{name}",), name, summary, present, VideoFailed, films.FAILED)
+
+
+def _picture(
+    summary: str, present: Presenter, model: str, *more: str, noun: str = "Image generation"
+) -> Endpoint:
+    failed = f"{noun} failed. Please try again."
+    return Endpoint((f"/api/{model}", *more), model, summary, present, EngineFailed, failed)
 
 
 ENDPOINTS = (
-    Endpoint(
-        ("/api/ra1-art-generator", "/api/ra1"),
-        "ra1",
-        "A painterly picture from a prompt",
-        schemas.picture,
-        Ra1Failed,
-        GENERATION_FAILED,
+    replace(_picture("A painted scene", schemas.picture, "ra1", "/api/ra1-art-generator"), failure=Ra1Failed),
+    _picture("Anime pictures from a prompt", schemas.pictures, "anime", "/api/anime-art-generator"),
+    _picture("A photograph from a prompt", schemas.photograph, "photoreal"),
+    _picture("A picture at exact sizes, its subject kept", schemas.resized, "smart-resize", noun="Resizing"),
+    _picture(
+        "The subject of a picture, on nothing",
+        schemas.cut_out,
+        "remove-background",
+        "/alt/api/remove-background",
+        noun="Background removal",
     ),
     Endpoint(
-        ("/api/anime-art-generator", "/api/anime"),
-        "anime",
-        "Anime pictures from a prompt",
-        schemas.pictures,
-        EngineFailed,
-        GENERATION_FAILED,
+        ("/api/video-a",),
+        "video-a",
+        "A picture that moves as the prompt says",
+        films.wrapped,
+        VideoFailed,
+        films.FAILED,
+        films.inner,
+        {"image_url": films.BAD_PICTURE_OR_PROMPT, "prompt": films.BAD_PICTURE_OR_PROMPT},
     ),
+    _film("video-b", "A picture, simply animated", films.address),
+    _film("video-c", "A film from a picture or from words alone", films.whole),
+    _film("video-text", "A film with sound from words", films.whole),
+    _film("video-image", "A film with sound from a picture", films.whole),
+    _film("ra2v", "A film by the service that fits, chosen from prompt, picture and load", films.chosen),
 )
 BY_MODEL = {endpoint.model: endpoint for endpoint in ENDPOINTS}
 
 # The contract's other paths: until they are built they are unknown, and say so in Area A's dialect.
-RESERVED = (
-    "/api/video-a",
-    "/api/create-ai",
-    "/api/create-post",
-    "/api/photoreal",
-    "/api/smart-resize",
-    "/api/video-b",
-    "/api/video-c",
-    "/api/video-text",
-    "/api/video-image",
-    "/api/ra2v",
-    "/api/remove-background",
-    "/api/remove-background-video",
-    "/api/video-editor/render",
-    "/alt/api/remove-background",
-    "/alt/api/remove-background-video",
-)
+RESERVED = ("/api/remove-background-video", "/api/video-editor/render", "/alt/api/remove-background-video")

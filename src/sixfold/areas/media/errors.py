@@ -9,16 +9,27 @@ from sixfold.web import answers
 
 GENERATION_FAILED = "Image generation failed. Please try again."
 _SPOKEN = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
+# Of a file that somebody else keeps, or that only a decoder can judge, the reason is worth saying.
+UNUSABLE = "unusable"
+_EXPLAINED = frozenset({UNUSABLE, "fetch_refused", "fetch_failed", "too_large", "bad_request"})
 
 
 class Ra1Failed(EngineFailed):
     """Image generation failed. Please try again."""
 
 
+class VideoFailed(EngineFailed):
+    """Video generation service failed"""
+
+    status = 500
+
+
 def sentence(problem: Problem) -> str:
     """What Area A says of one refused input."""
     if (problem.input, problem.kind) in _SPOKEN:
         return problem.message[0].upper() + problem.message[1:]
+    if problem.kind in _EXPLAINED:
+        return f"Invalid {problem.message}"
     return f"Invalid {problem.input}"
 
 

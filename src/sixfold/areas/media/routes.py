@@ -8,10 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.areas.media import endpoints, schemas
+from sixfold.areas.media import endpoints, gallery, jobs, schemas
 from sixfold.areas.media import errors as dialect
 from sixfold.areas.media.endpoints import Endpoint
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.work import predictions
 from sixfold.core.work.pipeline import Order
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
@@ -26,7 +27,7 @@ _MODES = ("", "inline", POLLING)
 
 
 class Media:
-    """Makes what the table lists, and tells how jobs stand."""
+    """Makes what the table lists."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -44,7 +45,10 @@ class Media:
             once = Once(principal.account_id, await request.body(), dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
-                return await self._make(request, endpoint, (principal, given, idempotency_id))
+                try:
+                    return await self._make(request, endpoint, (principal, given, idempotency_id))
+                except errors.InvalidInput as error:
+                    raise endpoint.spoken(error) from error
 
             return await self._services.repeats.run(request, once, work)
 
@@ -88,38 +92,13 @@ class Media:
     def _ended(self, endpoint: Endpoint, prediction: Prediction) -> Response:
         if prediction.state is State.CANCELED:
             raise errors.Conflict("The request was canceled")
+        if prediction.error_kind == predictions.UNUSABLE:
+            name = next(iter(prediction.task.files), "")
+            raise errors.InvalidInput([errors.Problem(name, f"{name}: {prediction.error}", dialect.UNUSABLE)])
         if prediction.state is not State.SUCCEEDED:
             raise endpoint.failure(endpoint.failure_text)
-        return answers.json(self._result(endpoint, prediction), headers=answers.result_headers(prediction))
-
-    def _result(self, endpoint: Endpoint, prediction: Prediction) -> Any:
-        files = prediction.output.files if prediction.output is not None else ()
-        return endpoint.present(prediction, tuple(self._services.media_url(file) for file in files))
-
-    # -- jobs ------------------------------------------------------------------------------------
-
-    async def status(self, request: Request) -> Response:
-        """How a job stands; its id is all that is needed."""
-        return self._job(await self._find(request))
-
-    async def cancel(self, request: Request) -> Response:
-        """Cancel a job that has not ended."""
-        job = await self._find(request)
-        return self._job(await self._services.pipeline.cancel(job.id, job.account_id))
-
-    async def _find(self, request: Request) -> Prediction:
-        return await self._services.pipeline.by_job(calls.path_value(request, "job_id"))
-
-    def _job(self, prediction: Prediction) -> Response:
-        body = schemas.job(prediction, self._services.pipeline.bus.progress(prediction.id))
-        endpoint = endpoints.BY_MODEL.get(prediction.model)
-        headers: dict[str, str] = {"Cache-Control": "no-store"}
-        if prediction.state is State.SUCCEEDED and endpoint is not None:
-            body["result"] = self._result(endpoint, prediction)
-            headers |= answers.result_headers(prediction)
-        elif prediction.state in {State.FAILED, State.EXPIRED}:
-            body["error"] = endpoint.failure_text if endpoint is not None else prediction.error
-        return answers.json(body, headers=headers)
+        result = endpoint.result(prediction, self._services.media_url)
+        return answers.json(result, headers=answers.result_headers(prediction))
 
 
 def _mode(value: Any) -> str:
@@ -140,9 +119,10 @@ def face(services: Services) -> Face:
         for endpoint in endpoints.ENDPOINTS
         for path in endpoint.paths
     )
-    status = Route(
-        "/api/media/status/{job_id}",
-        {"GET": media.status, "POST": media.status, "DELETE": media.cancel},
-        limit,
+    return Face(
+        "media",
+        dialect.answer,
+        (*makers, *gallery.routes(services), *jobs.routes(services)),
+        ("/api/media/status/",),
+        endpoints.RESERVED,
     )
-    return Face("media", dialect.answer, (*makers, status), ("/api/media/status/",), endpoints.RESERVED)

@@ -24,7 +24,7 @@ def picture(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
         "image_url": urls[0],
         "prompt_used": prediction.inputs["prompt"],
         "size_used": prediction.inputs["size"],
-        **_charged(prediction),
+        **charged(prediction),
         "request_id": prediction.request_id,
     }
 
@@ -37,11 +37,48 @@ def pictures(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]
         "image_url": urls[0],
         "prompt_used": prediction.inputs["prompt"],
         "size_used": prediction.inputs["size"],
-        **_charged(prediction),
+        **charged(prediction),
     }
 
 
-def _charged(prediction: Prediction) -> Mapping[str, Any]:
+def photograph(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+    """Resource A1, whose size follows from a ratio and a resolution."""
+    size = prediction.task.inputs
+    return {
+        "image_url": urls[0],
+        "prompt_used": prediction.inputs["prompt"],
+        "size_used": f"{size['width']}x{size['height']}",
+        **charged(prediction),
+        "request_id": prediction.request_id,
+    }
+
+
+def resized(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+    """The pictures at their sizes, in the order in which they were asked for."""
+    files = prediction.output.files if prediction.output is not None else ()
+    result = [
+        {"url": url, **{name: file.info.get(name) for name in ("width", "height", "method")}}
+        for url, file in zip(urls, files, strict=True)
+    ]
+    return {"images": urls, "result": result, **charged(prediction)}
+
+
+def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+    """The subject on nothing; a provider that does not say how sure it is leaves `confidence` null."""
+    output = prediction.output
+    file = output.files[0] if output is not None else None
+    image = {
+        "url": urls[0],
+        "width": file.info.get("width") if file is not None else None,
+        "height": file.info.get("height") if file is not None else None,
+        "content_type": "image/png",
+        "confidence": output.data.get("confidence") if output is not None else None,
+    }
+    return {"image": image, **charged(prediction)}
+
+
+def charged(prediction: Prediction) -> Mapping[str, Any]:
+    """What it cost, as decimal text and in credits."""
     return {"cost": money.format_usd(prediction.cost), "credits_charged": prediction.credits}
 
 

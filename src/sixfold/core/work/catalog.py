@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.prices import Price, PriceTable
@@ -12,6 +15,7 @@ from sixfold.core.work import choosing, inputs
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.records import TaskRecord
 
 REMOTE_KINDS = frozenset({"comfyui", "provider"})
 
@@ -214,3 +218,9 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
 def _descriptor(order: int, name: str, facts: Mapping[str, Any]) -> Descriptor:
     known: dict[str, Any] = {**facts, "choices": tuple(facts.get("choices", ()))}
     return Descriptor(name=name, order=order, **known)
+
+
+def fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
+    """Equal for orders that give equal bytes: model, engine, version, inputs, and media by content."""
+    encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
+    return hashlib.blake2b(encoded, digest_size=16).digest()

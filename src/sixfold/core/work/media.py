@@ -168,7 +168,7 @@ class Media:
             if source is None:
                 source = await self._fetch(text)
             if descriptor.type == "image":
-                await self._check_image(source)
+                await self.check_image(source)
         except (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest) as error:
             sentence = f"{descriptor.name}: {error.message}"
             raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)]) from error
@@ -206,7 +206,8 @@ class Media:
         await self._blobs.put(key, fetched.data)
         return Source(key, fetched.content_type, len(fetched.data))
 
-    async def _check_image(self, source: Source) -> None:
+    async def check_image(self, source: Source) -> None:
+        """Look at an image's header; raises `BadRequest` for what is none, `TooLarge` for too much."""
         if source.size > self._limits.image_bytes:
             raise errors.TooLarge(f"An image may have at most {self._limits.image_bytes // 2**20} MiB")
         _kind, width, height = self._probe(await self._blobs.local_path(source.blob))
@@ -237,11 +238,27 @@ class Media:
         await self._database.write(self._name_upload(account_id, key, upload))
         return upload
 
-    def _name_upload(self, account_id: str, key: str, upload: Upload) -> Transaction[None]:
+    async def hold(self, data: bytes, content_type: str) -> Source:
+        """Bytes that came with a request, stored and still without a name."""
+        key = blob_key(data)
+        await self._blobs.put(key, data, content_type=content_type)
+        return Source(key, content_type, len(data))
+
+    def adopt(self, account_id: str, source: Source) -> Transaction[str]:
+        """Give a stored blob a name of its own that stays; raises `TooLarge` over the account's quota."""
+        file = OutputFile(new_name(source.content_type), source.blob, source.content_type, source.size)
+        yield from self._within_quota(account_id, source.size)
+        yield Query("media_insert", record(file, account_id, "upload"))
+        return file.name
+
+    def _within_quota(self, account_id: str, size: int) -> Transaction[None]:
         usage = yield from one("media_usage", account_id=account_id)
         used = int(usage["used"]) if usage is not None else 0
-        if used + upload.size > self._limits.quota_bytes:
+        if used + size > self._limits.quota_bytes:
             raise errors.TooLarge(f"Uploads may take at most {self._limits.quota_bytes // 2**20} MiB in all")
+
+    def _name_upload(self, account_id: str, key: str, upload: Upload) -> Transaction[None]:
+        yield from self._within_quota(account_id, upload.size)
         expires = (yield from now()) + self._limits.upload_life_us
         file = OutputFile(upload.name, key, upload.content_type, upload.size)
         row = record(file, account_id, "upload", sha256=upload.sha256, upload_id=upload.id)
@@ -317,6 +334,13 @@ def record(
         "upload_id": upload_id,
         "expires_at": None,
     }
+
+
+def input_record(source: Source, account_id: str, prediction_id: str) -> Mapping[str, Any]:
+    """The row of an input that a prediction keeps."""
+    name = new_name(source.content_type)
+    file = OutputFile(name, source.blob, source.content_type, source.size)
+    return record(file, account_id, "input", prediction_id=prediction_id)
 
 
 def _expired(limit: int) -> Transaction[tuple[Row, ...]]:

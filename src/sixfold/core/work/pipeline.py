@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hashlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -22,6 +19,7 @@ from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import FREE, Price
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.work import backends, predictions
+from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Terms
@@ -30,7 +28,7 @@ from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest import inputs as manifest_inputs
 from sixfold.core.work.media import Media, Source
 from sixfold.core.work.predictions import Draft
-from sixfold.core.work.records import OutputFile, Prediction, TaskRecord
+from sixfold.core.work.records import Prediction, TaskRecord
 
 _MAX_SEED = 2**31
 
@@ -186,11 +184,12 @@ class Pipeline:
             output_kind=model.output_kind,
             inputs=manifest_inputs.clean(quote.values),
             task=task,
-            fingerprint=fingerprint(model.name, quote.engine, task),
+            fingerprint=catalogs.fingerprint(model.name, quote.engine, task),
             price=quote.price if order.charged else FREE,
             priced_us=0,
             media=tuple(
-                _input_record(source, order.account_id, prediction_id) for source in sources.values()
+                media_files.input_record(source, order.account_id, prediction_id)
+                for source in sources.values()
             ),
         )
 
@@ -273,15 +272,3 @@ async def _ending(events: asyncio.Queue[Event]) -> Prediction:
         event = await events.get()
         if isinstance(event, Moved) and event.prediction.is_terminal:
             return event.prediction
-
-
-def fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
-    """Equal for orders that give equal bytes: model, engine, version, inputs, and media by content."""
-    encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
-    return hashlib.blake2b(encoded, digest_size=16).digest()
-
-
-def _input_record(source: Source, account_id: str, prediction_id: str) -> Mapping[str, Any]:
-    name = media_files.new_name(source.content_type)
-    file = OutputFile(name, source.blob, source.content_type, source.size)
-    return media_files.record(file, account_id, "input", prediction_id=prediction_id)

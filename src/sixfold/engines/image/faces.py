@@ -50,7 +50,7 @@ class Face:
 def find(rgb: Pixels) -> tuple[Face, ...]:
     """Faces of HxWx3, the largest first; one that shows no skin is left out as a likeness of the light."""
     small = saliency.reduced(rgb, WORK_SIDE)
-    scale = rgb.shape[1] / small.shape[1]
+    scale = max(rgb.shape[:2]) / max(small.shape[:2])
     grey = cv2.equalizeHist(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY))
     boxes = _boxes(grey, "haarcascade_frontalface_default.xml", mirrored=False)
     for mirrored in (False, True):

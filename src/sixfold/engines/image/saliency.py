@@ -19,6 +19,7 @@ Pixels = NDArray[np.uint8]
 
 WORK_SIDE = 320
 _REGIONS = 260
+_LEAST_SIDE = 16
 _GEODESIC = 10.0  # Lab units within which regions count as one surface
 _NEAR = 0.25  # of the picture's side: how far a region's contrast reaches
 _ALIKE = 10.0
@@ -54,12 +55,15 @@ def saliency(rgb: Pixels) -> Array:
 
 
 def reduced(image: Array, side: int) -> Array:
-    """A smaller copy whose long side is `side`, or the picture itself where it is small already."""
+    """A smaller copy whose long side is `side`, or the picture itself where it is small already.
+
+    No side is below 16 pixels, as OpenCV's superpixels end the process on less.
+    """
     height, width = image.shape[:2]
-    scale = side / max(height, width)
-    if scale >= 1:
+    scale = min(1.0, side / max(height, width))
+    size = (max(_LEAST_SIDE, round(width * scale)), max(_LEAST_SIDE, round(height * scale)))
+    if size == (width, height):
         return image
-    size = (max(8, round(width * scale)), max(8, round(height * scale)))
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
 
 

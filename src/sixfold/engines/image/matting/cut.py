@@ -6,7 +6,6 @@ mask of the frame before as a hint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image import saliency
 from sixfold.engines.image.matting import certainty, edges, ground
+from sixfold.engines.image.matting.certainty import Cut
 from sixfold.engines.image.matting.ground import Ground
 
 Array = NDArray[Any]
@@ -24,16 +24,6 @@ WORK_SIDE = 384
 _ROUNDS = 4
 _SPECK = 0.04  # of the largest part: smaller ones are dropped, and smaller holes are looked at
 _SURE = 0.75
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A small picture's mask (HxW, bool) with what led to it, for the judgement of how good it is."""
-
-    rgb: Array
-    mask: NDArray[np.bool_]
-    belief: Array
-    ground: Ground
 
 
 def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:

@@ -54,10 +54,13 @@ def _soft(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     solid = (blurred > 0.5).astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
     inside, outside = cv2.erode(solid, ball), 1 - cv2.dilate(solid, ball)
-    hair = _hair(solid, max(3, round(max(height, width) * _HAIR)))
+    reach = max(3, round(max(height, width) * _HAIR))
+    hair = _hair(solid, reach)
     inside[hair], outside[hair] = 0, 0
     guided = cv2.ximgproc.guidedFilter(rgb, blurred, radius, _GRAIN)
-    front, has_front = carried(rgb, _or_thinner(solid, inside, radius), radius)
+    rooted = cv2.dilate(inside, np.ones((4 * reach + 1, 4 * reach + 1), np.uint8)) > 0
+    bald = np.where(hair & rooted, 0, solid)  # between hairs the mask holds ground: no colour to go by
+    front, has_front = carried(rgb, _or_thinner(bald, inside, radius), radius)
     back, has_back = carried(rgb, outside, radius)
     between = front - back
     apart = np.sqrt((between**2).sum(2))
@@ -65,10 +68,9 @@ def _soft(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     off = np.linalg.norm(rgb - back - np.clip(read, 0, 1)[..., None] * between, axis=2)
     trust = np.clip((apart - _APART / 2) / _APART, 0, 1) * has_front * has_back
     trust *= np.clip(1.6 - off / np.maximum(0.35 * apart, 1e-3), 0, 1)
-    reach = np.clip(blurred * 1.0, 0, 1)
     mixed = trust * np.clip((read - 0.04) / 0.92, 0, 1) + (1 - trust) * np.clip(guided, 0, 1)
     # Far on either side of the drawn edge, a likeness of colours is chance.
-    mixed = np.where(reach < 0.02, np.minimum(mixed, 0.9), mixed)
+    mixed = np.where(blurred < 0.02, np.minimum(mixed, 0.9), mixed)
     band = (inside == 0) & (outside == 0)
     return np.where(band, np.clip(mixed, 0, 1), solid).astype(np.float32)
 
@@ -79,7 +81,7 @@ def _hair(solid: Array, reach: int) -> NDArray[np.bool_]:
     wide = 2 * reach + 1
     length = cv2.blur(edge, (wide, wide)) * wide  # 2 for a straight edge through the middle
     ragged = (edge > 0) & (length > 2 * _RAGGED)
-    return cv2.dilate(ragged.astype(np.uint8), np.ones((reach + 1, reach + 1), np.uint8)) > 0
+    return cv2.dilate(ragged.astype(np.uint8), np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)) > 0
 
 
 def _or_thinner(solid: Array, inside: Array, radius: int) -> Array:
@@ -150,7 +152,13 @@ def _clean(rgb: Pixels, alpha: Array, radius: int) -> Pixels:
     front = np.where((has_front > 0)[..., None], front, small)
     back = np.where(known[..., None], back, front)
     own = (rgb.shape[1], rgb.shape[0])
-    front, back = (cv2.resize(p, own, interpolation=cv2.INTER_LINEAR)[band] for p in (front, back))
+    front, back = (
+        cv2.resize(np.rint(part * 255).astype(np.uint8), own, interpolation=cv2.INTER_LINEAR)[band].astype(
+            np.float32
+        )
+        / 255
+        for part in (front, back)
+    )
     share = alpha[band][:, None]
     seen = rgb[band].astype(np.float32) / 255
     solved = np.clip((seen - (1 - share) * back) / np.maximum(share, 0.05), 0, 1)

@@ -1,0 +1,1 @@
+"""What accounts show to everybody: characters and posts."""

@@ -1,0 +1,90 @@
+"""Characters: a name, a greeting, a face; each has a name in URLs that no other has."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import unicodedata
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.gallery.pages import LAST_ID, Page, page
+
+MOST = 10_000
+_URL_NAME_CHARS = 48
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A character that is to be made; `avatar` names a stored file."""
+
+    account_id: str
+    name: str
+    description: str
+    greeting: str
+    avatar: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Character:
+    """A character as everybody sees it. The time is epoch µs."""
+
+    id: str
+    account_id: str
+    url_name: str
+    name: str
+    description: str
+    greeting: str
+    avatar: str | None
+    created_at: int
+
+    @classmethod
+    def of(cls, row: Row) -> Character:
+        """The character that a row describes."""
+        return cls(**{name: row[name] for name in cls.__slots__})
+
+
+def create(draft: Draft) -> Transaction[Character]:
+    """A new character; raises `Forbidden` over an account's limit."""
+    counted = yield from one("gallery_character_count", account_id=draft.account_id)
+    if counted is not None and counted["total"] >= MOST:
+        raise errors.Forbidden(f"An account may have at most {MOST} characters")
+    url_name = yield from _free(slug(draft.name))
+    rows = yield Query(
+        "gallery_character_insert",
+        {
+            "id": ids.new("char"),
+            "account_id": draft.account_id,
+            "url_name": url_name,
+            "name": draft.name,
+            "description": draft.description,
+            "greeting": draft.greeting,
+            "avatar": draft.avatar,
+        },
+    )
+    return Character.of(rows[0])
+
+
+def listed(limit: int, cursor: str | None) -> Transaction[Page[Character]]:
+    """Everybody's characters, newest first."""
+    rows = yield Query("gallery_characters", {"before": cursor or LAST_ID, "limit": limit + 1})
+    return page([Character.of(row) for row in rows], limit)
+
+
+def slug(name: str) -> str:
+    """A name as it stands in URLs; `character` where nothing of it can."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_URL_NAME_CHARS].strip("-") or "character"
+
+
+def _free(wanted: str) -> Transaction[str]:
+    candidate = wanted
+    for _ in range(_TRIES):
+        taken = yield from one("gallery_url_name", url_name=candidate)
+        if taken is None:
+            return candidate
+        candidate = f"{wanted}-{secrets.token_hex(4)}"
+    raise errors.Conflict("This name is taken; try again")

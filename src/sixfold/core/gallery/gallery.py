@@ -1,0 +1,46 @@
+"""The gallery: what faces call to publish, and to show what was published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sixfold.core.database import Database, Transaction
+from sixfold.core.gallery import characters, posts
+from sixfold.core.gallery.characters import Character
+from sixfold.core.gallery.pages import Page
+from sixfold.core.gallery.posts import Post
+from sixfold.core.work.media import Media, Source
+
+
+class Gallery:
+    """Publishes under fresh names: what else names the same bytes stays as private as it was."""
+
+    def __init__(self, database: Database, media: Media) -> None:
+        self._database = database
+        self._media = media
+
+    async def add_character(self, draft: characters.Draft, avatar: Source | None) -> Character:
+        """A character; its avatar counts as an upload of the account. Raises `TooLarge`, `Forbidden`."""
+        return await self._database.write(self._character(draft, avatar))
+
+    def _character(self, draft: characters.Draft, avatar: Source | None) -> Transaction[Character]:
+        if avatar is None:
+            return (yield from characters.create(draft))
+        name = yield from self._media.adopt(draft.account_id, avatar)
+        return (yield from characters.create(replace(draft, avatar=name)))
+
+    async def add_post(self, draft: posts.Draft, media: Source) -> Post:
+        """A post; its file counts as an upload of the account. Raises `TooLarge`, `Forbidden`."""
+        return await self._database.write(self._post(draft, media))
+
+    def _post(self, draft: posts.Draft, media: Source) -> Transaction[Post]:
+        name = yield from self._media.adopt(draft.account_id, media)
+        return (yield from posts.create(replace(draft, media=name)))
+
+    async def characters(self, limit: int, cursor: str | None) -> Page[Character]:
+        """Everybody's characters, newest first."""
+        return await self._database.read(characters.listed(limit, cursor))
+
+    async def posts(self, limit: int, cursor: str | None, tag: str = "") -> Page[Post]:
+        """Everybody's posts, newest first; with a tag, those that carry it."""
+        return await self._database.read(posts.listed(limit, cursor, posts.folded(tag)))

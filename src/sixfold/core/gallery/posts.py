@@ -1,0 +1,81 @@
+"""Posts: a picture or a film with a few words and tags."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.gallery.pages import LAST_ID, Page, page
+
+MOST = 10_000
+MAX_TAGS, MAX_TAG_CHARS = 20, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A post that is to be made; `media` names a stored file."""
+
+    account_id: str
+    text: str
+    media: str
+    content_type: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A post as everybody sees it. The time is epoch µs."""
+
+    id: str
+    account_id: str
+    text: str
+    media: str
+    content_type: str
+    tags: tuple[str, ...]
+    created_at: int
+
+    @classmethod
+    def of(cls, row: Row) -> Post:
+        """The post that a row describes."""
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values["tags"] = tuple(json.loads(row["tags"]))
+        return cls(**values)
+
+
+def create(draft: Draft) -> Transaction[Post]:
+    """A new post; raises `Forbidden` over an account's limit."""
+    counted = yield from one("gallery_post_count", account_id=draft.account_id)
+    if counted is not None and counted["total"] >= MOST:
+        raise errors.Forbidden(f"An account may have at most {MOST} posts")
+    rows = yield Query(
+        "gallery_post_insert",
+        {
+            "id": ids.new("post"),
+            "account_id": draft.account_id,
+            "text": draft.text,
+            "media": draft.media,
+            "content_type": draft.content_type,
+            "tags": json.dumps(draft.tags, ensure_ascii=False),
+        },
+    )
+    made = Post.of(rows[0])
+    for tag in draft.tags:
+        yield Query("gallery_tag_insert", {"tag": tag, "post_id": made.id})
+    return made
+
+
+def listed(limit: int, cursor: str | None, tag: str) -> Transaction[Page[Post]]:
+    """Everybody's posts, newest first; with a tag, those that carry it."""
+    name = "gallery_posts_tagged" if tag else "gallery_posts"
+    given: dict[str, str | int] = {"before": cursor or LAST_ID, "limit": limit + 1}
+    rows = yield Query(name, {**given, "tag": tag} if tag else given)
+    return page([Post.of(row) for row in rows], limit)
+
+
+def folded(tag: str) -> str:
+    """A tag as it is kept and found: without `#` and needless spaces, in lower case."""
+    return " ".join(tag.strip().lstrip("#").split()).casefold()

@@ -1,0 +1,3 @@
+DROP TABLE gallery_tag;
+DROP TABLE gallery_post;
+DROP TABLE gallery_character;
