@@ -33,7 +33,8 @@ from sixfold.core.accounts import accounts, keys
 from tests.areas.house import House, bearer, house
 
 TITLE = "Retrieval"
-PEER = "basic-memory==0.24.1"
+PEER = "basic-memory 0.22.1"
+_PEER_PACKAGES = ("basic-memory==0.22.1", "fastmcp==3.3.1")  # of the newest that install beside each other
 _EMBED_SECONDS = 3600.0
 _INSTALL_SECONDS = 900
 
@@ -182,7 +183,12 @@ class _Peer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.bin = folder / "peer" / "bin"
-        self.environ = {"HOME": str(folder / "home"), "PATH": f"{self.bin}:/usr/bin:/bin", "NO_COLOR": "1", "BASIC_MEMORY_SEMANTIC_SEARCH_ENABLED": "false"}
+        self.environ = {
+            "HOME": str(folder / "home"),
+            "PATH": f"{self.bin}:/usr/bin:/bin",
+            "NO_COLOR": "1",
+            "BASIC_MEMORY_SEMANTIC_SEARCH_ENABLED": "false",
+        }
 
     def install(self) -> str:
         """Install it; gives why it cannot be, or nothing."""
@@ -191,7 +197,7 @@ class _Peer:
             return "it needs Python 3.12, which is not here"
         subprocess.run([python, "-m", "venv", self.folder / "peer"], check=True, timeout=_INSTALL_SECONDS)
         done = subprocess.run(
-            [self.bin / "pip", "install", "--quiet", PEER],
+            [self.bin / "pip", "install", "--quiet", *_PEER_PACKAGES],
             capture_output=True, text=True, check=False, timeout=_INSTALL_SECONDS,
         )  # fmt: skip
         return "" if done.returncode == 0 else "pip could not install it"
