@@ -1,7 +1,7 @@
 -- name: pages_by_slugs | Some pages, deleted or not.
 SELECT p.*, v.head, v.body, v.path FROM page p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
-WHERE p.account_id = :account_id AND p.slug IN (SELECT json_array_elements_text(:slugs::json));
+WHERE p.account_id = :account_id AND p.slug = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
 
 -- name: pages_put | Pages as they now are, new or changed.
 INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
@@ -18,7 +18,7 @@ ON CONFLICT (id) DO UPDATE SET
 
 -- name: versions_end | The versions that are no longer the newest.
 UPDATE page_version SET ended_at = :ended_at
-WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND ended_at IS NULL;
+WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND ended_at IS NULL;
 
 -- name: versions_put | New versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
@@ -31,10 +31,10 @@ SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.valu
 FROM json_array_elements(:rows::json) AS j (value);
 
 -- name: page_tags_clear | Forget the tags of some pages.
-DELETE FROM page_tag WHERE page_id IN (SELECT json_array_elements_text(:ids::json));
+DELETE FROM page_tag WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: page_collections_clear | Forget the collections of some pages.
-DELETE FROM page_collection WHERE page_id IN (SELECT json_array_elements_text(:ids::json));
+DELETE FROM page_collection WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: page_tags_put | Tags of pages.
 INSERT INTO page_tag (account_id, tag, page_id)
@@ -46,25 +46,25 @@ SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_ele
 
 -- name: redirects_clear | Slugs that pages have taken lead nowhere else.
 DELETE FROM page_redirect
-WHERE account_id = :account_id AND slug IN (SELECT json_array_elements_text(:slugs::json));
+WHERE account_id = :account_id AND slug = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
 
 -- name: link_targets | The pages that some slugs name: their own, or one that they had.
 SELECT p.slug AS target, p.id, p.slug, 0 AS rank FROM page p
-WHERE p.account_id = :account_id AND p.slug IN (SELECT json_array_elements_text(:targets::json))
+WHERE p.account_id = :account_id AND p.slug = ANY (ARRAY(SELECT json_array_elements_text(:targets::json)))
 UNION ALL
 SELECT r.slug, p.id, p.slug, 1 FROM page_redirect r JOIN page p ON p.id = r.page_id
-WHERE r.account_id = :account_id AND r.slug IN (SELECT json_array_elements_text(:targets::json));
+WHERE r.account_id = :account_id AND r.slug = ANY (ARRAY(SELECT json_array_elements_text(:targets::json)));
 
 -- name: link_names | Of the pages with some last segments, each time the one with the shortest slug.
 SELECT name AS target, id, slug, 2 AS rank FROM (
     SELECT p.name, p.id, p.slug, ROW_NUMBER() OVER (PARTITION BY p.name ORDER BY LENGTH(p.slug), p.slug) AS place
     FROM page p
-    WHERE p.account_id = :account_id AND p.name IN (SELECT json_array_elements_text(:names::json)) AND p.deleted_at IS NULL
+    WHERE p.account_id = :account_id AND p.name = ANY (ARRAY(SELECT json_array_elements_text(:names::json))) AND p.deleted_at IS NULL
 ) AS named WHERE place = 1;
 
 -- name: links_kept | The links of some pages that one maker keeps.
 SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
-WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND maker = :maker AND ended_at IS NULL;
+WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND maker = :maker AND ended_at IS NULL;
 
 -- name: links_put | New links of pages.
 INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
@@ -92,7 +92,7 @@ WHERE page_link.page_id = (j.value ->> 'id') AND page_link.type = (j.value ->> '
 UPDATE page_link SET by_name = 0, target_id = (
     SELECT p.id FROM page p WHERE p.account_id = :account_id AND p.slug = page_link.target)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1)
-  AND target IN (SELECT json_array_elements_text(:slugs::json));
+  AND target = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
 
 -- name: links_arrive_by_name | Links that waited for the last segments of some slugs find their pages.
 UPDATE page_link SET by_name = 1, target_id = (
@@ -105,27 +105,27 @@ WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by
 SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
 FROM page_link l LEFT JOIN page t ON t.id = l.target_id
-WHERE l.page_id IN (SELECT json_array_elements_text(:ids::json)) AND l.account_id = :account_id AND l.ended_at IS NULL
+WHERE l.page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed'
 ORDER BY l.page_id, l.created_at, l.target, l.type;
 
 -- name: edges_out | What some pages lead to.
 SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
 FROM page_link l JOIN page t ON t.id = l.target_id
-WHERE l.page_id IN (SELECT json_array_elements_text(:ids::json)) AND l.account_id = :account_id AND l.ended_at IS NULL
+WHERE l.page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
 
 -- name: edges_in | What leads to some pages.
 SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
 FROM page_link l JOIN page s ON s.id = l.page_id
-WHERE l.target_id IN (SELECT json_array_elements_text(:ids::json)) AND l.account_id = :account_id AND l.ended_at IS NULL
+WHERE l.target_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
 
 -- name: timeline_kept | The timeline lines of some pages that their bodies have.
 SELECT id, page_id, date, summary, detail, source FROM timeline_entry
-WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND maker = 'body' AND ended_at IS NULL;
+WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND maker = 'body' AND ended_at IS NULL;
 
 -- name: timeline_put | New entries of timelines.
 INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
@@ -135,17 +135,17 @@ SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'page_id'), (j.value ->> 'm
 FROM json_array_elements(:rows::json) AS j (value);
 
 -- name: timeline_end | Entries that are no longer in a body.
-UPDATE timeline_entry SET ended_at = :ended_at WHERE id IN (SELECT json_array_elements_text(:ids::json));
+UPDATE timeline_entry SET ended_at = :ended_at WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: timeline_of_calls | Every entry of some pages that no body has, oldest first: for the export.
 SELECT page_id, date, summary, detail, source FROM timeline_entry
-WHERE page_id IN (SELECT json_array_elements_text(:ids::json)) AND account_id = :account_id AND maker = 'api'
+WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND account_id = :account_id AND maker = 'api'
   AND ended_at IS NULL
 ORDER BY page_id, date, id;
 
 -- name: pages_titled | Some pages as links show them.
 SELECT p.id, p.slug, p.title, p.collections FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT json_array_elements_text(:ids::json));
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: folders_counted | The folders below a prefix of slugs, with how many pages are in each.
 SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
