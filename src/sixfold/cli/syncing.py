@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from sixfold.cli import merging
-from sixfold.core.memory import slugs
+from sixfold.core.memory import merge, slugs
 
 FOLDER = ".sixfold"
 STATE = "memory-sync.json"
@@ -236,10 +235,10 @@ class Sync:
         if known is None or base is None or _digest(base) != known.digest:
             return None
         try:
-            made = merging.merged(base.decode(), ours.decode(), theirs.decode())
+            made = merge.texts(base.decode(), ours.decode(), theirs.decode())
         except UnicodeDecodeError:
             return None
-        return made.encode() if made is not None else None
+        return None if made.conflicts else made.text.encode()
 
     def _follow_renames(self, here: dict[str, Local], there: dict[str, int]) -> None:
         """A file that was moved, and is otherwise the same, is a page with another slug."""

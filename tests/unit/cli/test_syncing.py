@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sixfold.cli.merging import merged
 from sixfold.cli.syncing import CONFLICT, Clash, RemoteFile, Sync
 
 SLUGS = ("a", "b", "x/a")
@@ -291,23 +290,6 @@ def test_changes_that_do_not_touch_are_merged(world: World) -> None:
     order = b"".join(b"text %d\n" % number for number in (6, 1, 2, 3, 4, 5))
     assert (world.files(), world.memory.pages["a"][1]) == ({"a.md": order}, order)
     assert not Sync(world.folder, world.memory, "test").run()
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "both"),
-    [
-        ("a\nb\nc\nX\n", "Y\na\nb\nc\n", "Y\na\nb\nc\nX\n"),
-        ("a\nX\nc\n", "a\nb\nc\nd\n", "a\nX\nc\nd\n"),
-        ("a\nX\nc\n", "a\nX\nc\n", "a\nX\nc\n"),
-        ("a\nX\nc\n", "a\nY\nc\n", None),
-        ("a\nb\nX\n", "a\nY\nc\n", None),
-        ("a\nc\n", "a\nb\nY\nc\n", None),
-        ("", "a\nb\nc\nX\n", None),
-    ],
-)
-def test_two_changes_are_one_text_where_they_do_not_touch(ours: str, theirs: str, both: str | None) -> None:
-    assert merged("a\nb\nc\n", ours, theirs) == both
-    assert merged("a\nb\nc\n", theirs, ours) == both
 
 
 def test_a_moved_file_is_a_renamed_page(world: World) -> None:
