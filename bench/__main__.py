@@ -15,6 +15,8 @@ NAMES = (
     "objects",
     "scene",
     "style",
+    "matting",
+    "resize",
     "weights",
     "server",
     "comfyui",

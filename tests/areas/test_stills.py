@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -337,4 +336,3 @@ async def test_a_face_is_whole_in_every_shape(real: House) -> None:
         assert box[2] >= right - 0.01
         assert box[3] >= bottom - 0.01
         assert way.carved is None
-    assert cv2.__version__ < "5"

@@ -1,0 +1,69 @@
+"""How well subjects are cut out without weights, on composites whose alpha is known.
+
+.venv/bin/python -m bench matting
+
+Four strata of 70 composites each, seeds that nothing was tuned on: plain grounds, textured ones, shadows,
+and clutter. Overlap is the soft IoU; the edge error is the mean difference of alpha, in percent, within two
+pixels of where it is neither 0 nor 1; the fringe is how far the colours there are from the subject's, of 255.
+"""
+
+from __future__ import annotations
+
+import time
+
+import cv2
+import numpy as np
+
+from bench.table import Row, calibration, of_samples
+from sixfold.engines.image.matting import cut, edges
+from tests.corpora import composites
+from tests.corpora.composites import Composite
+
+TITLE = "Background removal without weights, 280 composites of 384 x 448"
+EACH, FIRST_SEED = 70, 90_000
+
+
+def scores(known: Composite) -> tuple[float, float, float, float, float]:
+    """Overlap, edge error in percent, fringe, raw fringe (before the colours were cleaned), confidence."""
+    alpha, confidence = cut.alpha(known.rgb)
+    clean = edges.decontaminated(known.rgb, alpha)
+    overlap = np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum()
+    soft = ((known.alpha > 0.02) & (known.alpha < 0.98)).astype(np.uint8)
+    band = cv2.dilate(soft, np.ones((5, 5), np.uint8)) > 0
+    error = 100 * float(np.abs(alpha - known.alpha)[band].mean())
+    seen = band & (alpha > 0.1) & (known.alpha > 0.1)
+    true = known.subject[seen] * 255
+    fringe = float(np.abs(clean[seen] - true).mean()) if seen.any() else 0.0
+    raw = float(np.abs(known.rgb[seen] - true).mean()) if seen.any() else 0.0
+    return float(overlap), error, fringe, raw, confidence
+
+
+def rows() -> list[Row]:
+    """Each stratum's figures, and how far the confidence is from the truth."""
+    cv2.setNumThreads(1)
+    found = calibration()
+    every: list[tuple[float, float]] = []
+    times: list[float] = []
+    for stratum in composites.STRATA:
+        measured: list[tuple[float, float, float, float, float]] = []
+        for seed in range(FIRST_SEED, FIRST_SEED + EACH):
+            known = composites.composite(seed, stratum)
+            began = time.perf_counter()
+            measured.append(scores(known))
+            times.append(time.perf_counter() - began)
+        overlap, error, fringe, raw, confidence = np.array(measured).T
+        every += list(zip(overlap, confidence, strict=True))
+        low = f"tenth percentile {np.quantile(overlap, 0.1):.3f}, median {np.median(overlap):.3f}"
+        found.append(Row(f"{stratum}: mean overlap", 100 * float(overlap.mean()), "%", note=low))
+        found.append(Row(f"{stratum}: edge error", float(error.mean()), "%"))
+        note = f"{raw.mean():.1f} before the colours were cleaned"
+        found.append(Row(f"{stratum}: colour fringe", float(fringe.mean()), "of 255", note=note))
+    truth, told = np.array(every).T
+    sure = truth[told >= 0.85]
+    found.append(
+        Row("confidence: mean distance from the overlap", 100 * float(np.abs(truth - told).mean()), "%")
+    )
+    note = f"{len(sure)} of {len(truth)} cuts say so"
+    found.append(Row("mean overlap where the quality is full", 100 * float(sure.mean()), "%", note=note))
+    found.append(of_samples("a picture, one core", times, "s"))
+    return found

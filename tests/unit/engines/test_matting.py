@@ -1,0 +1,200 @@
+"""Cutting subjects out: how well, how surely, how soft at the edge, and by a model where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import EngineError, Task, UnusableInput
+from sixfold.engines.image import faces, saliency
+from sixfold.engines.image.matting import cut, edges, ground
+from sixfold.engines.image.matting.engine import MattingEngine
+from tests.corpora import composites
+from tests.unit.engines import onnx_model
+
+
+class Note:
+    """A context that remembers what it was told."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self.lines: list[str] = []
+        self.shares: list[float] = []
+
+    def progress(self, fraction: float) -> None:
+        """Remember it."""
+        self.shares.append(fraction)
+
+    def log(self, line: str) -> None:
+        """Remember it."""
+        self.lines.append(line)
+
+
+def overlap(alpha: Any, truth: Any) -> float:
+    """The soft IoU."""
+    return float(np.minimum(alpha, truth).sum() / np.maximum(alpha, truth).sum())
+
+
+def saved(folder: Path, rgb: Any) -> Path:
+    """A picture as a file."""
+    Image.fromarray(rgb).save(folder / "in.png")
+    return folder / "in.png"
+
+
+@pytest.mark.parametrize(("stratum", "least"), [("plain", 0.93), ("textured", 0.9), ("shadow", 0.87)])
+def test_subjects_are_found_on_every_kind_of_ground(stratum: composites.Stratum, least: float) -> None:
+    found = [composites.composite(seed, stratum) for seed in range(400, 405)]
+    overlaps = [overlap(cut.alpha(known.rgb)[0], known.alpha) for known in found]
+    assert np.mean(overlaps) >= least, overlaps
+
+
+def test_the_same_picture_gives_the_same_mask() -> None:
+    rgb = composites.composite(1, "textured").rgb
+    assert np.array_equal(cut.alpha(rgb)[0], cut.alpha(rgb)[0])
+
+
+def test_it_is_surer_of_what_it_does_better() -> None:
+    plain = [cut.alpha(composites.composite(seed, "plain").rgb)[1] for seed in range(420, 423)]
+    clutter = [cut.alpha(composites.composite(seed, "cluttered").rgb)[1] for seed in range(420, 423)]
+    assert min(plain) > 0.8
+    assert np.mean(clutter) < np.mean(plain) - 0.05
+
+
+def test_nothing_but_ground_is_nothing_to_be_sure_of() -> None:
+    alpha, confidence = cut.alpha(np.full((90, 120, 3), 200, np.uint8))
+    assert alpha.shape == (90, 120)
+    assert confidence < 0.85
+
+
+def test_hair_is_soft_and_carries_no_colour_of_the_ground() -> None:
+    known = next(
+        one for one in (composites.composite(seed, "plain") for seed in range(500, 540)) if one.name == "fur"
+    )
+    alpha, _ = cut.alpha(known.rgb)
+    band = (known.alpha > 0.15) & (known.alpha < 0.85)
+    assert ((alpha > 0.1) & (alpha < 0.9))[band].mean() > 0.4
+    clean = edges.decontaminated(known.rgb, alpha)
+    seen = band & (alpha > 0.1)
+    before = np.abs(known.rgb[seen] - known.subject[seen] * 255).mean()
+    after = np.abs(clean[seen] - known.subject[seen] * 255).mean()
+    assert after < 0.6 * before
+
+
+def test_a_shadow_belongs_to_the_ground() -> None:
+    rgb = np.full((200, 260, 3), 215, np.uint8)
+    shadow = np.zeros((200, 260), np.float32)
+    cv2.ellipse(shadow, (150, 160), (70, 16), 0, 0, 360, 1.0, -1)
+    shadow = cv2.GaussianBlur(shadow, (0, 0), 7)
+    rgb = np.rint(rgb * (1 - 0.35 * shadow[..., None])).astype(np.uint8)
+    cv2.circle(rgb, (120, 100), 55, (190, 40, 30), -1)
+    rgb = np.clip(rgb + np.random.default_rng(1).normal(0, 1.5, rgb.shape), 0, 255).astype(np.uint8)
+    alpha, _ = cut.alpha(rgb)
+    assert alpha[100, 120] == 1
+    assert alpha[160, 205] < 0.1
+    assert ground.look(rgb.astype(np.float32) / 255).plain
+
+
+def test_a_hint_leads_where_the_picture_alone_does_not() -> None:
+    known = composites.composite(5009, "cluttered")
+    alone = overlap(cut.alpha(known.rgb)[0], known.alpha)
+    hinted = overlap(cut.alpha(known.rgb, np.roll(known.alpha, 3, 1))[0], known.alpha)
+    assert hinted > alone
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 400), (400, 1), (9, 9), (17, 900)])
+def test_no_shape_is_too_odd(size: tuple[int, int]) -> None:
+    rgb = np.random.default_rng(1).integers(0, 255, (*size, 3), np.uint8)
+    alpha, confidence = cut.alpha(rgb)
+    assert alpha.shape == size
+    assert 0 <= confidence <= 1
+    assert saliency.saliency(rgb).shape == size
+    assert isinstance(faces.find(rgb), tuple)
+
+
+def test_the_engine_gives_a_png_and_warns_when_it_is_unsure(tmp_path: Path) -> None:
+    known = composites.composite(5009, "cluttered")
+    note = Note(tmp_path)
+    result = MattingEngine().run(Task("t", "x", {}, {"image_url": saved(tmp_path, known.rgb)}), note)
+    (artifact,) = result.artifacts
+    assert (artifact.content_type, dict(artifact.info)) == ("image/png", {"width": 448, "height": 384})
+    assert result.data["confidence"] < 0.85
+    assert result.quality == "preview"
+    assert "confidence" in note.lines[0]
+    image = cv2.imdecode(np.frombuffer(artifact.data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert image is not None
+    assert image.shape == (384, 448, 4)
+    assert not image[image[..., 3] == 0].any()
+
+
+def test_the_engine_says_full_when_it_is_sure_and_refuses_what_is_no_picture(tmp_path: Path) -> None:
+    known = composites.composite(3, "plain")
+    note = Note(tmp_path)
+    result = MattingEngine().run(Task("t", "x", {}, {"image": saved(tmp_path, known.rgb)}), note)
+    assert (result.quality, note.lines) == ("full", [])
+    (tmp_path / "x").write_bytes(b"no picture")
+    with pytest.raises(UnusableInput):
+        MattingEngine().run(Task("t", "x", {}, {"image": tmp_path / "x"}), note)
+    with pytest.raises(EngineError):
+        MattingEngine().run(Task("t", "x", {}), note)
+
+
+# -- models ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def onnx() -> Any:
+    """The engine's module, where onnxruntime is installed."""
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    from sixfold.engines.image.matting import onnx as module  # noqa: PLC0415 - needs the package
+
+    return module
+
+
+RED = np.zeros((60, 80, 3), np.uint8)
+RED[15:45, 20:60, 0] = 255
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "bias"),
+    [("isnet-general-use", (1, 0, 0), 0), ("birefnet-general", (4, 0, 0), -4), ("u2net", (3, 0, 0), 1)],
+)
+def test_a_models_convention_goes_by_its_name(
+    onnx: Any, tmp_path: Path, name: str, weights: tuple[float, float, float], bias: float
+) -> None:
+    path = onnx_model.write(tmp_path / f"{name}.onnx", weights, bias)
+    engine = onnx.OnnxMattingEngine(source=str(path))
+    alpha, confidence = engine.alpha(RED)
+    assert (alpha.shape, engine.version) == ((60, 80), f"1/{name}")
+    assert alpha[30, 40] > 0.9
+    assert alpha[3, 3] < 0.1
+    assert 0.5 < confidence <= 1
+
+
+def test_a_model_of_open_size_takes_its_conventions_side(onnx: Any, tmp_path: Path) -> None:
+    path = onnx_model.write(tmp_path / "any.onnx", (1, 0, 0), side="n")
+    assert onnx.OnnxMattingEngine(source=str(path), side=48)._size == (48, 48)
+    assert onnx.OnnxMattingEngine(source=str(path), like="u2net")._size == (320, 320)
+
+
+def test_a_model_serves_a_task_whole(onnx: Any, tmp_path: Path) -> None:
+    onnx_model.write(tmp_path / "isnet.onnx", (1, 0, 0))
+    engine = onnx.OnnxMattingEngine(weights=str(tmp_path))
+    task = Task("t", "remove-background", {}, {"image_url": saved(tmp_path, RED)})
+    result = engine.run(task, Note(tmp_path))
+    assert (result.quality, result.artifacts[0].content_type) == ("full", "image/png")
+
+
+def test_what_is_no_model_is_named(onnx: Any, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    with pytest.raises(EngineError, match=r"bad\.onnx is no ONNX model"):
+        onnx.OnnxMattingEngine(source=str(tmp_path / "bad.onnx"))
+    with pytest.raises(EngineError, match="There is no ONNX model"):
+        onnx.OnnxMattingEngine(source=str(tmp_path / "none.onnx"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EngineError, match="There is no ONNX model"):
+        onnx.OnnxMattingEngine(weights=str(tmp_path / "empty"))

@@ -1,0 +1,140 @@
+"""Smart resize: exact sizes, the gentlest way, and what matters kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import Task
+from sixfold.engines.image import decode
+from sixfold.engines.image.resize import canvas, seams
+from sixfold.engines.image.resize.engine import ResizeEngine
+from sixfold.engines.image.resize.plan import Plan, Seen, look, plan
+from tests.corpora import composites
+from tests.unit.engines.test_matting import Note
+
+
+def scene(columns: tuple[int, int], size: tuple[int, int] = (120, 200)) -> np.ndarray:
+    """A red block between two columns of an even grey ground."""
+    rgb = np.full((*size, 3), 140, np.uint8)
+    rgb[30:90, columns[0] : columns[1]] = (200, 30, 30)
+    return rgb
+
+
+def seen(
+    box: tuple[float, float, float, float], heads: tuple[tuple[float, float, float, float], ...] = ()
+) -> Seen:
+    """What matters, laid down by hand."""
+    worth = np.zeros((100, 160), np.float32)
+    worth[int(box[1] * 100) : int(box[3] * 100), int(box[0] * 160) : int(box[2] * 160)] = 1
+    return Seen(worth, np.full((100, 160), 0.5, np.float32), box, heads)
+
+
+@pytest.mark.parametrize(
+    "size", [(200, 120), (120, 120), (60, 120), (400, 60), (16, 16), (4000, 17), (37, 211)]
+)
+def test_every_size_is_exact(size: tuple[int, int]) -> None:
+    rgb = scene((150, 190))
+    way = plan(look(rgb), (200, 120), size)
+    assert canvas.carried_out(rgb, way, size).shape == (size[1], size[0], 3)
+    assert canvas.carried_out(rgb[..., 0], way, size, fill=False).shape == (size[1], size[0])
+
+
+def test_the_same_shape_is_only_scaled() -> None:
+    assert plan(seen((0.4, 0.4, 0.6, 0.6)), (160, 100), (320, 200)).method == "scale"
+
+
+def test_a_crop_follows_its_subject() -> None:
+    for low, high in ((0.05, 0.3), (0.4, 0.6), (0.7, 0.95)):
+        way = plan(seen((low, 0.2, high, 0.8)), (160, 100), (100, 100))
+        assert way.method == "crop"
+        assert way.box[0] <= low + 0.01
+        assert way.box[2] >= high - 0.01
+
+
+def test_two_subjects_apart_are_brought_together_by_seams() -> None:
+    both = seen((0.02, 0.2, 0.98, 0.8))
+    both.worth[:, 30:130] = 0
+    way = plan(both, (160, 100), (120, 100))
+    assert way.method == "seam-carving"
+    assert way.carved is not None
+    assert way.carved.lost < 0.01
+
+
+def test_no_seam_goes_through_a_picture_with_a_face() -> None:
+    box = (0.02, 0.2, 0.98, 0.8)
+    both = seen(box, ((0.05, 0.3, 0.2, 0.6),))
+    both.worth[:, 30:130] = 0
+    assert plan(both, (160, 100), (120, 100)).method == "extend"
+
+
+def test_a_wide_subject_in_a_tall_shape_gets_more_canvas() -> None:
+    way = plan(seen((0.05, 0.3, 0.95, 0.7)), (160, 100), (90, 160))
+    assert way.method == "extend"
+    rgb = np.random.default_rng(1).integers(0, 255, (100, 160, 3), np.uint8)
+    out = canvas.carried_out(rgb, way, (90, 160))
+    mask = canvas.carried_out(np.full((100, 160), 255, np.uint8), way, (90, 160), fill=False)
+    assert not mask[0].any()
+    assert mask[80].all()
+    assert out[0].any()
+
+
+def test_seams_stay_in_their_order_and_leave_what_is_guarded() -> None:
+    grey = np.full((40, 60), 0.5, np.float32)
+    worth = np.zeros((40, 60), np.float32)
+    worth[:, 20:40] = 1
+    carved = seams.carve(grey, worth, 45)
+    assert carved.columns.shape == (40, 45)
+    assert (np.diff(carved.columns, axis=1) > 0).all()
+    inside = (carved.columns * 60 > 20) & (carved.columns * 60 < 40)
+    assert abs(inside.sum(1).mean() - 20) < 2
+    assert carved.lost == 0
+
+
+def test_the_subject_is_kept_where_the_middle_would_lose_it() -> None:
+    known = composites.composite(7, "plain", (240, 400), share=0.5, at=0.2)
+    way = plan(look(known.rgb), (400, 240), (240, 240))
+    shown = canvas.carried_out(known.alpha, way, (240, 240), fill=False)
+    assert shown.sum() > 0.95 * known.alpha.sum()
+
+
+def test_an_extension_has_no_visible_seam() -> None:
+    ramp = np.linspace(60, 200, 160)[None, :, None] + np.zeros((100, 160, 3))
+    out = canvas.carried_out(ramp.astype(np.uint8), Plan("extend"), (160, 220)).astype(int)
+    steps = [abs(out[row + 1] - out[row]).mean() for row in range(50, 170)]
+    assert max(steps) < 6
+
+
+def run(folder: Path, image: Image.Image, kind: str, sizes: list[str]) -> list[tuple[str, decode.Picture]]:
+    """What the engine makes of a picture in a file of this kind."""
+    image.save(folder / "in", kind)
+    task = Task("t", "smart-resize", {"target_sizes": sizes}, {"image_url": folder / "in"})
+    made = ResizeEngine().run(task, Note(folder)).artifacts
+    assert all(artifact.path is not None for artifact in made)
+    return [(one.content_type, decode.decode(one.path)) for one in made if one.path is not None]
+
+
+def test_a_file_stays_of_its_kind_and_keeps_its_alpha(tmp_path: Path) -> None:
+    image = Image.fromarray(composites.composite(1, "plain", (120, 200)).rgb)
+    kinds = {kind: run(tmp_path, image, kind, ["64x64"])[0][0] for kind in ("JPEG", "WEBP", "PNG", "BMP")}
+    assert kinds == {"JPEG": "image/jpeg", "WEBP": "image/webp", "PNG": "image/png", "BMP": "image/png"}
+    image.putalpha(Image.new("L", image.size, 90))
+    ((_, cut),) = run(tmp_path, image, "PNG", ["100x60"])
+    assert cut.alpha is not None
+    assert abs(int(cut.alpha.max()) - 90) <= 1
+
+
+def test_the_same_picture_gives_the_same_bytes(tmp_path: Path) -> None:
+    image = Image.fromarray(composites.composite(1, "textured", (120, 200)).rgb)
+    first, again = (run(tmp_path, image, "PNG", ["64x64", "150x40"]) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert np.array_equal(one[1].rgb, other[1].rgb)
+
+
+def test_larger_targets_cover_the_whole_size_without_a_border(tmp_path: Path) -> None:
+    image = Image.fromarray(np.full((30, 40, 3), 255, np.uint8))
+    ((_, large),) = run(tmp_path, image, "PNG", ["800x600"])
+    assert (large.rgb == 255).all()
