@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -18,10 +20,12 @@ Array = NDArray[Any]
 SOUND_RATE = 48_000
 _SOUND_FRAME = 1024  # samples of one AAC frame
 _SOUND_BITS = 160_000
-_THREADS = 2  # fixed: with another number the encoder gives other bytes
+_WAITING = 3  # frames that may wait for the encoder, which works beside whoever makes them
 _BT709 = 1
 _VIDEO_RANGE = 1
-_OPTIONS = {"preset": "veryfast", "crf": "19", "profile": "high"}
+# Without mbtree, which lets what lay in memory before decide how a block is coded, and on one thread: only
+# so are equal frames equal bytes.
+_OPTIONS = {"preset": "veryfast", "crf": "19", "profile": "high", "x264-params": "mbtree=0"}
 
 
 class Film:
@@ -37,7 +41,7 @@ class Film:
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
         codec = stream.codec_context
-        codec.thread_count = _THREADS
+        codec.thread_count = 1
         codec.gop_size = max(1, round(2 * rate))
         codec.color_primaries = codec.color_trc = codec.colorspace = _BT709
         codec.color_range = _VIDEO_RANGE
@@ -50,6 +54,8 @@ class Film:
             self._voice.bit_rate = _SOUND_BITS
         self._frames = 0
         self._samples = 0
+        self._encoder = ThreadPoolExecutor(1, "film")
+        self._pending: deque[Future[None]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -57,12 +63,22 @@ class Film:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._finish()
-        self._container.close()
+        try:
+            if kind is None:
+                while self._pending:
+                    self._pending.popleft().result()
+                self._finish()
+        finally:
+            self._encoder.shutdown(cancel_futures=True)
+            self._container.close()
 
     def add(self, planes: Planes) -> None:
-        """The next frame."""
+        """The next frame; raises what the encoder made of an earlier one."""
+        self._pending.append(self._encoder.submit(self._encode, planes))
+        while len(self._pending) > _WAITING:
+            self._pending.popleft().result()
+
+    def _encode(self, planes: Planes) -> None:
         frame = av.VideoFrame(planes.y.shape[1], planes.y.shape[0], "yuv420p")
         for plane, pixels in zip(frame.planes, (planes.y, planes.uv[..., 0], planes.uv[..., 1]), strict=True):
             _fill(plane, pixels)

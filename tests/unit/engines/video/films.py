@@ -17,6 +17,7 @@ from sixfold.core.work.engines import Artifact, Canceled, Task
 from sixfold.engines.video.engine import CameraEngine
 
 Array = NDArray[Any]
+NOTHING: Any = None  # what the bindings take for an optional array
 
 
 @dataclass
@@ -96,7 +97,7 @@ def flow(first: Array, last: Array) -> tuple[float, float]:
     """How far the picture's middle goes from one frame to another, in shares of its size (right, down)."""
     grey = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    found = dis.calc(grey[0], grey[1], None)[60:-60, 80:-80]
+    found = dis.calc(grey[0], grey[1], NOTHING)[60:-60, 80:-80]
     return float(np.median(found[..., 0])) / 320, float(np.median(found[..., 1])) / 240
 
 
@@ -104,7 +105,7 @@ def growth(first: Array, last: Array) -> float:
     """How much the picture grows from one frame to another: above 0 when it comes closer."""
     grey = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    found = dis.calc(grey[0], grey[1], None)
+    found = dis.calc(grey[0], grey[1], NOTHING)
     x = np.linspace(-1, 1, 320, dtype=np.float32)[None, :]
     y = np.linspace(-1, 1, 240, dtype=np.float32)[:, None]
     return float((found[..., 0] * x + found[..., 1] * y).mean())

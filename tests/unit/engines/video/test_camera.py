@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from PIL import Image
 from sixfold.core.work.engines import Canceled, Task, UnusableInput
 from sixfold.engines.video import encode, interpolate, moves, parallax, planes, plates
 from sixfold.engines.video.engine import CameraEngine
+from sixfold.settings import worker_environment
 from tests.unit.engines.video import films
 
 
@@ -113,14 +116,14 @@ def test_closer_grows_and_farther_shrinks(tmp_path: Path, source: Path, prompt: 
 def test_near_things_go_farther_than_far_ones() -> None:
     pose = moves.Pose(shift_x=0.03)
     board = np.random.default_rng(1).integers(60, 200, (180, 320, 3), dtype=np.uint8)
-    board = cv2.normalize(cv2.GaussianBlur(board, (0, 0), 4), None, 40, 220, cv2.NORM_MINMAX)
+    board = cv2.normalize(cv2.GaussianBlur(board, (0, 0), 4), films.NOTHING, 40, 220, cv2.NORM_MINMAX)
     near = np.zeros((45, 80), np.float32)
     near[:, 40:] = 1.0
     stage = parallax.Stage(plates.apart(plates.Still(board, near), (80, 45)), (320, 180), 1.3)
     here, there = (planes.to_rgb(stage.frame(one)) for one in (moves.Pose(), pose))
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
-    found = dis.calc(grey[0], grey[1], None)[..., 0]
+    found = dis.calc(grey[0], grey[1], films.NOTHING)[..., 0]
     assert np.median(found[:, 250:]) > 9
     assert abs(np.median(found[:, :70])) < 2
 
@@ -169,6 +172,31 @@ def test_the_same_inputs_and_seed_give_the_same_bytes_and_another_seed_others(tm
     first, again, other = film("a", 1), film("b", 1), film("c", 2)
     assert first == again
     assert first != other
+
+
+ENCODED = """
+import hashlib, sys
+from fractions import Fraction
+from pathlib import Path
+import cv2, numpy as np
+from sixfold.engines.video import encode, planes
+ramp = np.linspace(60, 250, 720, dtype=np.float32)[None, :] - np.linspace(0, 40, 480, dtype=np.float32)[:, None]
+rgb = np.repeat(ramp.astype(np.uint8)[..., None], 3, axis=2)
+path = Path(sys.argv[1])
+with encode.Film(path, (720, 480), Fraction(32)) as film:
+    for step in range(9):
+        film.add(planes.of_rgb(np.roll(rgb, 2 * step, axis=1)))
+print(hashlib.sha256(path.read_bytes()).hexdigest())
+"""
+
+
+def test_what_lay_in_memory_before_decides_no_byte_of_a_film(tmp_path: Path) -> None:
+    def film(fill: int) -> str:
+        environment = {**worker_environment(), "MALLOC_PERTURB_": str(fill)}
+        command = [sys.executable, "-c", ENCODED, str(tmp_path / f"{fill}.mp4")]
+        return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
+
+    assert len({film(fill) for fill in (0, 85, 165, 255)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -251,7 +279,7 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
         return found
 
     peak(3)
-    assert peak(60) < 1.1 * peak(6)
+    assert peak(60) < 1.25 * peak(6)  # a few frames wait for the encoder, however long the film
 
 
 def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) -> None:
