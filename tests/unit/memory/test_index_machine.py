@@ -98,7 +98,9 @@ class Histories(RuleBasedStateMachine):
     def _put(self, index: PageIndex, page_id: str) -> None:
         page = self.pages[page_id]
         links = [Link(page.slug, target) for target in sorted(self.links[page_id])]
-        index.put(page_id, decode(encode(entry(page, links))))
+        kept = decode(encode(entry(page, links)))
+        assert kept is not None
+        index.put(page_id, kept)
         index.link(page_id, self.links[page_id])
 
 

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sixfold import errors
+from sixfold.core.database import many
+from sixfold.core.memory import renewal
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Search
@@ -22,6 +25,7 @@ from tests.unit.memory.grounds import Ground, ground
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
+START = {"change": 0, "page_id": ""}
 QUERIES = (
     '"',
     "a OR b AND NOT (c",
@@ -248,3 +252,21 @@ async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(back: str, t
         database = place.memory.database
         again = Finder(database, Shelf(database, PageIndex))
         assert (await again.search(place.ann, Search("tea honey on day 7", explain=True))).hits == before
+
+
+async def test_entries_that_an_older_program_wrote_are_written_anew(place: Ground) -> None:
+    database = place.memory.database
+    await put(place, "old", "A windmill, see [[other]].")
+    await put(place, "other", "A barn.")
+    kept = (
+        await database.read(many("memory_index_changed", **START, limit=10, account_id=place.ann.account_id))
+    )[0]
+    old = msgspec.json.encode([[kept["page_id"], '[1,"an older form"]']]).decode()
+    change = {"account_id": place.ann.account_id, "change": 9}
+    await database.write(many("memory_index_put", **change, rows=old))
+    again = Finder(database, Shelf(database, PageIndex))
+    assert (await again.search(place.ann, Search("windmill"))).hits == ()
+    assert await database.write(renewal.step()) == 1
+    assert await database.write(renewal.step()) == 0
+    fresh = Finder(database, Shelf(database, PageIndex))
+    assert [hit.slug for hit in (await fresh.search(place.ann, Search("windmill"))).hits] == ["old"]

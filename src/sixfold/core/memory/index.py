@@ -16,6 +16,8 @@ from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import chunks, slugs, tokens
 from sixfold.core.memory.model import Link, Page
 
+FORM = 2  # of an entry; another number whenever the same page gives another entry
+PREFIX = f"[{FORM},"
 TITLE_WEIGHT = 2  # a word of the title counts as so many of the body
 _MAX_NAMES = 32  # names of a page that a question can hit
 _MAX_HEAD = 4_096  # characters of front matter that are read
@@ -35,6 +37,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     page with a line that ends in a question.
     """
 
+    form: int  # of the entry itself, always the first
     slug: str
     type: str
     tags: tuple[str, ...]
@@ -53,9 +56,9 @@ _ENCODE = msgspec.json.Encoder()
 _DECODE = msgspec.json.Decoder(Entry)
 
 
-def decode(entry: str) -> Entry:
-    """The entry that `encode` has written."""
-    return _DECODE.decode(entry)
+def decode(entry: str) -> Entry | None:
+    """The entry that `encode` has written; None for one of another form."""
+    return _DECODE.decode(entry) if entry.startswith(PREFIX) else None
 
 
 def encode(entry: Entry) -> str:
@@ -114,6 +117,7 @@ def entry(page: Page, links: Sequence[Link]) -> Entry:
         for passage in passages:
             passage.update(head.keys())  # what a passage is of is said once in each
     return Entry(
+        form=FORM,
         slug=page.slug,
         type=page.type,
         tags=page.tags,

@@ -7,6 +7,7 @@ number of the account's last change and reads what is newer, so it finds what an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Transaction
-from sixfold.core.memory import inference, ranking, snippets, tokens
+from sixfold.core.memory import inference, ranking, renewal, snippets, tokens
 from sixfold.core.memory.embedding import Embedder, Model, Questions
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
@@ -62,7 +63,10 @@ class Finder:
         return self._embedder is not None
 
     async def run(self) -> None:
-        """Embed what is written, until cancelled; without a model, look for one now and then."""
+        """Renew old entries, then embed what is written until cancelled, once there is a model."""
+        with contextlib.suppress(errors.StoreFailed):  # the next start tries again
+            while await self._database.write(renewal.step(), durable=False):
+                pass
         while not await self.look():  # noqa: ASYNC110  # a folder tells nobody that a file has come
             await asyncio.sleep(_LOOK_SECONDS)
         if self._embedder is not None:

@@ -142,8 +142,9 @@ def _apply(index: Index, batch: _Batch) -> None:
     if index.position != batch.since:
         return
     for row in batch.pages:
-        if row["entry"]:
-            index.put(row["page_id"], entries.decode(row["entry"]))
+        entry = entries.decode(row["entry"])
+        if entry is not None:
+            index.put(row["page_id"], entry)
         else:
             index.remove(row["page_id"])
     _apply_links(index, batch.links)

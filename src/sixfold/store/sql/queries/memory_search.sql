@@ -24,6 +24,12 @@ SELECT page_id, change, entry FROM memory_index
 WHERE account_id = :account_id AND (change, page_id) > (:change, :page_id)
 ORDER BY change, page_id LIMIT :limit;
 
+-- name: memory_index_outdated | Pages whose entries are of another form than this program's.
+SELECT p.*, v.head, v.body, v.path FROM memory_index i
+JOIN page p ON p.id = i.page_id
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE i.entry <> '' AND SUBSTR(i.entry, 1, CAST(:length AS INTEGER)) <> :prefix AND p.deleted_at IS NULL LIMIT :limit;
+
 -- name: memory_links_changed | The links that lead from or to pages which have changed in between.
 SELECT l.page_id, l.target_id, i.page_id AS changed FROM memory_index i
 JOIN page_link l ON l.page_id = i.page_id
