@@ -31,6 +31,7 @@ class Listener:
     """A context that remembers what it was told, and can call a run off."""
 
     def __init__(self, patience: float = 2.0) -> None:
+        self.scratch = Path()  # this engine writes no file
         self.heard: list[float] = []
         self.patience = patience
 

@@ -66,6 +66,7 @@ class Listener:
     """A context that remembers; cancels once progress passes `until`."""
 
     def __init__(self, until: float = 2.0) -> None:
+        self.scratch = Path()  # this engine writes no file
         self.until = until
         self.fractions: list[float] = []
         self.lines: list[str] = []
