@@ -69,7 +69,7 @@ def page_path(slug: str, action: str = "") -> str:
 def render(body: str, context: Context) -> Rendered:
     """A text as people read it; the first heading is left out where it only says the title again."""
     if len(body) > MOST_CHARS or body.count("[") > _MOST_BRACKETS:
-        return Rendered(f'<pre class="plain"><code>{html.escape(body)}</code></pre>')
+        return Rendered(f'<pre class="plain" tabindex="0"><code>{html.escape(body)}</code></pre>')
     env: dict[str, Any] = {"context": context}
     tokens = _without_title(_PARSER.parse(body, env), context.title)
     headings = _anchored(tokens)
@@ -81,12 +81,13 @@ def render(body: str, context: Context) -> Rendered:
 
 def may_lead(url: str) -> bool:
     """Whether a text may link to this, or show it as a picture."""
-    if "\\" in url or url.startswith("//") or any(ord(char) < 33 for char in url):
+    plain = unquote(url)  # what comes in is percent-encoded already, and browsers read it in their own way
+    if "\\" in plain or plain.startswith("//") or any(ord(char) < 32 for char in plain):
         return False
     scheme = _SCHEME.match(url)
     if scheme is not None:
         return scheme[0].lower() in {"http:", "https:", "mailto:"} or _PICTURE.match(url) is not None
-    if ":" in url.partition("/")[0]:
+    if _SCHEME.match(plain) or ":" in url.partition("/")[0]:
         return False
     place = urlsplit(urljoin("/memory/a/b", url)).path
     return url.startswith("#") or place.startswith(_OWN_LINKS)
@@ -207,6 +208,12 @@ class _Renderer(RendererHTML):
 
     def table_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return "</table></div>"
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f'<pre tabindex="0"><code>{html.escape(tokens[idx].content)}</code></pre>\n'
+
+    def code_block(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return self.fence(tokens, idx, options, env)
 
     def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return f"<th{_aligned(tokens[idx])}>"

@@ -61,10 +61,11 @@ class Doorkeeper:
 
     async def form(self, request: Request, visitor: Visitor) -> dict[str, str]:
         """The texts of a form that a page of ours has sent; raises `Forbidden` for any other."""
-        if bodies.media_type(request) != "application/x-www-form-urlencoded":
+        raw = await request.body()
+        if raw and bodies.media_type(request) != "application/x-www-form-urlencoded":
             raise errors.UnsupportedMedia("This takes a form")
         try:
-            text = (await request.body()).decode("utf-8")
+            text = raw.decode("utf-8")
             form = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
         except ValueError as error:
             raise errors.BadRequest("Invalid form body") from error

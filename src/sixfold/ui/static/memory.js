@@ -42,7 +42,7 @@ function searching(form) {
   box.addEventListener("input", later(look, 70));
   form.addEventListener("submit", (event) => { event.preventDefault(); look(); });
   addEventListener("keydown", (event) => {
-    const links = [...results.querySelectorAll("h3 a")];
+    const links = [...results.querySelectorAll("h2 a")];
     const at = links.indexOf(document.activeElement);
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
     if (event.key === "/" && !typing) { event.preventDefault(); box.select(); }

@@ -1,0 +1,132 @@
+"""Comparing and merging texts: nothing is lost, and only what both touched is asked about."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sixfold.core.memory import difference, merge
+
+LINES = st.lists(
+    st.sampled_from(["a\n", "b\n", "c\n", "\n", "one word\n", "a\r\n", "=======\n", "d\r", "é\u2028f\n"])
+)
+TEXTS = st.builds(lambda lines, last: "".join(lines) + last, LINES, st.sampled_from(["", "end"]))
+
+
+@given(st.text(alphabet="ab\n\r\x0b\x85\u2028"))
+def test_lines_are_the_text_and_end_where_editors_end_them(text: str) -> None:
+    lines = difference.lines(text)
+    assert "".join(lines) == text
+    assert all("\n" not in line.rstrip("\r\n") and "\r" not in line.rstrip("\r\n") for line in lines)
+
+
+@given(TEXTS, TEXTS)
+def test_blocks_cover_both_texts_in_their_order(old: str, new: str) -> None:
+    a, b = difference.lines(old), difference.lines(new)
+    blocks = difference.blocks(a, b)
+    assert [line for block in blocks for line in a[slice(*block.old)]] == a
+    assert [line for block in blocks for line in b[slice(*block.new)]] == b
+    for block in blocks:
+        assert not block.same or a[slice(*block.old)] == b[slice(*block.new)]
+
+
+@given(TEXTS, TEXTS)
+def test_hunks_tell_every_change_and_nothing_else(old: str, new: str) -> None:
+    hunks = difference.hunks(old, new, context=0)
+    lines = [line for hunk in hunks for line in hunk.lines]
+    gone = {line.old: "".join(piece.text for piece in line.pieces) for line in lines if line.kind == "gone"}
+    come = {line.new: "".join(piece.text for piece in line.pieces) for line in lines if line.kind == "new"}
+    before = [line.rstrip("\r\n") for line in difference.lines(old)]
+    after = [line.rstrip("\r\n") for line in difference.lines(new)]
+    assert (not hunks) == (old == new)
+    assert len(gone) - len(come) == len(before) - len(after)
+    assert all(before[number - 1] == text for number, text in gone.items())
+    assert all(after[number - 1] == text for number, text in come.items())
+
+
+def test_words_that_differ_are_told_inside_a_line() -> None:
+    (hunk,) = difference.hunks("The launch is in June.\n", "The launch is in July.\n")
+    differing = [[piece.text for piece in line.pieces if piece.differs] for line in hunk.lines]
+    assert differing == [["June"], ["July"]]
+
+
+def test_texts_that_would_take_minutes_to_compare_are_one_block() -> None:
+    old, new = ["x\n", *["same\n"] * 3000], ["y\n", *["same\n"] * 2999, "z\n"]
+    assert len(difference.blocks(old, new)) <= 3
+
+
+@given(TEXTS, TEXTS)
+def test_who_changed_nothing_changes_nothing(base: str, other: str) -> None:
+    assert merge.texts(base, base, other).text == other
+    assert merge.texts(base, other, base).text == other
+    assert merge.texts(base, other, other).text == other
+
+
+@given(TEXTS, TEXTS, TEXTS)
+@example("a\nb\n", "a\nend", "a\nb\nc\n")
+def test_nothing_that_either_wrote_is_lost(base: str, mine: str, theirs: str) -> None:
+    merged = merge.texts(base, mine, theirs)
+    there = {line.rstrip("\r\n") for line in difference.lines(merged.text)}
+    known = {line.rstrip("\r\n") for line in difference.lines(base)}
+    for text in (mine, theirs):
+        assert {line.rstrip("\r\n") for line in difference.lines(text)} - known <= there
+    assert bool(merged.conflicts) <= merge.has_marks(merged.text)
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_both_sides_see_the_same_conflicts(base: str, mine: str, theirs: str) -> None:
+    one, other = merge.texts(base, mine, theirs), merge.texts(base, theirs, mine)
+    assert [part.sides for part in one.conflicts] == [part.sides[::-1] for part in other.conflicts]
+    if not one.conflicts:
+        assert one.text == other.text
+
+
+@given(st.lists(st.integers(0, 19), unique=True), st.data())
+def test_edits_of_lines_that_do_not_touch_are_both_there(places: list[int], data: st.DataObject) -> None:
+    base = [f"line {number}\n" for number in range(40)]
+    mine, theirs = list(base), list(base)
+    for number in places:
+        editor = data.draw(st.sampled_from([mine, theirs]))
+        editor[number * 2] = f"changed {number}\n"
+    merged = merge.texts("".join(base), "".join(mine), "".join(theirs))
+    both = [a if a != line else b for line, a, b in zip(base, mine, theirs, strict=True)]
+    assert not merged.conflicts
+    assert merged.text == "".join(both)
+
+
+def test_what_both_changed_stands_between_marks_and_reads_as_two_sides() -> None:
+    merged = merge.texts("# T\nold\nend\n", "# T\nmine\nend\n", "# T\ntheirs\nend\n")
+    assert merged.text == "# T\n<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> theirs\nend\n"
+    assert merge.readable(merged.text) == "# T\n\n*yours:*\n\nmine\n\n*theirs:*\n\ntheirs\n\nend\n"
+    assert not merge.has_marks("a\n=======\nb <<<<<<< yours\n")
+
+
+NAMES = st.lists(st.sampled_from("abcdef"), unique=True)
+
+
+@given(NAMES, NAMES, NAMES)
+def test_tags_are_merged_as_sets(base: list[str], mine: list[str], theirs: list[str]) -> None:
+    merged = merge.names(base, mine, theirs)
+    added = (set(mine) | set(theirs)) - set(base)
+    kept = set(base) & set(mine) & set(theirs)
+    assert set(merged) == added | kept
+    assert len(set(merged)) == len(merged)
+
+
+@given(st.sampled_from("abc"), st.sampled_from("abc"), st.sampled_from("abc"))
+def test_a_field_is_a_clash_when_both_changed_it_differently(base: str, mine: str, theirs: str) -> None:
+    value, clashes = merge.value(base, mine, theirs)
+    assert value in {mine, theirs}
+    assert clashes == (len({base, mine, theirs}) == 3)
+    assert value != base or base in {mine, theirs}
+
+
+@given(TEXTS)
+def test_a_text_that_went_through_a_form_keeps_its_line_ends(text: str) -> None:
+    sent = text.replace("\r\n", "\n").replace("\r", "\n")
+    assert merge.with_ends_of(sent, text) == text
+
+
+def test_a_new_line_ends_like_the_one_before_it() -> None:
+    assert merge.with_ends_of("a\nnew\nb\n", "a\r\nb\r\n") == "a\r\nnew\r\nb\r\n"
+    assert merge.with_ends_of("new\n", "a\n") == "new\n"
