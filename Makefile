@@ -50,6 +50,7 @@ bench: $(STAMP)-test ## measure this machine: tables with ratios
 
 gallery: $(STAMP)-embedded ## remake the pictures in the docs with the product itself
 	@$(BIN)/python tools/gallery.py $(ARGS)
+	@PYTHONPATH=. $(BIN)/python tools/stills.py
 
 weights: $(STAMP)-weights ## add torch and diffusers: models whose weights lie on this machine
 

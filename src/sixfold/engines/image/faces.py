@@ -15,7 +15,7 @@ from sixfold.engines.image import saliency
 
 Pixels = NDArray[np.uint8]
 
-WORK_SIDE = 640
+WORK_SIDE = 480
 _SMALLEST = 0.05  # of the short side
 _NEIGHBOURS = {"haarcascade_frontalface_default.xml": 7, "haarcascade_profileface.xml": 8}
 _OVERLAP = 0.3
@@ -72,7 +72,7 @@ def _boxes(grey: NDArray[Any], name: str, *, mirrored: bool) -> list[Face]:
     least = max(20, round(min(grey.shape) * _SMALLEST))
     searched = cv2.flip(grey, 1) if mirrored else grey
     found = _cascade(name).detectMultiScale(
-        searched, scaleFactor=1.12, minNeighbors=_NEIGHBOURS[name], minSize=(least, least)
+        searched, scaleFactor=1.15, minNeighbors=_NEIGHBOURS[name], minSize=(least, least)
     )
     width = grey.shape[1]
     faces = [Face(float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in found]

@@ -101,12 +101,23 @@ def carried(rgb: Array, sure: Array, radius: int) -> tuple[Array, Array]:
     reached = np.zeros(sure.shape, bool)
     for step in (0.7, 1.6, 4.0):
         sigma = max(1.0, radius * step)
-        weight = cv2.GaussianBlur(held, (0, 0), sigma)
-        spread = cv2.GaussianBlur(rgb * held[..., None], (0, 0), sigma)
+        weight = _blurred(held, sigma)
+        spread = _blurred(rgb * held[..., None], sigma)
         new = ~reached & (weight > 0.004)
         colours[new] = spread[new] / weight[new][:, None]
         reached |= new
     return colours, reached.astype(np.float32)
+
+
+def _blurred(image: Array, sigma: float) -> Array:
+    """A Gaussian blur that stays cheap when it is wide, as it then works on a smaller copy."""
+    factor = int(sigma // 2.5)
+    if factor < 2:
+        return cv2.GaussianBlur(image, (0, 0), sigma)
+    height, width = image.shape[:2]
+    small = cv2.resize(image, (-(-width // factor), -(-height // factor)), interpolation=cv2.INTER_AREA)
+    small = cv2.GaussianBlur(small, (0, 0), sigma / factor)
+    return cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR)
 
 
 def _at_size(alpha: Array, fine: Array, rgb: Pixels) -> Array:

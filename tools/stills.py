@@ -1,0 +1,72 @@
+"""Remake the docs' pictures of background removal and smart resize: `make gallery` runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from sixfold.engines.image import encode
+from sixfold.engines.image.matting import cut, edges
+from sixfold.engines.image.resize import canvas
+from sixfold.engines.image.resize.plan import look, plan
+from sixfold.engines.image.scene import painter, words
+from tests.corpora import composites
+from tests.corpora.composites import Stratum
+
+PICTURES = Path("docs/pictures")
+CUTS: tuple[tuple[Stratum, int], ...] = (
+    ("plain", 7003),
+    ("plain", 400),
+    ("textured", 402),
+    ("shadow", 7001),
+    ("cluttered", 5009),
+)
+SHAPES = ((200, 200), (113, 200), (356, 200), (400, 100))
+
+
+def main() -> None:
+    """Write both sheets."""
+    columns = [_cut(stratum, seed) for stratum, seed in CUTS]
+    _save("cut-outs.webp", np.hstack(columns))
+    _save("resized.webp", _resized())
+
+
+def _save(name: str, sheet: Any) -> None:
+    data = encode.encode(np.ascontiguousarray(sheet, np.uint8), format="webp", quality=88)
+    (PICTURES / name).write_bytes(data)
+    print(f"{PICTURES / name}  {len(data):,} bytes")
+
+
+def _cut(stratum: Stratum, seed: int) -> Any:
+    """A composite above its subject, on the squares that stand for nothing; its confidence below."""
+    known = composites.composite(seed, stratum, (240, 280))
+    alpha, confidence = cut.alpha(known.rgb)
+    rows, places = np.indices(alpha.shape)
+    squares = np.where((rows // 10 + places // 10) % 2, 205, 245).astype(np.float32)[..., None]
+    clean = edges.decontaminated(known.rgb, alpha)
+    shown = clean * alpha[..., None] + squares * (1 - alpha[..., None])
+    label = np.full((26, 280, 3), 255, np.uint8)
+    text = f"{stratum}, confidence {confidence:.2f}"
+    cv2.putText(label, text, (8, 18), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (60, 60, 60), 1, cv2.LINE_AA)
+    column = np.vstack([known.rgb, shown.astype(np.uint8), label])
+    return np.pad(column, ((0, 0), (0, 6), (0, 0)), constant_values=255)
+
+
+def _resized() -> Any:
+    """A painted picture and four shapes of it."""
+    scene = words.parse("a lighthouse at sunset over a calm sea", "")
+    painted = painter.paint(scene, "photoreal", 7, (400, 640), lambda _name: None)
+    rgb = np.clip(np.rint(painted * 255), 0, 255).astype(np.uint8)
+    seen = look(rgb)
+    shown = [cv2.resize(rgb, (320, 200), interpolation=cv2.INTER_AREA)]
+    for size in SHAPES:
+        made = canvas.carried_out(rgb, plan(seen, (640, 400), size), size)
+        shown.append(np.pad(made, ((0, 200 - made.shape[0]), (0, 0), (0, 0)), constant_values=255))
+    return np.hstack([np.pad(one, ((0, 0), (0, 8), (0, 0)), constant_values=255) for one in shown])
+
+
+if __name__ == "__main__":
+    main()
