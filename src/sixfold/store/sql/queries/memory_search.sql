@@ -49,10 +49,11 @@ JOIN memory_index i ON i.page_id = v.page_id AND i.change = v.of_change
 WHERE v.account_id = :account_id AND v.model = :model AND (v.change, v.page_id) > (:change, :page_id)
 ORDER BY v.change, v.page_id LIMIT :limit;
 
--- name: memory_results | The pages of a result list, with their text.
-SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.body FROM page p
+-- name: memory_results | The pages of a result list, with their text; CROSS JOIN: the ids first, never the account.
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.body
+FROM json_each(:ids) AS wanted CROSS JOIN page p ON p.id = wanted.value
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
 -- name: memory_waiting | Pages whose vectors are still to be made, with their text, the newest first.
 SELECT i.page_id, i.account_id, i.change, p.slug, p.title, v.body FROM memory_index i

@@ -5,7 +5,7 @@ ON CONFLICT (page_id) DO UPDATE SET
     change = excluded.change, entry = excluded.entry, embedded = '';
 
 -- name: memory_results | The pages of a result list, with their text.
-SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.body FROM page p
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.body
+FROM json_array_elements_text(:ids::json) AS wanted (id) JOIN page p ON p.id = wanted.id
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL
-  AND p.id IN (SELECT json_array_elements_text(:ids::json));
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
