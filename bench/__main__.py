@@ -14,6 +14,7 @@ NAMES = (
     "worker",
     "objects",
     "scene",
+    "video",
     "style",
     "matting",
     "resize",

@@ -35,8 +35,8 @@ class CameraEngine:
     def run(self, task: Task, context: Context) -> Result:
         """Make one film."""
         order = orders.read(task.inputs)
-        scene = words.parse(order.prompt, order.negative)
         plan = moves.read(order.prompt, order.negative)
+        scene = words.parse(plan.rest, order.negative)
         picture = _picture(task, order)
         shape = None if picture is None else (picture.shape[1], picture.shape[0])
         size = sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))

@@ -65,10 +65,14 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a prompt asks of the camera; `asked` is false where it says nothing of it."""
+    """What a prompt asks of the camera; `asked` is false where it says nothing of it.
+
+    `rest` is the prompt without the names of moves, in which a crane is no bird and a truck no car.
+    """
 
     phrases: tuple[Phrase, ...]
     asked: bool
+    rest: str = ""
 
     @property
     def told(self) -> list[list[str]]:
@@ -129,19 +133,32 @@ def read(prompt: str, negative: str = "") -> Plan:
     table, text = _table(), prompt.casefold()
     unwanted = {row.name for row in table.rows if row.words.search(negative.casefold())}
     phrases: list[Phrase] = []
+    rest: list[str] = []
     still = False
     for part in table.then.split(text):
         if table.still.search(part):
             still = True
             phrases.append(Phrase(()))
+            rest.append(table.still.sub(" ", part))
             continue
-        found = tuple(move for move in _moves(part) if move.name not in unwanted)
+        named = list(_moves(part))
+        rest.append(_without(part, [span for _, span in named]))
+        found = tuple(move for move, _ in named if move.name not in unwanted)
         if found:
             phrases.append(Phrase(found))
-    return Plan(tuple(phrases), bool(phrases) or still)
+    return Plan(tuple(phrases), bool(phrases) or still, ", ".join(rest))
 
 
-def _moves(part: str) -> Iterator[Move]:
+def _without(part: str, spans: Sequence[tuple[int, int]]) -> str:
+    """A text less some of its parts."""
+    kept = list(part)
+    for start, end in spans:
+        kept[start:end] = " " * (end - start)
+    return "".join(kept)
+
+
+def _moves(part: str) -> Iterator[tuple[Move, tuple[int, int]]]:
+    """Each move of a phrase, and where it is named."""
     table = _table()
     speaks = bool(table.camera.search(part))
     taken: list[tuple[int, int]] = []
@@ -158,7 +175,7 @@ def _moves(part: str) -> Iterator[Move]:
                 continue
             taken.append((start, end))
             done |= row.do.keys()
-            yield Move(row.name, sign, _speed(part, start, end), row.do)
+            yield Move(row.name, sign, _speed(part, start, end), row.do), (start, end)
             break
 
 

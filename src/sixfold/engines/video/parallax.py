@@ -20,10 +20,10 @@ from sixfold.engines.video.planes import Planes
 from sixfold.engines.video.plates import Plate
 
 Array = NDArray[Any]
+_Map = tuple[Array, Array]  # columns and rows, float32
 
 CELL = 4  # output pixels per cell of the small grid, each way
 _TURNS = 3  # of the iteration; another changes nothing that can be seen
-_NO_MAP = np.empty((0, 0), np.float32)  # both coordinates stand in the first
 _SPARE = 1.006  # a hair more than needed, for what ripples add
 
 
@@ -93,33 +93,39 @@ class Stage:
         assert found is not None  # noqa: S101 - a stage has a plate
         return found
 
-    def _maps(self, plate: Plate, pose: Pose, ripple: Ripple | None) -> tuple[Array, Array]:
+    def _maps(self, plate: Plate, pose: Pose, ripple: Ripple | None) -> tuple[_Map, _Map]:
         """Where each pixel of the lightness and of the colour comes from, in the plate's pixels."""
         width, height = self._size
         zoom = pose.zoom * self._zoom
         turn = math.radians(pose.roll)
         a, b = math.cos(turn) / zoom, math.sin(turn) / zoom
         left, top = pose.pan_x * width, pose.pan_y * height
-        ux = a * self._gx + b * self._gy - np.float32(a * left + b * top)
-        uy = -b * self._gx + a * self._gy - np.float32(-b * left + a * top)
+        away_x, away_y = a * left + b * top, -b * left + a * top
+        ux = a * self._gx + b * self._gy - np.float32(away_x)
+        uy = -b * self._gx + a * self._gy - np.float32(away_y)
         dx, dy = self._parallax(plate.near, pose, ux, uy)
         if ripple is not None:
             dx, dy = dx + ripple.x * np.float32(height), dy + ripple.y * np.float32(height)
-        small = cv2.merge([dx.astype(np.float32), dy.astype(np.float32)])
-        full = cv2.resize(small, self._size, interpolation=cv2.INTER_LINEAR)
-        rows, columns = full[..., 0], full[..., 1]
-        rows += (
-            np.float32(a) * self._x[None, :]
-            + (np.float32(b) * self._y - np.float32(a * left + b * top))[:, None]
+        full = (
+            self._spread(dx, self._scale[0], (a, b, width / 2 - away_x)),
+            self._spread(dy, self._scale[1], (-b, a, height / 2 - away_y)),
         )
-        columns += (
-            np.float32(-b) * self._x[None, :]
-            + (np.float32(a) * self._y - np.float32(-b * left + a * top))[:, None]
+        size = (width // 2, height // 2)
+        halves = [cv2.resize(part, size, interpolation=cv2.INTER_AREA) for part in full]
+        for half in halves:
+            cv2.addWeighted(half, 0.5, half, 0.0, -0.25, half)
+        return full, (halves[0], halves[1])
+
+    def _spread(self, small: Array, scale: float, line: tuple[float, float, float]) -> Array:
+        """One coordinate at full size: what the grid says over a `line` (of x, of y, and the rest)."""
+        wide = cv2.resize(
+            (small * np.float32(scale)).astype(np.float32), self._size, interpolation=cv2.INTER_LINEAR
         )
-        full *= np.array(self._scale, np.float32)
-        full += np.array([width * self._scale[0] / 2 - 0.5, height * self._scale[1] / 2 - 0.5], np.float32)
-        half = cv2.resize(full, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
-        return full, half * np.float32(0.5) - np.float32(0.25)
+        across, down, rest = (scale * part for part in line)
+        wide += (np.float32(across) * self._x + np.float32(rest - 0.5))[None, :]
+        if down:
+            wide += (np.float32(down) * self._y)[:, None]
+        return wide
 
     def _parallax(self, near: Array, pose: Pose, ux: Array, uy: Array) -> tuple[Array, Array]:
         """What nearness adds to where a pixel of the grid comes from, in output pixels."""
@@ -140,8 +146,8 @@ class Stage:
         return sx - ux, sy - uy
 
 
-def _sampled(values: Array, at: Array, how: int) -> Array:
-    return cv2.remap(values, at, _NO_MAP, how, borderMode=cv2.BORDER_REFLECT_101)
+def _sampled(values: Array, at: _Map, how: int) -> Array:
+    return cv2.remap(values, at[0], at[1], how, borderMode=cv2.BORDER_REFLECT_101)
 
 
 def _blended(below: Array, above: Array, matte: Array) -> Array:

@@ -180,7 +180,7 @@ from fractions import Fraction
 from pathlib import Path
 import cv2, numpy as np
 from sixfold.engines.video import encode, planes
-ramp = np.linspace(60, 250, 720, dtype=np.float32)[None, :] - np.linspace(0, 40, 480, dtype=np.float32)[:, None]
+ramp = np.linspace(60, 250, 720)[None, :] - np.linspace(0, 40, 480)[:, None]
 rgb = np.repeat(ramp.astype(np.uint8)[..., None], 3, axis=2)
 path = Path(sys.argv[1])
 with encode.Film(path, (720, 480), Fraction(32)) as film:

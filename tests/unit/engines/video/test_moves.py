@@ -50,6 +50,13 @@ def test_what_things_do_is_no_camera_move(prompt: str) -> None:
     assert not moves.read(prompt).asked
 
 
+def test_a_crane_that_lifts_the_camera_is_no_bird_in_the_picture() -> None:
+    rest = moves.read("a village, crane shot up, then trucking shot left").rest
+    assert "village" in rest
+    assert "crane" not in rest
+    assert "truck" not in rest
+
+
 def test_a_move_that_the_negative_prompt_names_is_left_out() -> None:
     assert moves.read("slow pan left and zoom in", "zoom").told == [["pan +0.6"]]
 
