@@ -17,6 +17,7 @@ from sixfold import assembly
 from sixfold.engines.image.resize import plan
 from tests.areas.house import House, house
 from tests.corpora import composites
+from tests.unit.net import corpus
 
 RATIOS = {"1:1": 1.0, "16:9": 16 / 9, "9:16": 9 / 16, "4:3": 4 / 3, "3:4": 3 / 4, "3:2": 1.5, "2:3": 2 / 3}
 CUT = ("/api/remove-background", "/alt/api/remove-background")
@@ -336,3 +337,23 @@ async def test_a_face_is_whole_in_every_shape(real: House) -> None:
         assert box[2] >= right - 0.01
         assert box[3] >= bottom - 0.01
         assert way.carved is None
+
+
+async def test_no_url_of_a_picture_reaches_this_machine(real: House) -> None:
+    hits: list[bytes] = []
+    real.product.fetcher._resolver._lookup = corpus.lookup  # names lead where the corpus says
+
+    async def canary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hits.append(await reader.read(100))
+        writer.close()
+
+    server = await asyncio.start_server(canary, "127.0.0.1", 0)
+    async with server:
+        urls = [url for url in corpus.hostile_urls(server.sockets[0].getsockname()[1]) if url.isascii()][::3]
+        for url in urls:
+            for path, field in (("remove-background", "image_url"), ("create-post", "media_url")):
+                answer = await real.client.post(f"/api/{path}", json={"api_key": real.key, field: url})
+                assert answer.status_code == 400, url
+    assert len(urls) > 20
+    assert hits == []
+    assert await real.standing() == ("5.00", "0.00")
