@@ -166,3 +166,15 @@ async def test_many_wait_for_a_provider_at_once_and_take_no_worker(home: House, 
 
     assert await asyncio.gather(*(one() for _ in range(12))) == [200] * 12
     assert await home.standing() == ("4.52", "0.00")
+
+
+async def test_a_background_is_removed_by_fal_where_a_key_is_set(home: House, queue: fal.Fal) -> None:
+    picture = (await home.client.post("/api/ra1", json=asked(home))).json()["image_url"]
+    body = {"api_key": home.key, "image_url": picture}
+    answer = await home.client.post("/api/remove-background", json=body)
+    assert (answer.status_code, answer.headers["X-Sixfold-Engine"]) == (200, "fal-remove-background")
+    image = answer.json()["image"]
+    assert (image["content_type"], image["confidence"]) == ("image/png", None)
+    assert (await home.client.get(image["url"])).content.startswith(b"\x89PNG")
+    assert queue.faults.steps("submit")[-1].path == "/fal-ai/bria/background/remove"
+    assert await home.standing() == ("4.94", "0.00")
