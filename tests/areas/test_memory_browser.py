@@ -91,7 +91,7 @@ async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(stand: tuple
         await page.wait_for_url("**/memory/projects/zeppelin")
         text = await page.inner_text(".prose")
         assert "First, by the agent." in text
-        assert "Last, me at Acme." in text
+        assert "Last, by me at Acme." in text
 
         await tab.open("/memory/projects/zeppelin/~edit")
         await page.fill("#body", "# Zeppelin\n\nMine alone.\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ class Pages:
         return response
 
 
+@cache
 def _asset(name: str) -> str:
     """The path of a static file, with its content's hash, so that it may be kept for ever."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]

@@ -21,7 +21,10 @@ class Opened:
 
 
 def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transaction[Opened]:
-    """The folder whose slugs begin with `prefix` ("" or `people/`); pages by slug from behind `after` on."""
+    """The folder whose slugs begin with `prefix`; pages by slug from behind `after` on.
+
+    "" is the whole memory, of which only the folders are told: its pages are found by their last change.
+    """
     params = {
         "account_id": caller.account_id,
         "prefix": prefix,
@@ -30,6 +33,8 @@ def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
         "sep": pages.SEPARATOR,
     }
     inside = yield Query("folders_counted", {**params, "limit": limit})
+    if not prefix:
+        return Opened(tuple(inside), ())
     rows = yield Query("pages_in_folder", {**params, "after": after, "limit": limit + 1})
     more = str(rows[limit - 1]["slug"]) if len(rows) > limit else None
     return Opened(tuple(inside), tuple(rows[:limit]), more)

@@ -37,12 +37,13 @@ _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a text stands: its page's slug and title, what its names mean, whether pages may be made."""
+    """Where a text stands: its page's slug and title, what its names mean, whose it is, who may write."""
 
     slug: str = ""
     title: str = ""
     mentions: Mapping[str, Mention] | None = None
     may_write: bool = False
+    account_id: str = ""
 
 
 class Heading(NamedTuple):

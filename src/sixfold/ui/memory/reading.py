@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from starlette.requests import Request
@@ -56,10 +57,17 @@ def _of_version(caller: Caller, slug: str, page: Page) -> Transaction[tuple[dict
 
 
 async def laid_out(body: str, context: Context) -> Rendered:
-    """A text as HTML; a long one beside the event loop."""
+    """A text as HTML; a short one is kept for the next reader, a long one laid out beside the event loop."""
     if len(body) <= _AT_ONCE:
-        return render(body, context)
+        known = tuple((context.mentions or {}).items())
+        return _kept(body, replace(context, mentions=None), known)
     return await asyncio.to_thread(render, body, context)
+
+
+@lru_cache(maxsize=256)
+def _kept(body: str, context: Context, known: tuple[tuple[str, Mention], ...]) -> Rendered:
+    """What `render` gives: most of the time that a page takes. No account can tell what another has read."""
+    return render(body, replace(context, mentions=dict(known)))
 
 
 def slug_of(request: Request) -> str:
@@ -94,7 +102,7 @@ class Reading:
     async def _page(self, shown: Shown, visitor: Visitor) -> Response:
         page, caller = shown.view.page, visitor.caller
         may_write = caller.may_write and shown.view.at is None
-        context = Context(page.slug, page.title, shown.mentions, may_write)
+        context = Context(page.slug, page.title, shown.mentions, may_write, caller.account_id)
         written = [link for link in shown.view.links if link.origin != "inferred"]
         response = self._pages.render(
             "memory/page.html",
@@ -116,7 +124,7 @@ class Reading:
     async def _version(self, slug: str, number: int, visitor: Visitor) -> Response:
         page = await self._memory.version(visitor.caller, slug, number)
         found, current, moment = await self._services.database.read(_of_version(visitor.caller, slug, page))
-        context = Context(page.slug, page.title, found)
+        context = Context(page.slug, page.title, found, account_id=page.account_id)
         return self._pages.render(
             "memory/page.html",
             visitor.session,

@@ -17,6 +17,7 @@ from sixfold.ui.memory.markdown import page_path
 
 _MINUTE_US = 60 * SECOND_US
 _OWN_MARKS = f"[{snippets.OPEN}{snippets.CLOSE}]*"
+_CELLS = re.compile(r"\s+(?:\|[\s:-]*)*\|\s+")
 _SYNTAX = re.compile(
     r"\[\[[^\[\]|]{1,200}\|(?=[^\[\]]{1,200}\]\])|\[\[|\]\]|\*\*|__|`+|(?<!\S)#{1,6}(?=\s)|(?<!\S)[-*+>](?=\s)"
 )
@@ -60,7 +61,7 @@ def _said(epoch_us: int, now_us: int) -> str:
 
 def snippet(text: str, title: str) -> Markup:
     """A snippet as it reads: what was found is marked; the marks of markdown, and the title, are left out."""
-    text = _SYNTAX.sub("", text).strip()
+    text = _CELLS.sub(" · ", _SYNTAX.sub("", text).strip())
     found = re.match(_OWN_MARKS + _OWN_MARKS.join(map(re.escape, title)) + r"[»\s]+", text) if title else None
     plain = html.escape(text[found.end() :] if found is not None else text, quote=False)
     return Markup(plain.replace(snippets.OPEN, "<mark>").replace(snippets.CLOSE, "</mark>"))  # noqa: S704 - escaped one line above; the marks are ours

@@ -133,7 +133,7 @@ class Writing:
     async def _laid_out(self, caller: Caller, slug: str, title: str, body: str) -> Rendered:
         place = slugs.loosely(slug) or "new"
         found = await self._services.database.read(mentions.of_text(caller, body, place))
-        return await laid_out(merge.readable(body), Context(place, title, found, may_write=True))
+        return await laid_out(merge.readable(body), Context(place, title, found, True, caller.account_id))
 
     async def _editor(self, visitor: Visitor, desk: Desk) -> Response:
         return self._pages.render(

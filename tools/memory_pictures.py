@@ -1,0 +1,75 @@
+"""Remake the pictures of the memory's pages in the docs: a real server, a real Chromium, real pages."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image
+from playwright.async_api import async_playwright
+
+from tests.areas.browsing import Look, tab
+from tests.areas.house import House, house
+from tests.mcp.loopback import served
+
+PICTURES = Path("docs/pictures")
+WIDTH = 1100
+PAGES = {
+    "companies/acme": "---\ntype: company\ntags: [client]\n---\n# Acme\nMakes airships. Ben founded Acme.\n",
+    "people/ben": "---\ntype: person\ntags: [team]\n---\n# Ben Jones\nBen founded Acme in 2019.\n",
+    "projects/zeppelin": "---\ntype: project\ntags: [airships]\n---\n# Zeppelin\nA quiet airship.\n",
+    "decisions/helium": (
+        "---\ntype: decision\n---\n# We fly with helium\n[[people/ann]] decided; see [[projects/zeppelin]].\n"
+    ),
+    "meetings/2026-11-02": "---\ntype: meeting\n---\n# Friedrichshafen\nAnn and Ben met: quiet engines.\n",
+    "people/ann": (
+        "---\ntype: person\ntags: [team, pilots]\n---\n# Ann Smith\n"
+        "Ann works at Acme and met Ben Jones on 2026-11-02. She writes the [[weekly report]].\n\n"
+        "- leads [[projects/zeppelin]]\n\n"
+        "## What she said\n\n> Quiet engines are not a feature. They are the point.\n\n"
+        "| Flight | Hours |\n|:--|--:|\n| Test one | 4.5 |\n| Test two | 12.25 |\n\n"
+        "## What happened\n\n- **2026-11-02** — Met Ben Jones\n- **2026-10-12** — Took over the Zeppelin\n"
+    ),
+}
+
+
+async def main() -> None:
+    """Fill a memory, look at it, keep what is seen."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with house(Path(folder)) as home, served(home.app) as url:
+            headers = {**home.bearer, "Content-Type": "text/markdown"}
+            for slug, text in PAGES.items():
+                made = await home.client.put(f"/api/pages/{slug}", content=text.encode(), headers=headers)
+                made.raise_for_status()
+            await look(home, url)
+
+
+async def look(home: House, url: str) -> None:
+    """The two pictures."""
+    wanted: dict[str, tuple[str, Literal["light", "dark"]]] = {
+        "memory-search.webp": ("/memory?q=who works at Acme", "light"),
+        "memory-page.webp": ("/memory/people/ann", "dark"),
+    }
+    async with async_playwright() as started:
+        chromium = await started.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for name, (path, scheme) in wanted.items():
+            async with tab(chromium, home, url, Look(WIDTH, scheme)) as found:
+                await found.open("/memory?q=engines")  # the first search reads the index
+                await found.open(path)
+                if "search" in name:
+                    await found.page.click(".why summary")
+                png = await found.page.screenshot()
+            image = Image.open(io.BytesIO(png)).convert("RGB")
+            image.save(PICTURES / name, "WEBP", quality=82, method=6)
+            print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")
+        await chromium.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
