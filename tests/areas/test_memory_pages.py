@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from sixfold.core.accounts.keys import Scope
+from sixfold.web import sessions
 from tests.areas.house import House, bearer
 from tests.areas.test_pages import signed_in
 
@@ -70,7 +71,9 @@ async def test_a_page_is_read_with_everything_around_it(either_home: House) -> N
 async def test_whoever_is_nobody_signs_in_and_others_find_nothing(home: House) -> None:
     await put(home, "people/ann", ANN)
     answer = await home.visitor().get("/memory/people/ann")
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/signin")
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/signin?next=%2Fmemory%2Fpeople%2Fann")
+    form = (await home.visitor().get(answer.headers["Location"])).text
+    assert '<input type="hidden" name="next" value="/memory/people/ann">' in form
     assert (await home.visitor().post("/memory/people/ann/~delete")).status_code == 401
     for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/people/ann/~history"):
         answer = await shown(home, path, home.other)
@@ -78,6 +81,16 @@ async def test_whoever_is_nobody_signs_in_and_others_find_nothing(home: House) -
         assert "Acme" not in answer.text
     assert "Ann" not in (await shown(home, "/memory?q=ann", home.other)).text
     assert (await shown(home, "/memory", "sf_wrong")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "/a//b", "/a\n/b", "a", "/", "/" * 9],
+)
+async def test_signing_in_leads_to_no_other_host(home: House, path: str) -> None:
+    assert sessions.own_path(path) == ""
+    assert 'name="next"' not in (await home.client.get("/signin", params={"next": path})).text
+    assert sessions.own_path("/memory/people/ann?version=2") == "/memory/people/ann?version=2"
 
 
 async def test_a_limited_key_reads_its_collections_and_is_offered_no_change(home: House) -> None:

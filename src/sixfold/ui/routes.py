@@ -24,7 +24,7 @@ from sixfold.core.work.states import State
 from sixfold.ui import passwords
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.pages import STATIC, Pages, took
-from sixfold.web import answers, bodies, calls
+from sixfold.web import answers, bodies, calls, sessions
 from sixfold.web.limits import Attempts
 from sixfold.web.openapi import Document
 from sixfold.web.routing import Face, Handler, Route
@@ -117,7 +117,9 @@ class Site:
         """The form; or, with a one-time link's token, the session at once."""
         token = request.query_params.get("token")
         if token is None:
-            return self.pages.render("signin.html", await self._session(request), problem="", email="")
+            following = sessions.own_path(request.query_params.get("next", ""))
+            session = await self._session(request)
+            return self.pages.render("signin.html", session, problem="", email="", following=following)
         if not self._services.origins.trusts_host(request):
             raise errors.Forbidden("This address is not this server's own")
         now = await self._now()
@@ -128,6 +130,7 @@ class Site:
         self._services.sessions.guard(request, None, None)
         form = await _form(request)
         email = form.get("email", "").strip().lower()[:256]
+        following = sessions.own_path(form.get("next", ""))
         peer = request.client.host if request.client is not None else ""
         self._by_peer.spend(peer)
         self._by_address.spend(hashlib.sha256(email.encode()).hexdigest())
@@ -136,9 +139,12 @@ class Site:
         right = await asyncio.to_thread(passwords.verify, form.get("password", "")[:1024], stored)
         if account is None or not right:
             problem = "This address and password do not belong together"
-            return self.pages.render("signin.html", None, status=401, problem=problem, email=email)
+            return self.pages.render(
+                "signin.html", None, status=401, problem=problem, email=email, following=following
+            )
         now = await self._now()
-        return self._enter(await self._services.database.write(signins.new_session(account.id, now)))
+        token = await self._services.database.write(signins.new_session(account.id, now))
+        return self._enter(token, following)
 
     async def signout(self, request: Request) -> Response:
         """End the session."""
@@ -151,8 +157,8 @@ class Site:
         self._services.sessions.clear(response)
         return response
 
-    def _enter(self, token: str) -> Response:
-        response = RedirectResponse("/account", 303)
+    def _enter(self, token: str, following: str = "") -> Response:
+        response = RedirectResponse(following or "/account", 303)
         self._services.sessions.set(response, token)
         return response
 

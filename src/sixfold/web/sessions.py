@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -20,6 +21,14 @@ from sixfold.web.origin import Origins
 
 COOKIE = "sixfold_session"
 CSRF_HEADER = "x-csrf-token"
+
+
+_OWN_PATH = re.compile(r"/[A-Za-z0-9_.~%-][A-Za-z0-9_.~%/?&=+-]{0,1000}")
+
+
+def own_path(text: str) -> str:
+    """A path of this server, to go to after signing in; "" for what a browser could read otherwise."""
+    return text if _OWN_PATH.fullmatch(text) and "//" not in text else ""
 
 
 @dataclass(frozen=True, slots=True)

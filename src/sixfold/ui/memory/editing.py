@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sixfold.core.memory import difference, drafts, merge
-from sixfold.core.memory.difference import Hunk
+from sixfold.core.memory.difference import Hunk, Piece
 from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.merge import Part
 from sixfold.core.memory.model import PAGE_TYPE, Page
 
 
@@ -25,13 +25,21 @@ class Typed:
     version: int = 0
 
 
+class Clash(NamedTuple):
+    """Both sides of a conflict as they stand between the marks, and as pieces that differ or do not."""
+
+    mine: str
+    theirs: str
+    pieces: tuple[tuple[Piece, ...], tuple[Piece, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Met:
     """An edit that met another: what is in the editor now, and what somebody has to look at."""
 
     typed: Typed
     theirs: Page
-    conflicts: tuple[Part, ...]
+    conflicts: tuple[Clash, ...]
     fields: tuple[tuple[str, str, str], ...]  # name, mine, theirs: mine is in the editor
     changes: tuple[Hunk, ...]  # what they changed
 
@@ -101,7 +109,10 @@ def meet(typed: Typed, base: Page, theirs: Page) -> Met:
     return Met(
         typed=replace(typed, slug=theirs.slug, body=body.text, version=theirs.version, **values),
         theirs=theirs,
-        conflicts=body.conflicts,
+        conflicts=tuple(
+            Clash(*part.sides, difference.words(*(side.rstrip("\n") for side in part.sides)))
+            for part in body.conflicts
+        ),
         fields=tuple(clashes),
         changes=difference.hunks(base.body, theirs.body),
     )

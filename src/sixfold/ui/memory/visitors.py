@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -44,7 +44,7 @@ class Doorkeeper:
 
         async def handle(request: Request) -> Response:
             visitor = await self._visitor(request)
-            return RedirectResponse("/signin", 303) if visitor is None else await work(request, visitor)
+            return _signin(request) if visitor is None else await work(request, visitor)
 
         return handle
 
@@ -91,3 +91,9 @@ class Doorkeeper:
         if session is None:
             return None
         return Visitor(Caller(session.account.id, session.account.email), session)
+
+
+def _signin(request: Request) -> Response:
+    """The way to sign in, and back to where one wanted to go."""
+    path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/signin?next={quote(path, safe='')}", 303)
