@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import av
 import numpy as np
 import uvicorn
 from PIL import Image
@@ -141,3 +142,17 @@ async def served(routes: Sequence[BaseRoute], port: int = 0) -> AsyncGenerator[i
         finally:
             server.should_exit = server.force_exit = True
             await serving
+
+
+def film(rate: int, frames: int = 8, size: tuple[int, int] = (64, 48)) -> bytes:
+    """A small MP4."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=rate)
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        for index in range(frames):
+            pixels = np.full((size[1], size[0], 3), 20 * index, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode(None))
+    return file.getvalue()

@@ -1,0 +1,58 @@
+"""What a film's file is by its own first bytes and its header, whoever made it and whatever he says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import av.error
+
+_MOST_PIXELS = 8192 * 8192
+_KINDS = ((b"ftyp", 4, "video/mp4", "mp4"), (b"\x1aE\xdf\xa3", 0, "video/webm", "matroska"))
+
+
+class NoFilm(Exception):
+    """The file is no MP4 or WebM with a picture in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """A film's facts: pixels, seconds, frames a second."""
+
+    content_type: str
+    width: int
+    height: int
+    seconds: float
+    rate: float
+
+    def info(self) -> dict[str, Any]:
+        """The facts under the names that the interface uses."""
+        rate = int(self.rate) if self.rate.is_integer() else round(self.rate, 3)
+        return {"width": self.width, "height": self.height, "duration": round(self.seconds, 3), "fps": rate}
+
+
+def look(path: Path) -> Film:
+    """Read a film's header, with the one demuxer that its first bytes name; raises `NoFilm`."""
+    with path.open("rb") as file:
+        head = file.read(16)
+    for magic, at, content_type, demuxer in _KINDS:
+        if head[at:].startswith(magic):
+            return _looked(path, content_type, demuxer)
+    raise NoFilm("neither MP4 nor WebM")
+
+
+def _looked(path: Path, content_type: str, demuxer: str) -> Film:
+    try:
+        with av.open(str(path), "r", format=demuxer) as container:
+            if not container.streams.video:
+                raise NoFilm("no picture in it")
+            stream = container.streams.video[0]
+            seconds = (container.duration or 0) / 1_000_000
+            rate = float(stream.average_rate or 0)
+            if not (0 < stream.width * stream.height <= _MOST_PIXELS and seconds > 0 and rate > 0):
+                raise NoFilm("a header that says too little or too much")
+            return Film(content_type, stream.width, stream.height, seconds, rate)
+    except (av.error.FFmpegError, ValueError, OverflowError) as error:
+        raise NoFilm(str(error)) from error
