@@ -17,6 +17,7 @@ from sixfold import assembly
 from sixfold.engines.image.resize import plan
 from tests.areas.house import House, house
 from tests.corpora import composites
+from tests.unit.engines import onnx_model
 from tests.unit.net import corpus
 
 RATIOS = {"1:1": 1.0, "16:9": 16 / 9, "9:16": 9 / 16, "4:3": 4 / 3, "3:4": 3 / 4, "3:2": 1.5, "2:3": 2 / 3}
@@ -357,3 +358,18 @@ async def test_no_url_of_a_picture_reaches_this_machine(real: House) -> None:
     assert len(urls) > 20
     assert hits == []
     assert await real.standing() == ("5.00", "0.00")
+
+
+async def test_a_model_that_the_configuration_names_comes_first(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    model = onnx_model.write(tmp_path / "isnet-tiny.onnx", (1, 0, 0))
+    tables = {"engines": {"weights-matting": {"source": str(model)}}}
+    async with house(tmp_path, assembly.read_toml("models.toml"), probe=False, tables=tables) as home:
+        red = np.zeros((40, 60, 3), np.uint8)
+        red[10:30, 15:45, 0] = 255
+        body = {"api_key": home.key, "image_url": uri(png(red))}
+        answer = await home.client.post("/api/remove-background", json=body)
+        assert answer.headers["X-Sixfold-Engine"] == "weights-matting"
+        assert answer.headers["X-Sixfold-Quality"] == "full"
+        alpha = np.asarray(await picture(home, answer.json()["image"]["url"]))[..., 3]
+        assert (alpha[20, 30], alpha[2, 2]) == (255, 0)
