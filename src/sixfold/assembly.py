@@ -205,7 +205,11 @@ def _when_used(target: str) -> Callable[..., Any]:
 
 def open_fetcher(settings: Settings) -> Fetcher:
     """The guarded way out."""
-    return Fetcher(AllowList.parse(settings.fetch_allow))
+    try:
+        allowed = AllowList.parse(settings.fetch_allow)
+    except ValueError as error:
+        raise InvalidSetting(f"fetch_allow has a network that is none: {error}") from error
+    return Fetcher(allowed)
 
 
 def open_blobs(settings: Settings) -> BlobStore:

@@ -198,7 +198,7 @@ class ShuttingDown(SixfoldError):
 
 
 class StoreFailed(SixfoldError):
-    """The server cannot write to its storage right now; nothing was changed."""
+    """The server cannot reach its storage right now; nothing was changed."""
 
     status = 503
     code = "storage_unavailable"

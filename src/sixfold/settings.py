@@ -7,6 +7,7 @@ the environment and `queue_limit` in `sixfold.toml`; `docs/reference/settings.md
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import tomllib
@@ -24,6 +25,19 @@ _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key")
+
+
+_SOME = 0.001  # of a time that cannot be nothing
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "workers": (1, 1024),
+    "max_attempts": (1, 100),
+    "queue_limit": (1, math.inf),
+    "lease_seconds": (_SOME, math.inf),
+    "run_limit_seconds": (_SOME, math.inf),
+    "queue_ttl": (_SOME, math.inf),
+    "fetch_seconds": (_SOME, math.inf),
+    "blob_seconds": (_SOME, math.inf),
+}
 
 
 class InvalidSetting(Exception):
@@ -111,13 +125,11 @@ class Settings:
             raise InvalidSetting(
                 f"public_url must be an origin such as https://example.com, not {self.public_url!r}"
             )
+        self._check_numbers()
+        self._check_ways_out()
         if not _DATABASE.fullmatch(self.database_url):
             raise InvalidSetting(
                 "database_url must be postgresql://…, or sqlite: for a file in the data folder"
-            )
-        if not _ORIGIN.fullmatch(self.hub_url):
-            raise InvalidSetting(
-                f"hub_url must be an origin such as https://example.com, not {self.hub_url!r}"
             )
         unknown = set(self.areas) - set(AREAS)
         if unknown:
@@ -126,6 +138,30 @@ class Settings:
             raise InvalidSetting(f"blob_link_seconds must be 0 to {MAX_LINK_SECONDS}, a week")
         if self.failpoints and not self.testing:
             raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests: it needs SIXFOLD_TESTING=1")
+
+    def _check_ways_out(self) -> None:
+        if self.comfyui_url and not _ORIGIN.fullmatch(self.comfyui_url):
+            raise InvalidSetting(
+                f"comfyui_url must be an origin such as http://127.0.0.1:8188, not {self.comfyui_url!r}"
+            )
+        if not _ORIGIN.fullmatch(self.hub_url):
+            raise InvalidSetting(
+                f"hub_url must be an origin such as https://example.com, not {self.hub_url!r}"
+            )
+        for name in PROVIDER_KEYS:
+            if not all("!" <= character <= "~" for character in getattr(self, name)):
+                raise InvalidSetting(f"{name} holds what no key has: a space, or a character beyond ASCII")
+
+    def _check_numbers(self) -> None:
+        """No number is negative or endless, and those that must be more are."""
+        for spec in dataclasses.fields(self):
+            value = getattr(self, spec.name)
+            if not isinstance(value, int | float):
+                continue
+            least, most = _BOUNDS.get(spec.name, (0, math.inf))
+            if not (least <= value <= most) or math.isinf(value):
+                bound = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
+                raise InvalidSetting(f"{spec.name} must be {bound}, not {value:g}")
 
     @property
     def on_postgres(self) -> bool:
@@ -254,5 +290,8 @@ def _boolean(value: Any) -> bool:
 
 
 def _noun(kind: str) -> str:
+    if kind.startswith("Literal"):
+        choices = [part.strip(" \"'") for part in kind[len("Literal[") : -1].split(",")]
+        return f"choice here: it is {' or '.join(choice for choice in choices if choice)}"
     nouns = {"bool": "switch (0 or 1)", "int": "whole number", "float": "number"}
     return next((noun for start, noun in nouns.items() if kind.startswith(start)), f"value of {kind}")

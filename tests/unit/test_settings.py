@@ -56,3 +56,24 @@ def test_a_worker_sees_no_secret() -> None:
         "AWS_SECRET_ACCESS_KEY": "x",
     }
     assert settings.worker_environment(environ) == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("WORKERS", "0", "workers must be 1 to 1024"),
+        ("WORKERS", "1000000", "workers must be 1 to 1024"),
+        ("LEASE_SECONDS", "nan", "lease_seconds must be at least"),
+        ("LEASE_SECONDS", "0", "lease_seconds must be at least"),
+        ("RUN_LIMIT_SECONDS", "-5", "run_limit_seconds must be at least"),
+        ("BLOB_SECONDS", "inf", "blob_seconds must be at least"),
+        ("MEMORY_INDEX_BYTES", "-1", "memory_index_bytes must be at least 0"),
+        ("COMFYUI_URL", "file:///etc/passwd", "comfyui_url must be an origin"),
+        ("FAL_KEY", "ключ", "fal_key holds what no key has"),
+        ("PREVIEWS", "maybe", "it is allow"),
+        ("DRIVER", "banana", "it is process or inline"),
+    ],
+)
+def test_what_would_break_the_server_quietly_stops_its_start(name: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        settings.load({f"SIXFOLD_{name}": value})

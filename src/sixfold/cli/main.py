@@ -250,6 +250,7 @@ def _upkeep(commands: Group) -> None:
     _weights(engines)
     migrate = _asking(commands, "migrate", "upkeep:migrate", "bring the database to another schema")
     migrate.add_argument("--to", type=int, metavar="N", help="this schema (default: the newest)")
+    migrate.add_argument("--drop", action="store_true", help="going back, drop what the older schema lacks")
 
 
 def _weights(engines: Group) -> None:

@@ -30,7 +30,7 @@ def migrate(arguments: argparse.Namespace) -> None:
     if not 0 <= goal <= newest:
         raise Refused(f"There is no schema {goal}: this program knows 0 to {newest}")
     with opening.understood():
-        before, after = _migrate(keeper, configured, goal)
+        before, after = _migrate(keeper, configured, goal, drop=arguments.drop)
     if arguments.json:
         put_json({"before": before, "after": after, "latest": newest})
     elif before == after:
@@ -39,9 +39,15 @@ def migrate(arguments: argparse.Namespace) -> None:
         Paint().line(f"  The database went from schema {before} to {after}")
 
 
-def _migrate(keeper: Keeper, configured: Settings, goal: int) -> tuple[int, int]:
-    if (keeper.schema() or 0) <= goal:
-        return keeper.migrate(goal)
+def _migrate(keeper: Keeper, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
+    present = keeper.schema() or 0
+    if present <= goal or present > sql.latest(keeper.dialect):
+        return keeper.migrate(goal)  # a later version's schema is refused there
+    if not drop:
+        raise Refused(
+            f"Going from schema {present} back to {goal} drops what only the newer schemas hold: stop every "
+            "server, take a `sixfold backup`, and say --drop"
+        )
     with locking.hold(configured.data_dir):  # a server could not live with an older schema
         return keeper.migrate(goal)
 

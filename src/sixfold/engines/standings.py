@@ -9,6 +9,8 @@ from pathlib import Path
 
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
+from sixfold.core.work.engines import EngineError
+from sixfold.engines.image.diffusers import sources
 
 RECORD = "sixfold.json"  # in each installed model's folder, written last by `engines add`
 Probe = Callable[[EngineSpec], Awaitable[Standing]]
@@ -63,10 +65,17 @@ class Standings:
         return Standing(True, f"{spec.setting.upper()} is set" if spec.setting else "comes with the program")
 
     def _installed(self, spec: EngineSpec) -> Standing:
-        named = spec.options.get("source") or spec.options.get("models")
-        if named:
-            return Standing(True, f"configured: {named}")
+        options = spec.options
+        named = [str(name) for name in (options.get("source"), *options.get("models", {}).values()) if name]
         folder = self._weights / spec.family
+        if named:
+            try:
+                for name in named:
+                    if not name.endswith(".onnx"):  # one file, whose engine says what is wrong with it
+                        sources.find(name, folder, None)
+            except EngineError as error:
+                return Standing(False, str(error))
+            return Standing(True, f"configured: {', '.join(named)}")
         found = sorted(path.parent.name for path in folder.glob(f"[!.]*/{RECORD}"))
         if not found:
             return Standing(False, f"no weights are installed in {folder}")

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from sixfold.core.work.engines import EngineError
 from sixfold.engines.image.diffusers import options as diffusers
 
 _PARSERS = {"sixfold.engines.image.diffusers.engine:DiffusersEngine": diffusers.parse}
@@ -26,9 +27,25 @@ def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
             raise WrongWish(f"[engines.{name}]: {error}") from error
         return
     module, _, attribute = factory.partition(":")
-    parameters = inspect.signature(getattr(importlib.import_module(module), attribute)).parameters
+    build = getattr(importlib.import_module(module), attribute)
+    parameters = inspect.signature(build).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     known = [word for word in parameters if word != "outside"]
     for option in options:
-        if option not in known:
+        if option not in known and not open_ended:
             some = f"its options are {', '.join(known)}" if known else "it has none"
             raise WrongWish(f"[engines.{name}] has no option {option!r}; {some}")
+    if "outside" in parameters:
+        try:
+            build(_Nowhere(), **options)
+        except (TypeError, ValueError, KeyError, EngineError) as error:
+            raise WrongWish(f"[engines.{name}] cannot be followed: {error}") from error
+
+
+class _Nowhere:
+    """What a remote engine is built with to see whether its options can be understood."""
+
+    client = None
+
+    def key(self, _name: str) -> str:
+        return ""

@@ -126,7 +126,7 @@ def test_administration_works_while_the_server_runs(server: Server) -> None:
 
 
 def test_a_running_server_keeps_its_schema(server: Server) -> None:
-    back = program(server.folder, "migrate", "--to", "0")
+    back = program(server.folder, "migrate", "--to", "0", "--drop")
     assert back.status == 1
     assert "stop it first" in back.err
     forward = program(server.folder, "migrate", "--json")

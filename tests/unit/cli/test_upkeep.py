@@ -95,7 +95,8 @@ def test_the_schema_goes_back_and_forth(sixfold: Commands) -> None:
     newest = sql.latest("sqlite")
     sixfold.ok("account", "create", "a@b.c")
     assert sixfold.ok("migrate") == {"before": newest, "after": newest, "latest": newest}
-    assert sixfold.ok("migrate", "--to", "0") == {"before": newest, "after": 0, "latest": newest}
+    assert "--drop" in sixfold.refused("migrate", "--to", "0")
+    assert sixfold.ok("migrate", "--to", "0", "--drop") == {"before": newest, "after": 0, "latest": newest}
     assert sixfold.ok("migrate") == {"before": 0, "after": newest, "latest": newest}
     sixfold.ok("account", "create", "a@b.c")
     for goal in ("-1", str(newest + 1)):

@@ -47,9 +47,15 @@ async def test_weights_stand_once_their_record_is_written(tmp_path: Path) -> Non
     assert known("own") == Standing(True, "installed: sd-turbo")
 
 
-def test_weights_elsewhere_stand_by_the_operators_word(tmp_path: Path) -> None:
-    known = standings(tmp_path, spec("own", "weights", family="image", options={"source": "/models/sdxl"}))
-    assert known("own") == Standing(True, "configured: /models/sdxl")
+def test_weights_elsewhere_stand_once_they_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "sdxl"
+    own = spec("own", "weights", family="image", options={"source": str(folder)})
+    missing = standings(tmp_path, own)("own")
+    assert not missing.ready
+    assert "There are no weights" in missing.detail
+    folder.mkdir()
+    (folder / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
+    assert standings(tmp_path, own)("own") == Standing(True, f"configured: {folder}")
 
 
 def test_a_provider_stands_with_its_key(tmp_path: Path) -> None:

@@ -38,9 +38,12 @@ def test_what_an_engine_understands_reaches_it(tmp_path: Path) -> None:
         (
             "fal-image",
             {"bas_url": "x"},
-            r"\[engines.fal-image\] has no option 'bas_url'; its options are route",
+            "fal-image. cannot be followed.*'bas_url'",
         ),
         ("comfyui-style", {"check": "x"}, "its options are url, task, checkpoint"),
+        ("fal-image", {"route": "banana"}, "fal-image. cannot be followed.*banana"),
+        ("fal-image", {"limits": {"banana": 1}}, "fal-image. cannot be followed.*banana"),
+        ("weights-image", {"steps": -3}, "steps must be a number of at least 1"),
         ("scene-painter", {"brush": 2}, "'brush'; it has none"),
     ],
 )

@@ -107,9 +107,11 @@ def test_options_and_engines_of_ones_own_are_laid_over_the_catalogues() -> None:
     ("table", "said"),
     [
         ({"order": ["weights", "magic"]}, "order is a list of weights, comfyui, provider, embedded"),
-        ({"order": "weights, magic"}, "order is a list"),
+        ({"order": "weights"}, "order is a list"),
+        ({"order": []}, "order is a list"),
+        ({"models": {"ra1": 3}}, "ra1 names 3; engines for it are"),
         ({"models": {"ra9": "own"}}, "'ra9', which is no model"),
-        ({"models": {"ra1": "owm"}}, "'owm'; the engines are own, comfy, fal, painter"),
+        ({"models": {"ra1": "owm"}}, "'owm'; engines for it are own, comfy, fal, painter"),
         ({"mine": {"source": "x"}}, r"\[engines.mine\] needs `like`"),
         ({"mine": 3}, "'mine', which is neither"),
     ],

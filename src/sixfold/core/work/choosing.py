@@ -81,8 +81,8 @@ def _own(name: str, row: Any, engines: Mapping[str, Any]) -> dict[str, Any]:
 def _order(given: Any) -> tuple[str, ...] | None:
     if given is None:
         return None
-    kinds = cast("list[Any]", given) if isinstance(given, list) else [given]
-    if not all(kind in KINDS for kind in kinds):
+    kinds = cast("list[Any]", given) if isinstance(given, list) else []
+    if not kinds or not all(kind in KINDS for kind in kinds):
         raise WrongChoice(f"[engines] order is a list of {', '.join(KINDS)}; a kind left out does not serve")
     return tuple(kinds)
 
@@ -95,17 +95,22 @@ def _engines_of(
     pins: Mapping[str, Any],
 ) -> list[str]:
     if model in pins:
-        pinned = [pins[model]] if isinstance(pins[model], str) else list(pins[model])
-        for name in pinned:
-            if name not in engines:
-                raise WrongChoice(
-                    f"[engines.models] {model} names {name!r}; the engines are {', '.join(engines)}"
-                )
-        return pinned
+        return _pinned(model, pins[model], listed, engines)
     if order is None:
         return list(listed)
     kept = [name for name in listed if engines[name]["kind"] in order]
     return sorted(kept, key=lambda name: order.index(engines[name]["kind"]))
+
+
+def _pinned(model: str, pin: Any, listed: Sequence[str], engines: Mapping[str, Any]) -> list[str]:
+    """The engines that a pin names: each must be, or be like, one that the catalogue gives the model."""
+    able = {engines[name]["factory"] for name in listed}
+    fit = [name for name, row in engines.items() if row["factory"] in able]
+    names = cast("list[Any]", pin) if isinstance(pin, list) else [pin]
+    for name in names:
+        if name not in fit:
+            raise WrongChoice(f"[engines.models] {model} names {name!r}; engines for it are {', '.join(fit)}")
+    return [str(name) for name in names]
 
 
 def sentence(clauses: Sequence[str]) -> str:

@@ -15,6 +15,9 @@ DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
+_LEAST = {"steps": 1, "guidance": 0, "budget_bytes": 0, "rows": 1, "threads": 0}
+
+
 class WrongOption(ValueError):
     """An option cannot be understood; the text names it and what would be valid."""
 
@@ -76,8 +79,17 @@ def parse(given: Mapping[str, Any]) -> Options:
     for name, choices in (("device", DEVICES), ("dtype", DTYPES), ("offload", OFFLOADS)):
         if values.get(name, "auto") not in choices:
             raise WrongOption(f"{name} must be one of {', '.join(choices)}, not {values[name]!r}")
+    for name, least in _LEAST.items():
+        _number(name, values.get(name), least)
     values["loras"] = {model: adapters(listed) for model, listed in values.get("loras", {}).items()}
     return Options(**values)
+
+
+def _number(name: str, value: Any, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
+        raise WrongOption(f"{name} must be a number of at least {least}, not {value!r}")
 
 
 def adapters(listed: Any) -> tuple[Adapter, ...]:
