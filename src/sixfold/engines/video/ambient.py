@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -174,7 +174,7 @@ class Life:
     falling: tuple[Falling, ...] = ()
     mist: Array | None = None
     flicker: tuple[Array, tuple[float, ...]] | None = None
-    rows: Array = field(default_factory=lambda: np.zeros((1, 1), np.float32))
+    flashes: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, scene: Scene, order: Order, still: Still, size: tuple[int, int]) -> Life:
@@ -188,7 +188,11 @@ class Life:
         names = [name for name in _in_the_air(scene, text) if not _denied(name, order.negative.casefold())]
         mist = _mist(scene, still, grid, order.seed)
         flicker = _flicker(text, still, size, rng)
-        for name, found in (("water", water), ("sky", sky), ("mist", mist), ("flicker", flicker)):
+        flashes = _flashes(scene, order.seconds, rng)
+        kinds = ("water", water), ("sky", sky), ("mist", mist), ("flicker", flicker), ("lightning", flashes)
+        for name, found in kinds:
+            if isinstance(found, tuple) and not found:
+                continue
             if found is not None:
                 told.append(name)
         waves = tuple(
@@ -210,6 +214,7 @@ class Life:
             falling=tuple(Falling(FALLS[name], size, order.seed) for name in names),
             mist=mist,
             flicker=flicker,
+            flashes=flashes,
         )
 
     def ripples(self, second: float) -> tuple[Ripple | None, ...]:
@@ -228,6 +233,11 @@ class Life:
             picture = _veiled(picture, self.mist, second, self.wind)
         for falling in self.falling:
             picture = falling.over(picture, second)
+        light = sum(_flash(second - begin) for begin in self.flashes)
+        if light > 0.01:
+            picture = Planes(
+                cv2.convertScaleAbs(picture.y, alpha=1 + 0.5 * light, beta=14 * light), picture.uv
+            )
         return picture
 
 
@@ -362,6 +372,22 @@ def _flicker(
         return None
     wide = cv2.resize(glow / glow.max(), size, interpolation=cv2.INTER_LINEAR)
     return wide.astype(np.float32), tuple(float(rng.uniform(0, math.tau)) for _ in range(4))
+
+
+def _flashes(scene: Scene, seconds: float, rng: np.random.Generator) -> tuple[float, ...]:
+    """When lightning lights up a storm: about every four seconds, far apart enough for any eye."""
+    if scene.weather != "storm" or _SHELTERED & set(scene.places):
+        return ()
+    count = max(1, round(seconds / 4))
+    return tuple((index + float(rng.uniform(0.15, 0.7))) * seconds / count for index in range(count))
+
+
+def _flash(since: float) -> float:
+    """How bright a flash is so many seconds after it began: a short one, then a longer one that dies away."""
+    if since < 0:
+        return 0.0
+    first = math.exp(-since / 0.05)
+    return 0.7 * first + (math.exp(-(since - 0.16) / 0.18) if since >= 0.16 else 0.0)
 
 
 def _lit(picture: Planes, flicker: tuple[Array, tuple[float, ...]], second: float) -> Planes:

@@ -208,6 +208,7 @@ def test_what_lay_in_memory_before_decides_no_byte_of_a_film(tmp_path: Path) -> 
         ("embers above a campfire", "sparks"),
         ("a lake at noon", "water"),
         ("a foggy forest", "mist"),
+        ("a stormy sea", "lightning"),
     ],
 )
 def test_what_a_prompt_speaks_of_moves_though_the_camera_stands(
