@@ -197,6 +197,7 @@ async def test_new_move_delete_and_bring_back(home: House) -> None:
     assert answer.headers["Location"] == "/memory/quiet-engines"
     taken = await sent(home, "/memory/~new", slug="quiet-engines", body="typed before")
     assert taken.status_code == 409
+    assert "choose another slug" in taken.text
     assert editor(taken.text) == "typed before"
     bad = await sent(home, "/memory/quiet-engines/~move", to="a?b")
     assert bad.status_code == 400

@@ -71,10 +71,13 @@ class Writing:
         typed = editing.of_form(form)
         if form.get("action") == "preview":
             return await self._previewed(visitor, typed)
+        name = typed.slug or slugs.loosely(typed.title.replace("/", "-")) or ""
         try:
-            name = typed.slug or slugs.loosely(typed.title.replace("/", "-")) or ""
             named = replace(typed, slug=slugs.normalize(name))
             saved = await self._memory.write(visitor.caller, editing.wanted(named, None), Terms())
+        except errors.Conflict as error:
+            taken = f"There is a page {name} already: choose another slug, or edit that page."
+            return await self._editor(visitor, Desk(typed, problem=taken, status=error.status))
         except _REFUSED as error:
             return await self._editor(visitor, _refused(typed, error))
         return _to(saved.page.slug)

@@ -1,0 +1,161 @@
+"""Markdown as people read it: links to pages, pictures, tables, tasks, and what is only ever text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.core.memory.mentions import Mention
+from sixfold.ui.memory.markdown import MOST_CHARS, Context, may_lead, render
+from sixfold.ui.memory.showing import snippet, why
+
+HERE = Context(
+    "people/ann",
+    "Ann",
+    {"acme": Mention("companies/acme", "Acme"), "people/ben": Mention("people/ben", "Ben")},
+)
+
+
+def shown(text: str, context: Context = HERE) -> str:
+    """A text as HTML."""
+    return render(text, context).html
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("[[acme]]", '<a class="wiki" href="/memory/companies/acme">Acme</a>'),
+        ("[[acme|the *firm*]]", '<a class="wiki" href="/memory/companies/acme">the *firm*</a>'),
+        (
+            "[[works_at::acme]]",
+            '<span class="kind">works at</span> <a class="wiki" href="/memory/companies/acme">',
+        ),
+        ("[Ben](ben.md)", '<a href="/memory/people/ben">Ben</a>'),
+        ("[[nobody]]", '<a class="unwritten" title="not yet written">nobody</a>'),
+        ("`[[acme]]`", "<code>[[acme]]</code>"),
+        ("![[photo.png]]", '<span class="attachment">photo.png</span>'),
+        ("- [x] done", '<span class="task" role="img" aria-label="done">☑</span> done'),
+        (
+            "https://a.example/b_c).",
+            '<a href="https://a.example/b_c" rel="noopener noreferrer nofollow ugc">',
+        ),
+        ("![p](/media/x.png)", '<img src="/media/x.png" alt="p" loading="lazy">'),
+        ("|a|\n|-:|\n|1|", '<td class="right">1</td>'),
+    ],
+)
+def test_what_is_written_reads_so(text: str, html: str) -> None:
+    assert html in shown(text)
+
+
+def test_a_writer_is_led_to_what_is_not_yet_written() -> None:
+    page = shown("[[a b/c]]", Context("x", may_write=True))
+    assert 'href="/memory/~new?slug=a-b%2Fc"' in page
+
+
+def test_an_address_inside_a_link_is_no_link_of_its_own() -> None:
+    assert shown("[https://a.example](https://b.example)").count("<a ") == 1
+
+
+def test_headings_stand_below_the_title_and_have_anchors_of_their_own() -> None:
+    said = render("# Ann\n\n## One\n\n## One\n", HERE)
+    assert [tuple(heading) for heading in said.headings] == [(2, "s-one", "One"), (2, "s-one~2", "One")]
+    other = render("# Other\n\n## One\n", HERE)
+    assert [heading.level for heading in other.headings] == [2, 3]
+
+
+def test_a_text_that_is_too_long_to_lay_out_is_shown_as_it_is_written() -> None:
+    for text in ("<b>" + "x" * MOST_CHARS, "[" * 20_000 + "<b>"):
+        assert shown(text).startswith('<pre class="plain"')
+        assert "<b>" not in shown(text)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.example", "mailto:a@b.example", "#s-x", "other", "/media/x.png", "a.md#b"]
+)
+def test_links_lead_to_the_web_and_to_pages(url: str) -> None:
+    assert may_lead(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:1",
+        "java%0Ascript:1",
+        "//a.example",
+        "/%5Ca.example",
+        "data:text/html,x",
+        "/api/ra1",
+        "../../api/x",
+    ],
+)
+def test_links_lead_nowhere_else(url: str) -> None:
+    assert not may_lead(url)
+
+
+PARTS = st.lists(
+    st.sampled_from(
+        [
+            "<script>",
+            "[",
+            "](",
+            "javascript:",
+            ")",
+            "![",
+            "[[",
+            "]]",
+            "|",
+            "`",
+            "```\n",
+            "\n",
+            "# ",
+            "<",
+            ">",
+            '"',
+            "'",
+            "onerror=",
+            "a",
+            " ",
+            "&lt;",
+            "\\",
+            "- ",
+            "https://a.example/",
+            "/media/",
+            "*",
+            "::",
+            "&#60;",
+            "- [ ] ",
+        ]
+    ),
+    max_size=40,
+)
+TAG = re.compile(r"<(/?)([a-z0-9]+)((?:\s[^<>]*)?)>")
+ELEMENTS = re.compile(
+    r"p|a|[uo]l|li|h[1-6]|em|strong|s|code|pre|blockquote|[hb]r|img|span|div|table|thead|tbody|t[rhd]"
+)
+ATTRIBUTES = re.compile(
+    r"\s(?:href|rel|class|title|src|alt|loading|id|role|start|tabindex|aria-label)=\"[^\"<>]*\"|\s/"
+)
+
+
+@given(PARTS)
+def test_no_text_brings_an_element_or_an_attribute_of_its_own(parts: list[str]) -> None:
+    page = shown("".join(parts))
+    rest = TAG.sub("", page)
+    assert "<" not in rest
+    for _, name, inside in TAG.findall(page):
+        assert ELEMENTS.fullmatch(name)
+        assert not ATTRIBUTES.sub("", inside).strip(), (name, inside)
+
+
+def test_a_snippet_marks_what_was_found_and_leaves_out_syntax_and_title() -> None:
+    said = snippet("# «Ann» Ann «works» at **[[acme|Acme]]** <b> | Hours | |--:| 4", "Ann")
+    assert said == "Ann <mark>works</mark> at Acme &lt;b&gt; · Hours · 4"
+
+
+def test_reasons_are_told_largest_first_with_their_share() -> None:
+    told = why({"text": 0.2, "relation": 0.8, "recency": 0.0, "words": {"a": 1.0}})
+    assert told == [("it answers the relation", 0.8, 1.0), ("words on the page", 0.2, 0.25)]
+    assert why(None) == []
