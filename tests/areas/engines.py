@@ -56,4 +56,7 @@ class DotEngine:
         file = io.BytesIO()
         kind = str(inputs.get("format", "png"))
         image.save(file, _ENCODINGS[kind])
-        return Artifact(f"image/{kind}", file.getvalue(), {"width": width, "height": height})
+        info: dict[str, Any] = {"width": width, "height": height}
+        if "frames_per_second" in inputs:  # a film's facts; its frames would only take time
+            info |= {"duration": 1.0, "fps": inputs["frames_per_second"]}
+        return Artifact(f"image/{kind}", file.getvalue(), info)
