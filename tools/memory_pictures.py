@@ -1,4 +1,4 @@
-"""Remake the pictures of the memory's pages in the docs: a real server, a real Chromium, real pages."""
+"""Remake the pictures of the memory in the docs, in a real browser: `python -m tools.memory_pictures`."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory import pages
 from sixfold.core.memory.model import Caller
 
+MOST_FOLDERS = 500
 _LAST = "\U0010ffff"  # sorts after everything
 
 
@@ -32,7 +33,7 @@ def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
         "scope": pages.scope_of(caller),
         "sep": pages.SEPARATOR,
     }
-    inside = yield Query("folders_counted", {**params, "limit": limit})
+    inside = yield Query("folders_counted", {**params, "limit": MOST_FOLDERS})
     if not prefix:
         return Opened(tuple(inside), ())
     rows = yield Query("pages_in_folder", {**params, "after": after, "limit": limit + 1})
