@@ -255,6 +255,8 @@ def _in_the_air(scene: Scene, text: str) -> list[str]:
         ("motes", _DUST),
     )
     found += [name for name, words in checks if words.search(text)]
+    if "underwater" in scene.places and "motes" not in found:
+        found.append("motes")
     if (
         outside
         and scene.season == "autumn"
