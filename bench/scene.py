@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import cv2
 
@@ -24,6 +25,8 @@ PROMPTS = (
 
 class Quiet:
     """A context that nobody listens to."""
+
+    scratch = Path()  # this engine writes no file
 
     def progress(self, fraction: float) -> None:
         """Ignore it."""

@@ -31,8 +31,8 @@ from sixfold.store.sqlite import SqliteDatabase
 
 _STEPS = (0.5, 0.75, 1.25, 1.5)  # what a weight is multiplied with, one at a time
 _WORDS = (
-    "passage", "previous", "next", "previous_but_one", "next_but_one", "folder", "path", "article", "entities",
-    "links", "crowd", "page.k1", "page.b", "whole_folder.k1", "whole_folder.b",
+    "passage", "previous", "next", "previous_but_one", "next_but_one", "folder", "path", "article",
+    "entities", "links", "crowd", "page.k1", "page.b", "whole_folder.k1", "whole_folder.b",
 )  # fmt: skip
 _MEANING = ("meaning", "meaning_previous", "meaning_next")
 _LEAST_GAIN = 0.0008  # less is chance

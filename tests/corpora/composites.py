@@ -1,9 +1,9 @@
 """Pictures whose subject is known to the last half-transparent pixel: a subject, laid over a ground.
 
 Each is made from its seed alone. Strata: `plain` (one colour, a gradient, a vignette, a little noise),
-`textured` (cloth, planks, gravel, leaves, bokeh, a painted scene) and `shadow` (plain, with the shadow
-that the subject throws), `cluttered` (two surfaces that meet, and things that lie about). Subjects are the drawn things of the scene painter's library, lit and grained, and
-random bodies with fringes of hair.
+`textured` (cloth, planks, gravel, leaves, bokeh, a painted scene) and `shadow` (plain, with the shadow that
+the subject throws), `cluttered` (two surfaces that meet, and things that lie about). Subjects are the drawn
+things of the scene painter's library, lit and grained, and random bodies with fringes of hair.
 """
 
 from __future__ import annotations

@@ -250,9 +250,7 @@ def test_a_later_pronoun_means_the_subject_where_it_can_mean_nobody_else() -> No
 
 
 def test_a_value_is_its_name_without_what_is_said_of_it() -> None:
-    text = (
-        "## Attendees\n- Ada Byron, lead engineer\n- Alan Turing showed the new parts to us\n- lunch\n"
-    )
+    text = "## Attendees\n- Ada Byron, lead engineer\n- Alan Turing showed the new parts to us\n- lunch\n"
     assert said(text, kind="meeting", slug="meetings/x") >= {
         ("ada byron", "attended", "/meetings/x"),
         ("alan turing", "attended", "/meetings/x"),
