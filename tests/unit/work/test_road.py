@@ -235,8 +235,9 @@ async def test_an_input_that_turns_out_to_be_useless_fails_as_the_callers_fault_
 async def test_a_model_that_crashes_its_worker_does_not_hold_up_its_neighbours(tmp_path: Path) -> None:
     options = Options(driver=ProcessDriver(failpoints={"echo": "crash"}), slots=2)
     async with road(tmp_path, options) as built:
-        for number in range(4):
-            await built.pipeline.submit(built.order("echo", extras={"n": number}))
-        ended = await built.run("echo", extras={"n": 9})
-        assert (ended.state, ended.error_kind) == (State.FAILED, predictions.LOST)
+        orders = [built.order("echo", extras={"n": number}) for number in range(5)]
+        waiting = [await built.pipeline.submit(order) for order in orders]
+        for one in waiting:
+            ended = await built.pipeline.wait(one, 30)
+            assert (ended.state, ended.error_kind) == (State.FAILED, predictions.LOST)
         assert (await built.account()).held == 0
