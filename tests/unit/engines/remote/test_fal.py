@@ -403,6 +403,7 @@ async def test_the_key_is_in_no_log_and_in_no_error(
     fal: fakes.Fal, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced
     echo = serving.answer(
         422, {"detail": [{"loc": ["body", "prompt"], "msg": f"Key {fakes.KEY} {fakes.KEY}"}]}
     )

@@ -203,6 +203,7 @@ async def test_the_key_is_in_no_log_and_in_no_error(
     openai: fakes.OpenAI, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced
     openai.faults.add("generate", serving.answer(400, refused(f"Bad key {fakes.KEY} here", param="prompt")))
     text = await fails(engine(openai, outside), parts.drawing(), record)
     await engine(openai, outside).run(parts.drawing(), record)
