@@ -65,12 +65,12 @@ class Server:
         finally:
             connection.close()
 
-    async def command(self, *arguments: str) -> tuple[int, str]:
+    async def command(self, *arguments: str, **environ: str) -> tuple[int, str]:
         """Run an administration command on the same folder: its exit status and what it printed."""
         child = await asyncio.create_subprocess_exec(
             *_program(),
             *arguments,
-            env={**self.environ, "SIXFOLD_DATA_DIR": str(self.folder)},
+            env={**self.environ, "SIXFOLD_DATA_DIR": str(self.folder), **environ},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
