@@ -6,69 +6,44 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sixfold.core.work.engines import Context, Result, Task
-from sixfold.core.work.remote import Outside
-from sixfold.engines.remote import images, routes
+from sixfold.engines.remote import images
 from sixfold.engines.remote.images import Desk, Drawn
-from sixfold.engines.remote.routes import Call, Over, Used
+from sixfold.engines.remote.provider import ProviderEngine
+from sixfold.engines.remote.routes import Call, Used
 from sixfold.upstreams import calls
-from sixfold.upstreams.calls import Calls, Limits, Refusal
-from sixfold.upstreams.fal import FAL, Fal, Made, Ticket
+from sixfold.upstreams.calls import Calls, Refusal
+from sixfold.upstreams.fal import FAL, Fal, Made
 
 
-class FalEngine:
-    """One capability through fal's queue.
+class FalEngine(ProviderEngine):
+    """One capability through fal's queue."""
 
-    Options: `route` (a row of `providers.toml`), `base_url` of a server that speaks the same protocol,
-    `limits` (the fields of `Limits`), and what goes over the row (the fields of `Over`).
-    """
-
-    version = "1"
-
-    def __init__(
-        self,
-        outside: Outside,
-        *,
-        route: str,
-        base_url: str = "",
-        limits: Mapping[str, Any] | None = None,
-        **over: Any,
-    ) -> None:
-        self._outside = outside
-        self._route = routes.route("fal", route, Over(**over))
-        self._base_url = base_url
-        self._limits = Limits(**(limits or {}))
-        self.name = self._route.name
+    provider = FAL
+    setting = "fal_key"
 
     async def run(self, task: Task, context: Context) -> Result:
         """Have fal draw it; what was queued there is canceled when the run ends early."""
-        to = Calls(
-            self._outside.client,
-            FAL,
-            self._outside.key("fal_key"),
-            base_url=self._base_url,
-            limits=self._limits,
-            names=self._route.names(),
-        )
+        to = self._calls()
         fal = Fal(to)
 
         async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
             inputs = dict(call.inputs)
             if word := self._route.fields.get("source"):
                 inputs[word] = desk.source().data_uri()
-            ticket = await calls.handed_over(
-                fal.submit(self._route.model, inputs, start_seconds=self._limits.whole_seconds),
-                fal.cancel,
-                self._limits.grace_seconds,
-            )
-            return self._drawn(to, await self._awaited(fal, ticket, desk, report), call)
+            return self._drawn(to, await self._made(fal, inputs, desk, report), call)
 
         desk = Desk(FAL.title, self._outside, context, self._limits)
         return await images.run(task, context, self._route, draw, desk)
 
-    async def close(self) -> None:
-        """Nothing is held between runs: connections are the server's."""
-
-    async def _awaited(self, fal: Fal, ticket: Ticket, desk: Desk, report: Callable[[float], None]) -> Made:
+    async def _made(
+        self, fal: Fal, inputs: dict[str, Any], desk: Desk, report: Callable[[float], None]
+    ) -> Made:
+        """What fal makes of `inputs`, from the queue to the answer."""
+        ticket = await calls.handed_over(
+            fal.submit(self._route.model, inputs, start_seconds=self._limits.whole_seconds),
+            fal.cancel,
+            self._limits.grace_seconds,
+        )
         seen, ended = 0, False
         try:
             async for _ in calls.paces(self._limits):

@@ -24,23 +24,17 @@ _BILLED_SHARE = {"480p": 0.5, "580p": 0.75, "720p": 1.0}  # of what a second of 
 
 
 class FalFilmEngine(FalEngine):
-    """One film capability through fal's queue; the options are those of `FalEngine`."""
+    """One film capability through fal's queue."""
 
     async def run(self, task: Task, context: Context) -> Result:
         """Have fal make the film; what was queued there is canceled when the run ends early."""
         began = time.monotonic()
         desk = Desk(FAL.title, self._outside, context, self._limits)
-        to = Calls(
-            self._outside.client,
-            FAL,
-            self._outside.key("fal_key"),
-            base_url=self._base_url,
-            limits=self._limits,
-            names=self._route.names(),
-        )
+        to = self._calls()
         try:
             async with asyncio.timeout(self._limits.whole_seconds):
-                made = await self._made(Fal(to), await self._asked(task), desk)
+                asked = await self._asked(task)
+                made = await self._made(Fal(to), asked, desk, lambda done: desk.progress(0, done, 1))
                 artifact = await self._fetched(to, made, desk)
         except TimeoutError:
             whole = self._limits.whole_seconds
@@ -63,14 +57,6 @@ class FalFilmEngine(FalEngine):
             raise EngineError("This needs a source picture.")
         sent = await asyncio.to_thread(frames.prepared, source)
         return {**self._route.fixed, **said, self._route.fields["source"]: sent.data_uri()}
-
-    async def _made(self, fal: Fal, inputs: Mapping[str, Any], desk: Desk) -> Made:
-        ticket = await calls.handed_over(
-            fal.submit(self._route.model, dict(inputs), start_seconds=self._limits.whole_seconds),
-            fal.cancel,
-            self._limits.grace_seconds,
-        )
-        return await self._awaited(fal, ticket, desk, lambda done: desk.progress(0, done, 1))
 
     async def _fetched(self, to: Calls, made: Made, desk: Desk) -> Artifact:
         address = calls.mapping(made.document.get("video")).get("url")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from sixfold.core.work.engines import Context, Result, Task
-from sixfold.core.work.remote import Outside
-from sixfold.engines.remote import images, routes
+from sixfold.engines.remote import images
 from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.images import Desk, Drawn
-from sixfold.engines.remote.routes import Call, Over, Used
+from sixfold.engines.remote.provider import ProviderEngine
+from sixfold.engines.remote.routes import Call, Used
 from sixfold.upstreams import calls
-from sixfold.upstreams.calls import Calls, Limits, Refusal
+from sixfold.upstreams.calls import Calls, Refusal
 from sixfold.upstreams.replicate import REPLICATE, Prediction, Replicate
 
 _INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
@@ -21,36 +20,15 @@ _INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
 _WAIT_SECONDS = 5
 
 
-class ReplicateEngine:
-    """One capability through Replicate's predictions; options as those of `FalEngine`."""
+class ReplicateEngine(ProviderEngine):
+    """One capability through Replicate's predictions."""
 
-    version = "1"
-
-    def __init__(
-        self,
-        outside: Outside,
-        *,
-        route: str,
-        base_url: str = "",
-        limits: Mapping[str, Any] | None = None,
-        **over: Any,
-    ) -> None:
-        self._outside = outside
-        self._route = routes.route("replicate", route, Over(**over))
-        self._base_url = base_url
-        self._limits = Limits(**(limits or {}))
-        self.name = self._route.name
+    provider = REPLICATE
+    setting = "replicate_api_token"
 
     async def run(self, task: Task, context: Context) -> Result:
         """Have Replicate draw it; what runs there is canceled when the run ends early."""
-        to = Calls(
-            self._outside.client,
-            REPLICATE,
-            self._outside.key("replicate_api_token"),
-            base_url=self._base_url,
-            limits=self._limits,
-            names=self._route.names(),
-        )
+        to = self._calls()
         replicate = Replicate(to)
 
         async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
@@ -74,9 +52,6 @@ class ReplicateEngine:
 
         desk = Desk(REPLICATE.title, self._outside, context, self._limits)
         return await images.run(task, context, self._route, draw, desk)
-
-    async def close(self) -> None:
-        """Nothing is held between runs: connections are the server's."""
 
     @asynccontextmanager
     async def _placed(self, replicate: Replicate, sent: Sent | None) -> AsyncGenerator[str, None]:
