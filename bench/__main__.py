@@ -42,13 +42,20 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=", ".join(NAMES))
     parser.add_argument("--write", action="store_true", help=f"keep the tables in {PAGE}")
     options = parser.parse_args()
-    tables: list[str] = []
+    tables: dict[str, str] = {}
     for name in options.names or NAMES:
         bench = importlib.import_module(f"bench.{name}")
-        tables.append(markdown(bench.TITLE, bench.rows()))
-        print(tables[-1], flush=True)
+        tables[bench.TITLE] = markdown(bench.TITLE, bench.rows())
+        print(tables[bench.TITLE], flush=True)
     if options.write:
-        PAGE.write_text(HEAD + "\n".join(tables), "utf-8")
+        kept = _kept(PAGE.read_text("utf-8")) if PAGE.exists() and options.names else {}
+        PAGE.write_text(HEAD + "\n".join((kept | tables).values()), "utf-8")
+
+
+def _kept(page: str) -> dict[str, str]:
+    """The tables of the page by their titles; those that are not measured anew stay."""
+    _, *parts = page.split("\n## ")
+    return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
 
 
 if __name__ == "__main__":

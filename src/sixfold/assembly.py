@@ -45,6 +45,7 @@ from sixfold.engines import wishes
 from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
 from sixfold.engines.standings import Probe, Standings
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
@@ -61,7 +62,6 @@ DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
 _CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begins
 _LOOK_SECONDS = 10
-_COMFYUI_PORT = 8188
 _FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 
 
@@ -125,7 +125,7 @@ def standings(settings: Settings, models: Catalog, clients: Clients) -> Standing
 def comfyui_is_asked(settings: Settings) -> bool:
     """Whether a ComfyUI may be asked: a configured one, or the usual port where that is not our own."""
     return bool(settings.comfyui_url) or (
-        settings.probe and _COMFYUI_PORT not in (settings.port, settings.comfyui_port)
+        settings.probe and DEFAULT_PORT not in (settings.port, settings.comfyui_port)
     )
 
 

@@ -27,8 +27,15 @@ _TABLES = frozenset({"prices", "gateway", "engines", "buckets"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key")
 
 
+_ORIGINS: Mapping[str, str] = {  # settings that name a server, each with an example
+    "public_url": "https://example.com",
+    "comfyui_url": "http://127.0.0.1:8188",
+    "hub_url": "https://example.com",
+}
 _SOME = 0.001  # of a time that cannot be nothing
 _BOUNDS: Mapping[str, tuple[float, float]] = {
+    "port": (0, 65535),
+    "comfyui_port": (0, 65535),
     "workers": (1, 1024),
     "max_attempts": (1, 100),
     "queue_limit": (1, math.inf),
@@ -117,14 +124,6 @@ class Settings:
     tables: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # they may hold keys
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise InvalidSetting(f"port must be 0 to 65535, not {self.port}")
-        if not 0 <= self.comfyui_port <= 65535:
-            raise InvalidSetting(f"comfyui_port must be 0 to 65535, not {self.comfyui_port}")
-        if self.public_url and not _ORIGIN.fullmatch(self.public_url):
-            raise InvalidSetting(
-                f"public_url must be an origin such as https://example.com, not {self.public_url!r}"
-            )
         self._check_numbers()
         self._check_ways_out()
         if not _DATABASE.fullmatch(self.database_url):
@@ -140,14 +139,10 @@ class Settings:
             raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests: it needs SIXFOLD_TESTING=1")
 
     def _check_ways_out(self) -> None:
-        if self.comfyui_url and not _ORIGIN.fullmatch(self.comfyui_url):
-            raise InvalidSetting(
-                f"comfyui_url must be an origin such as http://127.0.0.1:8188, not {self.comfyui_url!r}"
-            )
-        if not _ORIGIN.fullmatch(self.hub_url):
-            raise InvalidSetting(
-                f"hub_url must be an origin such as https://example.com, not {self.hub_url!r}"
-            )
+        for name, example in _ORIGINS.items():
+            value = getattr(self, name)
+            if value != Settings.__dataclass_fields__[name].default and not _ORIGIN.fullmatch(value):
+                raise InvalidSetting(f"{name} must be an origin such as {example}, not {value!r}")
         for name in PROVIDER_KEYS:
             if not all("!" <= character <= "~" for character in getattr(self, name)):
                 raise InvalidSetting(f"{name} holds what no key has: a space, or a character beyond ASCII")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from sixfold.cli.terminal import Refused
 from sixfold.core.accounts import ledger
 from sixfold.core.work.ports import BlobStore
 from sixfold.settings import Settings
-from sixfold.store import archive, sql
+from sixfold.store import archive, durable, sql
 from sixfold.store.archive import Archive, Damaged, StoredFile
 from sixfold.store.keeping import Filled
 
@@ -107,11 +106,7 @@ def _reveal(staging: Path, target: Path, names: Iterable[str]) -> None:
     for name in names:
         if (staging / name).exists():
             (staging / name).rename(target / name)
-    descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    durable.sync_folder(target)
 
 
 # -- into the folder beside ------------------------------------------------------------------------

@@ -6,10 +6,12 @@ import asyncio
 import importlib.util
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.core.work.engines import EngineError
+from sixfold.engines.image.diffusers import options as diffusers
 from sixfold.engines.image.diffusers import sources
 
 RECORD = "sixfold.json"  # in each installed model's folder, written last by `engines add`
@@ -65,23 +67,34 @@ class Standings:
         return Standing(True, f"{spec.setting.upper()} is set" if spec.setting else "comes with the program")
 
     def _installed(self, spec: EngineSpec) -> Standing:
-        options = spec.options
-        named = [str(name) for name in (options.get("source"), *options.get("models", {}).values()) if name]
-        folder = self._weights / spec.family
+        named = [
+            name for name in (spec.options.get("source"), *spec.options.get("models", {}).values()) if name
+        ]
         if named:
             try:
-                for name in named:
-                    if not name.endswith(".onnx"):  # one file, whose engine says what is wrong with it
-                        sources.find(name, folder, None)
+                _LOOKS.get(spec.family, _trusted)(spec.options)
             except EngineError as error:
                 return Standing(False, str(error))
-            return Standing(True, f"configured: {', '.join(named)}")
+            return Standing(True, f"configured: {', '.join(map(str, named))}")
+        folder = self._weights / spec.family
         found = sorted(path.parent.name for path in folder.glob(f"[!.]*/{RECORD}"))
         if not found:
             return Standing(False, f"no weights are installed in {folder}")
         return Standing(True, f"installed: {', '.join(found)}")
 
 
+def _pictures(options: Mapping[str, Any]) -> None:
+    """Raise `EngineError` where weights that the picture engine's options name are not there."""
+    chosen = diffusers.parse(options)
+    for name in filter(None, (chosen.source, *chosen.models.values())):
+        sources.find(name, chosen.weights, chosen.hub_cache)
+
+
+def _trusted(_options: Mapping[str, Any]) -> None:
+    """Weights that only their engine can judge."""
+
+
+_LOOKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"image": _pictures}
 _UNKNOWN = Standing(False, "no such engine")
 _UNASKED = Standing(False, "its server was not asked yet")
 

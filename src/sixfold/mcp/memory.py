@@ -39,18 +39,6 @@ _ONLY_WRITES = frozenset({"write", "edit", "delete", "restore"})  # the others t
 _REPEATABLE = frozenset({"tag", "link", "delete"})
 
 
-def caller_of(principal: Principal) -> Caller:
-    """A key's holder as the memory knows him; raises `Forbidden` for a key of other services."""
-    if not may_remember(principal):
-        raise errors.Forbidden("This key may not use the memory")
-    return Caller(
-        account_id=principal.account_id,
-        name=principal.key_id or principal.email,
-        collections=principal.scope.collections,
-        read_only=principal.scope.read_only,
-    )
-
-
 def may_remember(principal: Principal) -> bool:
     """Whether a key reaches the memory at all."""
     return not principal.scope.services
@@ -67,7 +55,7 @@ def tools(operations: Sequence[Operation]) -> list[Tool]:
 
 def _tool(operation: Operation) -> Tool:
     async def run(call: Call, given: Plain) -> Outcome:
-        values = await operation(caller_of(call.principal), given)
+        values = await operation(Caller.of(call.principal), given)
         return _READABLE.get(operation.name, Outcome)(values)
 
     name = operation.name
@@ -122,7 +110,7 @@ class Pages:
         if cursor is not None and not isinstance(cursor, str):
             raise RpcError(messages.INVALID_PARAMS, "Invalid cursor")
         given = {"limit": _PAGE, "cursor": cursor}
-        found = await self._do["list"](caller_of(call.principal), given)
+        found = await self._do["list"](Caller.of(call.principal), given)
         listed: Plain = {"resources": [_resource(row) for row in found["pages"]]}
         return listed | ({"nextCursor": found["next_cursor"]} if found["next_cursor"] else {})
 
@@ -142,7 +130,7 @@ class Pages:
             raise RpcError(messages.INVALID_PARAMS, f"uri must begin with {SCHEME}")
         slug = unquote(uri.removeprefix(SCHEME))
         try:
-            text = await self._whole(caller_of(call.principal), slug)
+            text = await self._whole(Caller.of(call.principal), slug)
         except errors.NotFound as error:
             raise RpcError(messages.RESOURCE_NOT_FOUND, error.message, {"uri": uri[:400]}) from error
         return {"contents": [{"uri": uri, "mimeType": _MARKDOWN, "text": text}]}
@@ -164,7 +152,7 @@ class Pages:
             raise RpcError(messages.INVALID_PARAMS, "argument.value must be a text")
         given = {"prefix": begun[:200], "limit": _PAGE}
         try:
-            found = await self._do["list"](caller_of(call.principal), given)
+            found = await self._do["list"](Caller.of(call.principal), given)
         except errors.BadRequest:  # what was begun is no beginning of a slug
             return {"completion": {"values": [], "hasMore": False}}
         values = [row["slug"] for row in found["pages"]]

@@ -21,7 +21,7 @@ import msgspec
 
 from sixfold import __version__
 from sixfold.core.work.ports import BlobStore
-from sixfold.store import archive
+from sixfold.store import archive, durable
 from sixfold.store.archive import BlobLine, Manifest, Table, TableReader
 
 _IN_MEMORY_BYTES = 8 << 20  # of a file on its way into the backup; what is larger lies beside it
@@ -82,7 +82,7 @@ async def write(
         out.flush()
         os.fsync(out.fileno())
         temporary.rename(path)
-    _sync_folder(path.parent)
+    durable.sync_folder(path.parent)
     return done
 
 
@@ -183,11 +183,3 @@ async def _copy(files: _Files, store: BlobStore, folder: str, key: str) -> bool:
     files.done.files += 1
     files.done.file_bytes += info.size
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sixfold.settings import PROVIDER_KEYS, Settings
+from sixfold.store import durable
 
 FOLDER = "providers"
 MASTER = "server.key"
@@ -83,7 +84,7 @@ class Secrets:
             self._path(name).unlink()
         except FileNotFoundError:
             return False
-        _sync(self._folder)
+        durable.sync_folder(self._folder)
         return True
 
     def mark_checked(self, name: str, key: str) -> None:
@@ -128,7 +129,7 @@ class Secrets:
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
-        _sync(self._folder)
+        durable.sync_folder(self._folder)
 
 
 def provider_key(settings: Settings, name: str) -> str:
@@ -173,11 +174,3 @@ def _text(data: bytes) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from sixfold.store import durable
+
 RECORD = "sixfold.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _UNFINISHED = ".unfinished-"
@@ -85,7 +87,7 @@ class WeightStore:
             shutil.rmtree(old, ignore_errors=True)
             target.rename(old)
         gathered.rename(target)
-        _sync(target.parent)
+        durable.sync_folder(target.parent)
         shutil.rmtree(old, ignore_errors=True)
         return Installed(family, name, target, record)
 
@@ -118,11 +120,3 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,6 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+
 Origin = Literal["explicit", "inferred", "confirmed"]
 LINK_TYPE = "links_to"  # of a link that names no type
 PAGE_TYPE = "note"
@@ -82,6 +85,18 @@ class Caller:
     name: str
     collections: tuple[str, ...] = ()
     read_only: bool = False
+
+    @classmethod
+    def of(cls, principal: Principal) -> Caller:
+        """A key's holder as the memory knows him; raises `Forbidden` for a key of other services."""
+        if principal.scope.services:
+            raise errors.Forbidden("This key may not use the memory")
+        return cls(
+            account_id=principal.account_id,
+            name=principal.key_id or principal.email,
+            collections=principal.scope.collections,
+            read_only=principal.scope.read_only,
+        )
 
     @property
     def may_write(self) -> bool:

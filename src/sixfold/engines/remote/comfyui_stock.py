@@ -22,7 +22,8 @@ from sixfold.upstreams.comfyui.server import Limits, Server, Stats
 Schemas = Mapping[str, Mapping[str, Any]]  # a node class -> its `/object_info`
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
-DEFAULT_URL = "http://127.0.0.1:8188"
+DEFAULT_PORT = 8188
+DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 # Every class that a graph of ours may name.
 CLASSES = (

@@ -80,11 +80,7 @@ class Doorkeeper:
 
     async def _visitor(self, request: Request) -> Visitor | None:
         if auth.bearer_token(request) is not None:
-            principal = await self._services.doors.bearer(request)
-            if principal.scope.services:
-                raise errors.Forbidden("This key may not use the memory")
-            name, scope = principal.key_id or principal.email, principal.scope
-            return Visitor(Caller(principal.account_id, name, scope.collections, scope.read_only), None)
+            return Visitor(Caller.of(await self._services.doors.bearer(request)), None)
         if not self._services.origins.trusts_host(request):
             raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
         session = await self._services.sessions.of(request)
