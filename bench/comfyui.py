@@ -113,7 +113,7 @@ def _by_road(home: House) -> One:
 async def _measure(url: str, folder: Path) -> list[Row]:
     async with (
         httpx.AsyncClient(trust_env=False) as client,
-        house(folder, assembly.read_toml("models.toml"), comfyui_url=url) as home,
+        house(folder, assembly.models_document(), comfyui_url=url) as home,
     ):
         stock = await comfyui_stock.read(Server(client, url))
         ways: dict[str, One] = {

@@ -111,7 +111,7 @@ async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     tables = {"engines": {"weights-image": options}}
     samples: list[float] = []
     cold = 0.0
-    models = assembly.read_toml("models.toml")
+    models = assembly.models_document()
     async with house(folder, models, driver="process", tables=tables) as home:
         road = home.product.pipeline
         for seed in range(ROUNDS + 2):

@@ -93,6 +93,17 @@ def read_toml(name: str) -> dict[str, Any]:
     return tomllib.loads((_DATA / name).read_text("utf-8"))
 
 
+def models_document() -> dict[str, Any]:
+    """The bundled catalogue: the tables of every file in `data/models`, each name in one of them only."""
+    whole: dict[str, dict[str, Any]] = {"engines": {}, "models": {}}
+    for path in sorted((_DATA / "models").glob("*.toml")):
+        for table, rows in read_toml(f"models/{path.name}").items():
+            if twice := whole[table].keys() & rows.keys():
+                raise ValueError(f"{path.name} names {', '.join(sorted(twice))} once more")
+            whole[table].update(rows)
+    return whole
+
+
 def price_table(settings: Settings) -> PriceTable:
     """The bundled prices with the operator's own over them."""
     own: Mapping[str, Any] = settings.tables.get("prices", {})
@@ -104,7 +115,7 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
     """The bundled catalogue, or the one of a document in its shape, as the operator's table changes it."""
     wished = settings.tables.get("engines", {})
     try:
-        chosen = choosing.apply(document or read_toml("models.toml"), wished)
+        chosen = choosing.apply(document or models_document(), wished)
         for name, row in chosen["engines"].items():
             row["options"] = {**_options(settings, row), **row.get("options", {})}
             if name in wished:
@@ -248,7 +259,7 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
 
 
 def build(settings: Settings, models_document: Mapping[str, Any] | None = None) -> Product:
-    """The product, not yet running; `models_document` stands in for the bundled `models.toml`."""
+    """The product, not yet running; `models_document` stands in for the bundled `data/models`."""
     failpoints = Failpoints(settings.failpoints)
     database = open_database(settings)
     blobs = open_blobs(settings)

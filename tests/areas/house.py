@@ -27,7 +27,7 @@ DOT = "tests.areas.engines:DotEngine"
 
 def small_models(quality: str = "full") -> Mapping[str, Any]:
     """The bundled catalogue with every engine replaced by the painter of dots."""
-    document = assembly.read_toml("models.toml")
+    document = assembly.models_document()
     engines = {name: {**row, "factory": DOT, "quality": quality} for name, row in document["engines"].items()}
     return {**document, "engines": engines}
 

@@ -41,7 +41,7 @@ class Both:
 async def both(folder: Path, shelf: Shelf | None = None, **changes: Any) -> AsyncIterator[Both]:
     async with (
         comfyui(shelf) as comfy,
-        house(folder, assembly.read_toml("models.toml"), comfyui_url=comfy.url, **changes) as home,
+        house(folder, assembly.models_document(), comfyui_url=comfy.url, **changes) as home,
     ):
         yield Both(home, comfy)
 

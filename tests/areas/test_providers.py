@@ -23,7 +23,7 @@ LIMITS = {"pause_seconds": 0.01, "waiting_seconds": 1.0, "poll_seconds": 0.01, "
 
 def catalogue(**addresses: str) -> Mapping[str, Any]:
     """The bundled catalogue, whose providers are the fakes at these addresses."""
-    document = assembly.read_toml("models.toml")
+    document = assembly.models_document()
     engines: dict[str, Any] = {}
     for name, row in document["engines"].items():
         url = addresses.get(name.partition("-")[0])

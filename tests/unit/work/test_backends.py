@@ -35,7 +35,7 @@ def test_under_load_a_film_is_smaller() -> None:
 
 
 def test_whatever_is_chosen_is_listed_and_takes_what_it_is_given() -> None:
-    models = assembly.read_toml("models.toml")["models"]
+    models = assembly.models_document()["models"]
     for values, waiting, _ in CHOICES:
         service, wanted = backends.choose(values, waiting)
         assert service in models["ra2v"]["backends"]

@@ -175,7 +175,7 @@ def _count(value: Any) -> int | float:
 def build(
     document: Mapping[str, Any], prices: PriceTable, full_texts: Mapping[str, tuple[str, ...]]
 ) -> Catalog:
-    """The catalogue of a parsed `models.toml`.
+    """The catalogue of what the files in `data/models` say.
 
     `full_texts` gives, for an engine with a `named_styles_are_full` input, the texts it does fully.
     """

@@ -40,7 +40,7 @@ def test_every_row_is_whole_and_says_when_and_where_its_price_was_read(
 
 
 def test_every_provider_of_the_catalogue_has_its_row() -> None:
-    engines = assembly.read_toml("models.toml")["engines"]
+    engines = assembly.models_document()["engines"]
     named = {
         tuple(name.split("-", 1)): row["options"]["route"]
         for name, row in engines.items()
