@@ -19,6 +19,7 @@ from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
+from sixfold.core.work.metering import FlatRates, Hire
 from sixfold.core.work.neighbours import Neighbours, Shared
 from sixfold.core.work.pipeline import Order, Pipeline
 from sixfold.core.work.ports import BlobStore, Driver
@@ -31,6 +32,7 @@ from tests import databases, ground
 
 _ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "crash": "CrashEngine"}
 PRICE = 7_000
+HOUR = 350_000  # of the hardware, for models that are paid by time
 
 
 def models(
@@ -170,10 +172,10 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     media = Media(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
     bus = Bus()
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
-    known = catalog.build(wanted.models or models(), prices, {})
-    line = Pipeline(
-        database, known, media, bus, pipeline.Policy(wanted.queue_limit, Terms(previews=True)), failpoints
-    )
+    rates = FlatRates(Hire("gpu-24gb-a", HOUR))
+    known = catalog.build(wanted.models or models(), prices, {}, rates)
+    terms = pipeline.Policy(wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds)
+    line = Pipeline(database, known, media, bus, terms, failpoints)
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
     policy = supervisor.Policy(

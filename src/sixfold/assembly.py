@@ -278,7 +278,11 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         models,
         media,
         bus,
-        pipelines.Policy(settings.queue_limit, Terms(settings.previews_allowed, standing=standing)),
+        pipelines.Policy(
+            settings.queue_limit,
+            Terms(settings.previews_allowed, standing=standing),
+            settings.run_limit_seconds,
+        ),
         failpoints,
     )
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)

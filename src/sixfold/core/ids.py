@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
 
@@ -13,6 +14,13 @@ def new(prefix: str) -> str:
     """A fresh id such as `pred_06g…`; ids of one prefix sort by the millisecond they were made in."""
     value = (time.time_ns() // 1_000_000) << 128 | secrets.randbits(128)
     return f"{prefix}_{_encode(value)}"
+
+
+def derived(parent: str, key: str) -> str:
+    """The id of the part `key` of what has the id `parent`: always the same, and as long as any other."""
+    prefix, _, digits = parent.partition("_")
+    mixed = int.from_bytes(hashlib.blake2b(key.encode(), key=parent.encode(), digest_size=16).digest())
+    return f"{prefix}_{digits[:10]}{_encode(mixed)[10:]}"
 
 
 def secret(prefix: str) -> str:

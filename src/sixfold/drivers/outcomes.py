@@ -18,7 +18,13 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
         case protocol.Done():
             files = tuple(_staged(file, scratch, prefix) for file in reply.files)
             return ports.Completed(
-                files, reply.data, reply.quality, reply.version, reply.run_us, reply.upstream_cost_micros
+                files=files,
+                data=reply.data,
+                quality=reply.quality,
+                engine_version=reply.version,
+                run_us=reply.run_us,
+                upstream_cost_micros=reply.upstream_cost_micros,
+                billed=reply.billed,
             )
         case protocol.Fail():
             return ports.Failed(reply.message, reply.public, reply.detail, reply.unusable)

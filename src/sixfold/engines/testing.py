@@ -51,7 +51,8 @@ class EchoEngine:
             for index, size in enumerate(inputs.get("bytes", ()))
         )
         files = {name: len(path.read_bytes()) for name, path in task.files.items()}
-        return Result(artifacts, {"inputs": dict(inputs), "files": files, "model": task.model}, "full")
+        data = {"inputs": dict(inputs), "files": files, "model": task.model}
+        return Result(artifacts, data, "full", billed=inputs.get("billed"))
 
 
 class SlowEngine:

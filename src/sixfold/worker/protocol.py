@@ -101,6 +101,7 @@ class Done(Message, frozen=True, array_like=True, tag="done"):
     version: str
     run_us: int
     upstream_cost_micros: int | None = None
+    billed: float | None = None
 
 
 class Fail(Message, frozen=True, array_like=True, tag="fail"):

@@ -89,12 +89,16 @@ def prediction(
 
 
 def _output(record: Prediction, media_url: Callable[[OutputFile], str]) -> Any:
+    """The one file or value that came of it; a list of files; or an object, where they have names."""
     if record.output is None:
         return None
-    files = [
-        {"url": media_url(file), "content_type": file.content_type, **file.info}
-        for file in record.output.files
-    ]
-    if not files:
-        return record.output.data
-    return files[0] if len(files) == 1 else files
+    data = record.output.data
+    named: dict[str, list[dict[str, Any]]] = {}
+    for file in record.output.files:
+        info = {key: value for key, value in file.info.items() if key != "name"}
+        shown = {"url": media_url(file), "content_type": file.content_type, **info}
+        named.setdefault(str(file.info.get("name", "")), []).append(shown)
+    if not named:
+        return data["value"] if data.keys() == {"value"} else data
+    plain = {name: files[0] if len(files) == 1 else files for name, files in named.items()}
+    return plain[""] if plain.keys() == {""} else {**data, **plain}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 from sixfold.core import money
+
+Meter = Literal["fixed", "time", "units", "children"]
 
 _MILLI = 1000
 _PER_UNIT_CREDITS = frozenset({"image"})
@@ -14,11 +16,17 @@ _PER_UNIT_CREDITS = frozenset({"image"})
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one request costs: micro-dollars, the credits shown for them, and the sum in words."""
+    """What one request costs at most: micro-dollars, the credits shown for them, and the sum in words.
+
+    `meter` says by what it is captured: as it stands, by the time of the run or by the units that the run
+    tells of (`rate` micro-dollars an hour or a unit), or by what its children cost.
+    """
 
     micros: int
     credits: int
     text: str
+    meter: Meter = "fixed"
+    rate: int = 0
 
     @property
     def cost(self) -> str:
@@ -49,6 +57,13 @@ class Rate:
         else:
             shown = money.credits_for(micros)
         return Price(micros, shown, self._in_words(unit))
+
+    def metered(self, quantity: int | float, variant: str | None = None) -> Price:
+        """The same held for `quantity` units, of which only those are captured that the run tells of."""
+        if self.request:
+            raise ValueError("a rate with a price per request cannot be metered")
+        price = self.price(quantity, variant)
+        return replace(price, meter="units", rate=self.variants.get(variant or "", self.unit))
 
     def _in_words(self, unit: int) -> str:
         extra = f" plus {money.format_usd(self.request)} USD per request" if self.request else ""

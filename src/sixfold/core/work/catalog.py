@@ -11,7 +11,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.prices import Price, PriceTable
-from sixfold.core.work import choosing, inputs
+from sixfold.core.work import choosing, inputs, metering
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
@@ -68,6 +68,8 @@ class Model:
 
     `sizes` gives pixels for the choices of the input `size`, or of those in `sized_by`, joined by a space.
     `backends` are the models among which one is taken for each order, by `backends.choose`.
+    The price is for what the input `quantity` asks for, or for `most` units; where it is `metered`, that is
+    only held, and what the run tells (`Result.billed`) is captured.
     """
 
     name: str
@@ -82,6 +84,8 @@ class Model:
     engines: tuple[EngineSpec, ...]
     sized_by: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
+    metered: bool = False
+    most: float = 1
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checked and complete inputs; raises `InvalidInput` with every problem."""
@@ -138,9 +142,12 @@ class Model:
 class Catalog:
     """All models by name; raises `NotFound` for another name."""
 
-    def __init__(self, models: Mapping[str, Model], prices: PriceTable) -> None:
+    def __init__(
+        self, models: Mapping[str, Model], prices: PriceTable, rates: metering.Rates | None = None
+    ) -> None:
         self._models = dict(models)
         self._prices = prices
+        self.rates = rates or metering.FlatRates(metering.Hire("cpu", 0))
 
     def __getitem__(self, name: str) -> Model:
         try:
@@ -162,9 +169,9 @@ class Catalog:
     def price(self, model: Model, values: Mapping[str, Any]) -> Price:
         """What a run with these checked inputs costs."""
         rate = self._prices[model.price]
-        quantity = _count(values[model.quantity]) if model.quantity else 1
+        quantity = _count(values[model.quantity]) if model.quantity else model.most
         variant = str(values[rate.by]) if rate.by and rate.by in values else None
-        return rate.price(quantity, variant)
+        return rate.metered(quantity, variant) if model.metered else rate.price(quantity, variant)
 
 
 def _count(value: Any) -> int | float:
@@ -173,7 +180,10 @@ def _count(value: Any) -> int | float:
 
 
 def build(
-    document: Mapping[str, Any], prices: PriceTable, full_texts: Mapping[str, tuple[str, ...]]
+    document: Mapping[str, Any],
+    prices: PriceTable,
+    full_texts: Mapping[str, tuple[str, ...]],
+    rates: metering.Rates | None = None,
 ) -> Catalog:
     """The catalogue of what the files in `data/models` say.
 
@@ -182,9 +192,9 @@ def build(
     engines = {name: _engine(name, row, full_texts) for name, row in document["engines"].items()}
     models = {name: _model(name, row, engines) for name, row in document["models"].items()}
     for model in models.values():
-        if model.price not in prices:
+        if model.price not in prices and model.price != metering.CONTAINER_TIME:
             raise ValueError(f"model {model.name} has no price row {model.price}")
-    return Catalog(models, prices)
+    return Catalog(models, prices, rates)
 
 
 def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[str, ...]]) -> EngineSpec:
@@ -212,6 +222,8 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         engines=tuple(engines[engine] for engine in row["engines"]),
         sized_by=tuple(row.get("sized_by", ())),
         backends=tuple(row.get("backends", ())),
+        metered=row.get("metered", False),
+        most=row.get("most", 1),
     )
 
 

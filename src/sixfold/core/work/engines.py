@@ -58,13 +58,18 @@ class Artifact:
 class Result:
     """What a run gave: files, JSON data beside or instead of them, and the quality it reached.
 
-    `upstream_cost_micros` is what another service took from the operator for it, where it says so.
+    `upstream_cost_micros` is what another service took from the operator for it, where it says so;
+    `billed` is how many priced units it came to, where the price is captured by them (seconds, minutes).
+
+    One artifact is the output itself and several are a list; where one's `info` has a `name`, the output is
+    an object that holds each under its name, with `data` beside them.
     """
 
     artifacts: tuple[Artifact, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     quality: Quality | None = None
     upstream_cost_micros: int | None = None
+    billed: float | None = None
 
 
 class Context(Protocol):

@@ -18,7 +18,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import FREE, Price
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.work import backends, predictions
+from sixfold.core.work import backends, metering, predictions
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
@@ -37,7 +37,9 @@ _MAX_SEED = 2**31
 class Order:
     """What somebody asks for. `charged=False` is the operator's own keyless use on his loopback.
 
-    `job=True` gives the prediction a job id, with which alone it can be asked after.
+    `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
+    model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
+    are media inputs whose bytes are stored already. A child (`parent`) has no hold of its own.
     """
 
     account_id: str
@@ -49,6 +51,18 @@ class Order:
     charged: bool = True
     job: bool = False
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    hardware: str | None = None
+    hold: Price | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    parent: Parent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Whoever orders a child: the prediction's id, and the key of its part; one child for each key."""
+
+    id: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +73,16 @@ class Quote:
     engine: EngineSpec
     quality: str
     values: Mapping[str, Any]
+    hardware: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The limits of the queue, and which engines may serve."""
+    """The limits of the queue and of a run, and which engines may serve."""
 
     queue_limit: int
     terms: Terms
+    run_limit_seconds: float = 600.0
 
 
 class Pipeline:
@@ -113,7 +129,9 @@ class Pipeline:
         """What may serve a charged order here."""
         return self._policy.terms
 
-    def quote(self, model_name: str, given: Mapping[str, Any], *, charged: bool = True) -> Quote:
+    def quote(
+        self, model_name: str, given: Mapping[str, Any], *, charged: bool = True, hardware: str | None = None
+    ) -> Quote:
         """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
 
         What nobody is charged for is never given to a provider, who would charge the operator.
@@ -121,7 +139,11 @@ class Pipeline:
         model = self._catalog[model_name]
         values = model.check(given)
         engine, quality = model.choose(values, dataclasses.replace(self._policy.terms, paid=charged))
-        return Quote(self._catalog.price(model, values), engine, quality, values)
+        if model.price != metering.CONTAINER_TIME:
+            return Quote(self._catalog.price(model, values), engine, quality, values)
+        hire = self._catalog.rates.hire(model.name, hardware)
+        price = hire.price(self._policy.run_limit_seconds)
+        return Quote(price, engine, quality, values, hire.hardware)
 
     async def submit(self, order: Order) -> Prediction:
         """Accept an order: it is durable, held and queued when this returns.
@@ -132,8 +154,8 @@ class Pipeline:
             raise errors.ShuttingDown
         began = time.perf_counter_ns()
         model = self._catalog[order.model]
-        quote = self.quote(order.model, order.inputs, charged=order.charged)
-        sources = await self._resolve(order.account_id, model, quote.values)
+        quote = self.quote(order.model, order.inputs, charged=order.charged, hardware=order.hardware)
+        sources = await self._resolve(order, model, quote.values)
         order = await self._on_a_backend(order, model, quote)
         draft = self._draft(order, model, quote, sources)
         priced_us = (time.perf_counter_ns() - began) // 1000
@@ -155,12 +177,12 @@ class Pipeline:
         inputs = backend.for_engine(backend.check({**given, **wanted}))
         return dataclasses.replace(order, extras={**inputs, "backend": name, **order.extras})
 
-    async def _resolve(self, account_id: str, model: Model, values: Mapping[str, Any]) -> dict[str, Source]:
-        sources: dict[str, Source] = {}
+    async def _resolve(self, order: Order, model: Model, values: Mapping[str, Any]) -> dict[str, Source]:
+        sources = dict(order.sources)
         for descriptor in model.media_inputs:
             text = values.get(descriptor.name)
-            if text is not None:
-                sources[descriptor.name] = await self._media.resolve(account_id, descriptor, text)
+            if text is not None and descriptor.name not in sources:
+                sources[descriptor.name] = await self._media.resolve(order.account_id, descriptor, text)
         return sources
 
     def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
@@ -170,7 +192,8 @@ class Pipeline:
         for name in sources:
             values.pop(name, None)
         task = TaskRecord(values, {name: source.blob for name, source in sources.items()})
-        prediction_id = ids.new("pred")
+        parent = order.parent
+        prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
         return Draft(
             id=prediction_id,
             account_id=order.account_id,
@@ -185,8 +208,10 @@ class Pipeline:
             inputs=manifest_inputs.clean(quote.values),
             task=task,
             fingerprint=catalogs.fingerprint(model.name, quote.engine, task),
-            price=quote.price if order.charged else FREE,
+            price=(order.hold or quote.price) if order.charged else FREE,
             priced_us=0,
+            parent_id=None if parent is None else parent.id,
+            hardware=quote.hardware,
             media=tuple(
                 media_files.input_record(source, order.account_id, prediction_id)
                 for source in sources.values()
@@ -250,6 +275,11 @@ class Pipeline:
         if not prediction.is_terminal:
             self.on_cancel(prediction)
         return prediction
+
+    async def cancel_children(self, parent_id: str) -> None:
+        """Cancel what was ordered for a prediction and has not ended."""
+        for child in await self._database.read(predictions.children(parent_id)):
+            await self.cancel(child.id, child.account_id)
 
     async def refund(self, prediction: Prediction, reason: str) -> None:
         """Give the money of a success back that was of no use to whoever asked, because `reason`."""

@@ -127,6 +127,7 @@ class Completed:
     engine_version: str
     run_us: int
     upstream_cost_micros: int | None = None
+    billed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ it belongs to, so a worker that comes back from the dead writes nothing (`StaleA
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, one
+from sixfold.core.work.metering import Charge
 from sixfold.core.work.records import Output, Prediction, TaskRecord
 from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
 
@@ -57,6 +58,7 @@ class Draft:
     price: Price
     priced_us: int
     parent_id: str | None = None
+    hardware: str | None = None
     media: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -67,6 +69,10 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
     """
     if draft.idempotency_id is not None:
         earlier = yield from one("prediction_by_idempotency", idempotency_id=draft.idempotency_id)
+        if earlier is not None:
+            return Prediction.of(earlier)
+    if draft.parent_id is not None:
+        earlier = yield from _of_parent(draft)
         if earlier is not None:
             return Prediction.of(earlier)
     counted = yield from one("prediction_waiting", model=draft.model, limit=queue_limit)
@@ -93,14 +99,25 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
             "origin_id": first["origin_id"] if first is not None else draft.id,
             "price": draft.price.micros,
             "credits": draft.price.credits,
+            "meter": draft.price.meter,
+            "rate": draft.price.rate,
+            "hardware": draft.hardware,
             "priced_us": draft.priced_us,
         },
     )
     for record in draft.media:
         yield Query("media_insert", record)
-    if draft.price.micros:
+    if draft.price.micros and draft.parent_id is None:
         yield from ledger.hold(draft.account_id, draft.id, draft.price.micros)
     return (yield from _fresh(draft.id))
+
+
+def _of_parent(draft: Draft) -> Transaction[Row | None]:
+    """The child as it was accepted before, if it was; raises `Conflict` once the parent has ended."""
+    parent = yield from one("prediction_by_id", id=draft.parent_id)
+    if parent is None or State(parent["state"]) in TERMINAL | {State.CANCELING}:
+        raise errors.Conflict("Whoever ordered this has ended")
+    return (yield from one("prediction_by_id", id=draft.id))
 
 
 def _fresh(prediction_id: str) -> Transaction[Prediction]:
@@ -153,6 +170,12 @@ def page(
     )
     found = tuple(Prediction.of(row) for row in rows[:limit])
     return found, found[-1].id if len(rows) > limit else None
+
+
+def children(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
+    """What was ordered for another prediction and has not ended."""
+    rows = yield Query("prediction_children", {"parent_id": parent_id})
+    return tuple(Prediction.of(row) for row in rows)
 
 
 def position(prediction: Prediction) -> Transaction[int]:
@@ -226,6 +249,7 @@ class Success:
     trace: Trace
     media: tuple[Mapping[str, Any], ...] = field(default=())
     upstream_cost_micros: int | None = None
+    charge: Charge | None = None  # None: the price, or what the children cost
 
 
 def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
@@ -233,6 +257,7 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
 
     Raises `StaleAttempt` when the attempt is over; then nothing is written.
     """
+    charge = success.charge
     ended = yield Query(
         "prediction_succeed",
         {
@@ -249,6 +274,8 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
             "stored_us": success.trace.stored_us,
             "stored_bytes": success.trace.stored_bytes,
             "upstream_cost": success.upstream_cost_micros,
+            "cost": None if charge is None else charge.micros,
+            "credits": None if charge is None else charge.credits,
         },
     )
     if not ended:
@@ -256,10 +283,19 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
     for record in success.media:
         yield Query("media_insert", record)
     prediction = Prediction.of(ended[0])
-    if prediction.price:
+    if prediction.price and prediction.parent_id is None:
         entry = ledger.Entry("charge", prediction.model, prediction.request_id)
-        yield from ledger.capture(prediction_id, prediction.price, entry)
+        yield from ledger.capture(prediction_id, prediction.cost, entry)
     return prediction
+
+
+def succeed_with_children(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
+    """The same for what is paid by what its children cost."""
+    row = yield from one("prediction_children_cost", id=prediction_id)
+    if row is None:
+        raise StaleAttempt(prediction_id)
+    sum_of_them = Charge.of(row["cost"], row["price"])
+    return (yield from succeed(prediction_id, attempt, replace(success, charge=sum_of_them)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +435,8 @@ def _end(row: Row, state: State, failure: Failure) -> Transaction[Prediction]:
     )
     if not ended:
         raise StaleAttempt(row["id"])
-    if row["price"]:
+    if row["price"] and row["parent_id"] is None:
         yield from ledger.release(str(row["id"]))
+    if row["meter"] == "children":
+        yield Query("prediction_children_free", {"parent_id": row["id"]})
     return Prediction.of(ended[0])

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sixfold.core.accounts.prices import Meter
 from sixfold.core.database import Row
 from sixfold.core.work.states import TERMINAL, State
 
@@ -81,6 +82,9 @@ class Prediction:
     created_at: int
     started_at: int | None
     completed_at: int | None
+    meter: Meter = "fixed"
+    rate: int = 0
+    hardware: str | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -127,6 +131,9 @@ class Prediction:
             created_at=created,
             started_at=started,
             completed_at=row["completed_at"],
+            meter=row["meter"],
+            rate=row["rate"],
+            hardware=row["hardware"],
         )
 
 

@@ -14,7 +14,7 @@ from typing import assert_never
 from sixfold import errors
 from sixfold.core.database import Database, Transaction
 from sixfold.core.work import media as media_files
-from sixfold.core.work import predictions
+from sixfold.core.work import metering, predictions
 from sixfold.core.work.engines import Task
 from sixfold.core.work.events import Bus, Logged, Moved, Progressed
 from sixfold.core.work.failpoints import FailpointHit, Failpoints
@@ -201,9 +201,12 @@ class Run:
             trace=trace,
             media=stored.records,
             upstream_cost_micros=done.upstream_cost_micros,
+            charge=metering.charge(self._prediction, trace.run_us, done.billed),
         )
         self._hit("capture.before")
-        await self._finish(lambda: predictions.succeed(self.id, self._attempt, success))
+        by_children = self._prediction.meter == "children"
+        succeed = predictions.succeed_with_children if by_children else predictions.succeed
+        await self._finish(lambda: succeed(self.id, self._attempt, success))
         self._hit("capture.after")
 
     async def _store(self, staged: tuple[StagedFile, ...], done: Completed) -> Stored:

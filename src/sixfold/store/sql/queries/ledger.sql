@@ -66,8 +66,8 @@ WHERE (h.state = 'captured') <> (t.id IS NOT NULL)
 
 -- name: ledger_predictions_unsettled | Predictions whose state and hold tell different stories.
 SELECT p.id, p.state, h.state AS hold_state FROM prediction p LEFT JOIN hold h ON h.id = p.id
-WHERE (p.price > 0 AND h.id IS NULL)
-   OR (p.price = 0 AND h.id IS NOT NULL)
+WHERE (p.price > 0 AND h.id IS NULL AND p.parent_id IS NULL)
+   OR (h.id IS NOT NULL AND (p.price = 0 OR p.parent_id IS NOT NULL))
    OR (h.state = 'captured' AND p.state <> 'succeeded')
    OR (h.state = 'pending' AND p.state IN ('succeeded', 'failed', 'canceled', 'expired'))
    OR (h.state = 'released' AND p.state NOT IN ('failed', 'canceled', 'expired') AND p.cost > 0);

@@ -1,10 +1,12 @@
 -- name: prediction_insert | A priced and held prediction joins the queue.
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
-    output_kind, inputs, task, fingerprint, origin_id, state, price, credits, priced_us, created_at)
+    output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
+    priced_us, created_at)
 VALUES (
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
-    :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :priced_us, :now);
+    :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :meter, :rate, :hardware,
+    :priced_us, :now);
 
 -- name: prediction_origin | The first prediction of an account that was asked for exactly this.
 SELECT origin_id FROM prediction
@@ -57,7 +59,8 @@ RETURNING id;
 
 -- name: prediction_succeed | The last step: the output is written with the state.
 UPDATE prediction
-SET state = 'succeeded', output = :output, cost = price, quality = :quality,
+SET state = 'succeeded', output = :output, quality = :quality,
+    cost = COALESCE(CAST(:cost AS BIGINT), price), credits = COALESCE(CAST(:credits AS BIGINT), credits),
     engine_version = :engine_version, logs = :logs, cold_start_us = :cold_start_us, run_us = :run_us,
     stored_us = :stored_us, stored_bytes = :stored_bytes, upstream_cost = :upstream_cost,
     completed_at = :now, holder = NULL, lease_until = NULL
@@ -105,8 +108,21 @@ WHERE state IN ('queued', 'starting', 'running', 'canceling') GROUP BY state;
 -- name: prediction_upstream_costs | What engines took in, and what other services took for them.
 SELECT engine, COUNT(*) AS runs, CAST(SUM(cost) AS BIGINT) AS earned,
        CAST(COALESCE(SUM(upstream_cost), 0) AS BIGINT) AS spent, COUNT(upstream_cost) AS told
-FROM prediction WHERE state = 'succeeded' AND completed_at >= :since
+FROM prediction WHERE state = 'succeeded' AND completed_at >= :since AND meter <> 'children'
 GROUP BY engine ORDER BY engine;
+
+-- name: prediction_children | What runs for another prediction and has not ended.
+SELECT * FROM prediction
+WHERE parent_id = :parent_id AND state NOT IN ('succeeded', 'failed', 'canceled', 'expired')
+ORDER BY id;
+
+-- name: prediction_children_cost | What the children of a prediction add up to, and what was held for all.
+SELECT p.price, CAST(COALESCE(SUM(c.cost), 0) AS BIGINT) AS cost
+FROM prediction p LEFT JOIN prediction c ON c.parent_id = p.id AND c.state = 'succeeded'
+WHERE p.id = :id GROUP BY p.id, p.price;
+
+-- name: prediction_children_free | Whoever ordered them got nothing, so they cost nothing.
+UPDATE prediction SET cost = 0, credits = 0 WHERE parent_id = :parent_id AND cost > 0;
 
 -- name: prediction_forget_key | Its Idempotency-Key may be used anew.
 UPDATE prediction SET idempotency_id = NULL WHERE idempotency_id = :idempotency_id RETURNING id;

@@ -1,0 +1,121 @@
+"""Money that follows from the run: by time, by what it gave, by what its children cost; never above the hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts.prices import Price
+from sixfold.core.work.pipeline import Parent
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from tests.road import HOUR, PRICE, Options, Road, models, road
+
+HOUR_US = 3_600_000_000
+CREDIT = 1_000_000
+HELD = Price(3 * PRICE, 3, "an estimate", "children")
+
+
+def catalogue() -> dict[str, Any]:
+    document = models({"echo": "EchoEngine", "slow": "SlowEngine", "chorus": "ChorusEngine"})
+    row = document["models"]["echo"]
+    document["models"] |= {
+        "hired": {**row, "price": "container-time"},
+        "metered": {**row, "metered": True, "most": 10},
+    }
+    return document
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Road]:
+    async with road(tmp_path, Options(models=catalogue())) as built:
+        yield built
+
+
+async def spent(line: Road) -> int:
+    assert await line.faults() == ()
+    account = await line.account()
+    assert account.held == 0
+    return CREDIT - account.posted
+
+
+async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: Road) -> None:
+    quote = line.pipeline.quote("hired", {"prompt": "x"})
+    assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
+    ended = await line.run("hired")
+    assert ended.state is State.SUCCEEDED
+    assert ended.cost == math.ceil(HOUR * ended.stations.run / HOUR_US) > 0
+    assert ended.hardware == "gpu-24gb-a"
+    assert await spent(line) == ended.cost
+
+
+async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Road) -> None:
+    told = await line.run("metered", extras={"billed": 2.5})
+    assert (told.price, told.cost, told.credits) == (10 * PRICE, 17_500, 2)
+    untold = await line.run("metered")
+    assert untold.cost == 10 * PRICE
+    assert await spent(line) == 17_500 + 10 * PRICE
+
+
+async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
+    ended = await line.run("metered", extras={"billed": 99})
+    assert ended.cost == 10 * PRICE
+    assert await spent(line) == 10 * PRICE
+
+
+async def test_a_failed_run_of_either_kind_costs_nothing(line: Road) -> None:
+    for model in ("hired", "metered"):
+        ended = await line.run(model, extras={"raise": "public", "billed": 1})
+        assert (ended.state, ended.cost) == (State.FAILED, 0)
+    assert await spent(line) == 0
+
+
+async def parent(line: Road, gate: Path) -> Prediction:
+    return await line.pipeline.submit(line.order("chorus", extras={"gate": str(gate)}, hold=HELD))
+
+
+async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: Road, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    whole = await parent(line, gate)
+    for key in ("1", "2"):
+        part = await line.run(parent=Parent(whole.id, key))
+        assert (part.parent_id, part.cost) == (whole.id, PRICE)
+    assert (await line.account()).held == HELD.micros
+    gate.touch()
+    ended = await line.pipeline.wait(whole, 30)
+    assert (ended.cost, ended.credits) == (2 * PRICE, 2)
+    assert await spent(line) == 2 * PRICE
+
+
+async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    whole = await parent(line, gate)
+    first = await line.run(parent=Parent(whole.id, "node 7"))
+    again = await line.run(parent=Parent(whole.id, "node 7"))
+    assert again == first
+    assert first.id == ids.derived(whole.id, "node 7")
+    assert len(first.id) == len(whole.id)
+    gate.touch()
+    assert (await line.pipeline.wait(whole, 30)).cost == PRICE
+
+
+async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp_path: Path) -> None:
+    whole = await parent(line, tmp_path / "never")
+    done = await line.run(parent=Parent(whole.id, "1"))
+    waits = await line.pipeline.submit(
+        line.order("slow", parent=Parent(whole.id, "2"), extras={"seconds": 60})
+    )
+    await line.pipeline.cancel_children(whole.id)
+    assert (await line.pipeline.wait(waits, 30)).state is State.CANCELED
+    await line.pipeline.cancel(whole.id, whole.account_id)
+    assert (await line.pipeline.wait(whole, 30)).state is State.CANCELED
+    assert (await line.pipeline.get(done.id, done.account_id)).cost == 0
+    assert await spent(line) == 0
+    with pytest.raises(errors.Conflict):
+        await line.run(parent=Parent(whole.id, "3"))
