@@ -189,6 +189,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
         scratch=folder / "scratch",
     )
     workers = Supervisor(database, driver, known.engines(), finisher, bus, policy)
+    line.own.admit = workers.admit
     line.on_accepted, line.on_cancel = workers.accepted, workers.cancel
     payer = await database.write(_payer(wanted.credit))
     neighbours = Neighbours(database, bus, workers) if isinstance(database, Shared) else None

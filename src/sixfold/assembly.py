@@ -31,6 +31,7 @@ from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
+from sixfold.core.work.hardware import Shelf as HardwareShelf
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
 from sixfold.core.work.neighbours import Neighbours, Shared
@@ -38,6 +39,7 @@ from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.ports import BlobStore, Driver
 from sixfold.core.work.runs import Finisher
 from sixfold.core.work.supervisor import Supervisor
+from sixfold.core.work.templates import Templates
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
@@ -74,6 +76,7 @@ class Product:
     blobs: BlobStore
     uploads: BlobStore
     catalog: Catalog
+    templates: Templates
     prices: PriceTable
     media: Media
     pipeline: Pipeline
@@ -111,6 +114,11 @@ def price_table(settings: Settings) -> PriceTable:
     return PriceTable({**rows, **{name: {**rows.get(name, {}), **row} for name, row in own.items()}})
 
 
+def templates() -> Templates:
+    """The templates that come with the program, on the hardware that can be hired."""
+    return Templates(read_toml("templates.toml"), HardwareShelf(read_toml("hardware.toml")))
+
+
 def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
     """The bundled catalogue, or the one of a document in its shape, as the operator's table changes it."""
     wished = settings.tables.get("engines", {})
@@ -122,7 +130,7 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
                 wishes.check(name, row["factory"], row["options"])
     except (choosing.WrongChoice, wishes.WrongWish) as error:
         raise InvalidSetting(str(error)) from error
-    return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES})
+    return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES}, templates())
 
 
 def standings(settings: Settings, models: Catalog, clients: Clients) -> Standings:
@@ -289,6 +297,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     workers = Supervisor(
         database, driver(settings, failpoints, clients), models.engines(), finisher, bus, policy(settings)
     )
+    road.own.admit = lambda engines: (standing.admit(engines), workers.admit(engines))[-1]
     road.on_accepted = workers.accepted
     road.on_cancel = workers.cancel
     return Product(
@@ -297,6 +306,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         blobs=blobs,
         uploads=open_uploads(settings),
         catalog=models,
+        templates=templates(),
         prices=prices,
         media=media,
         pipeline=road,
@@ -318,6 +328,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
     await product.standings.refresh()
     if product.neighbours is not None:
         await product.neighbours.start()
+    await product.pipeline.own.load()
     await product.supervisor.start()
     watcher = asyncio.create_task(_watch(product.standings), name="standings")
     sweeper = asyncio.create_task(_sweep(product), name="sweep")

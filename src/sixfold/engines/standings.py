@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,19 @@ class Standings:
         weights: Path,
         probes: Mapping[str, Probe],
     ) -> None:
-        self._engines = engines
+        self._engines = dict(engines)
         self._key = key
         self._weights = weights
         self._probes = probes
         self._known = {
             name: _UNASKED if spec.kind in probes else self._look(spec) for name, spec in engines.items()
         }
+
+    def admit(self, engines: Sequence[EngineSpec]) -> None:
+        """Know engines that came later than the catalogue."""
+        for engine in engines:
+            self._engines[engine.name] = engine
+            self._known[engine.name] = self._look(engine)
 
     def __call__(self, name: str) -> Standing:
         """How an engine stood when it was last looked at."""

@@ -69,7 +69,7 @@ class Model:
     `sizes` gives pixels for the choices of the input `size`, or of those in `sized_by`, joined by a space.
     `backends` are the models among which one is taken for each order, by `backends.choose`.
     The price is for what the input `quantity` asks for, or for `most` units; where it is `metered`, that is
-    only held, and what the run tells (`Result.billed`) is captured.
+    only held, and what the run tells (`Result.billed`) is captured. `hardware` is what an own model runs on.
     """
 
     name: str
@@ -86,6 +86,7 @@ class Model:
     backends: tuple[str, ...] = ()
     metered: bool = False
     most: float = 1
+    hardware: str | None = None
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checked and complete inputs; raises `InvalidInput` with every problem."""
@@ -166,6 +167,10 @@ class Catalog:
         """Every engine that some model names."""
         return {engine.name: engine for model in self._models.values() for engine in model.engines}
 
+    def has_price(self, name: str) -> bool:
+        """Whether there is such a price row."""
+        return name in self._prices or name == metering.CONTAINER_TIME
+
     def price(self, model: Model, values: Mapping[str, Any]) -> Price:
         """What a run with these checked inputs costs."""
         rate = self._prices[model.price]
@@ -191,10 +196,23 @@ def build(
     """
     engines = {name: _engine(name, row, full_texts) for name, row in document["engines"].items()}
     models = {name: _model(name, row, engines) for name, row in document["models"].items()}
+    catalog = Catalog(models, prices, rates)
     for model in models.values():
-        if model.price not in prices and model.price != metering.CONTAINER_TIME:
+        if not catalog.has_price(model.price):
             raise ValueError(f"model {model.name} has no price row {model.price}")
-    return Catalog(models, prices, rates)
+    return catalog
+
+
+def own(document: Mapping[str, Any], catalog: Catalog, name: str) -> Model:
+    """The model `name` of a document whose engines are its own or the catalogue's.
+
+    Raises `KeyError`, `TypeError` or `ValueError` where it is no such document.
+    """
+    engines = {key: _engine(key, row, {}) for key, row in document.get("engines", {}).items()}
+    model = _model(name, document["models"][name], {**catalog.engines(), **engines})
+    if not catalog.has_price(model.price):
+        raise ValueError(f"model {name} has no price row {model.price}")
+    return model
 
 
 def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[str, ...]]) -> EngineSpec:
@@ -224,6 +242,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         backends=tuple(row.get("backends", ())),
         metered=row.get("metered", False),
         most=row.get("most", 1),
+        hardware=row.get("hardware"),
     )
 
 

@@ -27,6 +27,7 @@ from sixfold.core.work.events import Bus, Event, Moved
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest import inputs as manifest_inputs
 from sixfold.core.work.media import Media, Source
+from sixfold.core.work.own import OwnModels
 from sixfold.core.work.predictions import Draft
 from sixfold.core.work.records import Prediction, TaskRecord
 
@@ -104,6 +105,7 @@ class Pipeline:
         self._policy = policy
         self._failpoints = failpoints
         self._draining = asyncio.Event()
+        self.own = OwnModels(database, catalog)
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
 
@@ -129,19 +131,28 @@ class Pipeline:
         """What may serve a charged order here."""
         return self._policy.terms
 
+    async def find(self, name: str, account_id: str) -> Model:
+        """The model that an account means by a name: a built-in, or its own; raises `NotFound`."""
+        return self._catalog[name] if name in self._catalog else (await self.own.find(name, account_id)).model
+
     def quote(
-        self, model_name: str, given: Mapping[str, Any], *, charged: bool = True, hardware: str | None = None
+        self,
+        wanted: str | Model,
+        given: Mapping[str, Any],
+        *,
+        charged: bool = True,
+        hardware: str | None = None,
     ) -> Quote:
         """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
 
         What nobody is charged for is never given to a provider, who would charge the operator.
         """
-        model = self._catalog[model_name]
+        model = self._catalog[wanted] if isinstance(wanted, str) else wanted
         values = model.check(given)
         engine, quality = model.choose(values, dataclasses.replace(self._policy.terms, paid=charged))
         if model.price != metering.CONTAINER_TIME:
             return Quote(self._catalog.price(model, values), engine, quality, values)
-        hire = self._catalog.rates.hire(model.name, hardware)
+        hire = self._catalog.rates.hire(model.name, hardware or model.hardware)
         price = hire.price(self._policy.run_limit_seconds)
         return Quote(price, engine, quality, values, hire.hardware)
 
@@ -153,8 +164,8 @@ class Pipeline:
         if self._draining.is_set():
             raise errors.ShuttingDown
         began = time.perf_counter_ns()
-        model = self._catalog[order.model]
-        quote = self.quote(order.model, order.inputs, charged=order.charged, hardware=order.hardware)
+        model = await self.find(order.model, order.account_id)
+        quote = self.quote(model, order.inputs, charged=order.charged, hardware=order.hardware)
         sources = await self._resolve(order, model, quote.values)
         order = await self._on_a_backend(order, model, quote)
         draft = self._draft(order, model, quote, sources)

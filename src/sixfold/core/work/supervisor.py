@@ -13,7 +13,7 @@ import math
 import shutil
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,12 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
         await self._driver.close()
+
+    def admit(self, engines: Sequence[EngineSpec]) -> None:
+        """Know engines that came later than the catalogue."""
+        for engine in engines:
+            self._pools.setdefault(engine.name, Pool(engine))
+            self.feed(engine.name)
 
     # -- what the pipeline tells -----------------------------------------------------------------
 

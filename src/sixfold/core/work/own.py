@@ -1,0 +1,112 @@
+"""Models that belong to an account: own ones, imported spaces, workflows, trained pictures.
+
+Each is a document in the catalogue's shape: one model under `models`, and under `engines` those that are
+its own; it may name the bundled ones too. A model is found by its owner only, and a new version takes the
+name over while what was ordered before still runs on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.database import Database, Query, Row, Transaction, many, one
+from sixfold.core.work import catalog as catalogs
+from sixfold.core.work.catalog import Catalog, EngineSpec, Model
+
+Admit = Callable[[Sequence[EngineSpec]], None]
+_MAX_MODELS = 1000  # of one account
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """One version of an account's model. `document` is as it was put, `model` what it says."""
+
+    account_id: str
+    name: str
+    version: int
+    kind: str
+    document: Mapping[str, Any]
+    model: Model
+    created_at: int
+
+
+class OwnModels:
+    """The models of every account, in the store.
+
+    `admit` is told of engines that came with them: the supervisor and the standings learn them there.
+    """
+
+    def __init__(self, database: Database, catalog: Catalog) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._built: dict[tuple[str, str, int], OwnModel] = {}
+        self.admit: Admit = lambda _engines: None
+
+    async def load(self) -> None:
+        """At a start: know the engines of all that is there."""
+        for row in await self._database.read(many("own_models_all")):
+            self._of(row)
+
+    async def find(self, name: str, account_id: str) -> OwnModel:
+        """An account's model by its name; raises `NotFound`, for another account's too."""
+        row = await self._database.read(one("own_model_newest", account_id=account_id, name=name))
+        if row is None:
+            raise errors.NotFound(f"There is no model {name}")
+        return self._of(row)
+
+    async def of(self, account_id: str, kind: str = "") -> tuple[OwnModel, ...]:
+        """Every model of an account (of one kind, where it is given), by name."""
+        rows = await self._database.read(many("own_models_of", account_id=account_id, kind=kind))
+        return tuple(self._of(row) for row in rows)
+
+    async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> OwnModel:
+        """A new model, or a new version of one.
+
+        Raises `Conflict` for a built-in's name and `BadRequest` beyond an account's number of models;
+        `KeyError`, `TypeError` or `ValueError` where the document is none of the catalogue's.
+        """
+        if name in self._catalog:
+            raise errors.Conflict(f"{name} is a built-in name")
+        catalogs.own(document, self._catalog, name)
+        return self._of(await self._database.write(_put(account_id, kind, name, document)))
+
+    async def remove(self, account_id: str, name: str) -> None:
+        """Forget a model; raises `NotFound`."""
+        if not await self._database.write(many("own_model_remove", account_id=account_id, name=name)):
+            raise errors.NotFound(f"There is no model {name}")
+
+    def _of(self, row: Row) -> OwnModel:
+        key = (str(row["account_id"]), str(row["name"]), int(row["version"]))
+        if key not in self._built:
+            document = msgspec.json.decode(str(row["document"]))
+            model = catalogs.own(_apart(document, key), self._catalog, key[1])
+            self._built[key] = OwnModel(*key, row["kind"], document, model, row["created_at"])
+            self.admit([engine for engine in model.engines if engine.name not in self._catalog.engines()])
+        return self._built[key]
+
+
+def _put(account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> Transaction[Row]:
+    owned = yield Query("own_models_of", {"account_id": account_id, "kind": ""})
+    if len(owned) >= _MAX_MODELS and all(row["name"] != name for row in owned):
+        raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models")
+    text = msgspec.json.encode(document).decode()
+    rows = yield Query(
+        "own_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
+    )
+    return rows[0]
+
+
+def _apart(document: Mapping[str, Any], key: tuple[str, str, int]) -> dict[str, Any]:
+    """The document with names for its engines that no other account and no other version has."""
+    account_id, name, version = key
+    own = {engine: f"{engine}/{account_id}/{name}@{version}" for engine in document.get("engines", {})}
+    row = document["models"][name]
+    return {
+        "engines": {own[engine]: facts for engine, facts in document.get("engines", {}).items()},
+        "models": {name: {**row, "engines": [own.get(engine, engine) for engine in row["engines"]]}},
+    }

@@ -1,0 +1,81 @@
+"""Models of accounts: found by their owner, versioned, with engines of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts
+from sixfold.core.work.states import State
+from tests.road import PRICE, Options, Road, models, road
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Road]:
+    async with road(tmp_path) as built:
+        yield built
+
+
+def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
+    made = models({"mine": attribute})
+    return {"engines": made["engines"], "models": {"mine": made["models"]["mine"] | row}}
+
+
+async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: Road) -> None:
+    put = await line.pipeline.own.put(line.payer.id, "model", "mine", document())
+    assert (put.version, put.kind) == (1, "model")
+    ended = await line.run("mine")
+    assert (ended.state, ended.cost) == (State.SUCCEEDED, PRICE)
+    assert line.payer.id in ended.engine
+    assert await line.faults() == ()
+
+
+async def test_another_account_has_no_such_model(line: Road) -> None:
+    await line.pipeline.own.put(line.payer.id, "model", "mine", document())
+    other = await line.database.write(accounts.create("other@example.com", credit=1_000_000))
+    with pytest.raises(errors.NotFound):
+        await line.pipeline.submit(replace(line.order("mine"), account_id=other.id))
+    assert await line.pipeline.own.of(other.id) == ()
+
+
+async def test_a_new_version_takes_the_name_over(line: Road) -> None:
+    own = line.pipeline.own
+    await own.put(line.payer.id, "model", "mine", document("CrashEngine"))
+    second = await own.put(line.payer.id, "model", "mine", document(title="better"))
+    assert second.version == 2
+    assert [one.model.title for one in await own.of(line.payer.id)] == ["better"]
+    assert (await line.run("mine")).state is State.SUCCEEDED
+
+
+async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:
+    own = line.pipeline.own
+    await own.put(line.payer.id, "model", "mine", document())
+    await own.remove(line.payer.id, "mine")
+    with pytest.raises(errors.NotFound):
+        await line.run("mine")
+    with pytest.raises(errors.NotFound):
+        await own.remove(line.payer.id, "mine")
+    assert (await own.put(line.payer.id, "model", "mine", document())).version == 2
+
+
+async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(line: Road) -> None:
+    own = line.pipeline.own
+    with pytest.raises(errors.Conflict):
+        await own.put(line.payer.id, "model", "echo", models())
+    with pytest.raises(ValueError, match="no price row"):
+        await own.put(line.payer.id, "model", "mine", document(price="nothing"))
+    assert await own.of(line.payer.id) == ()
+
+
+async def test_a_restart_knows_the_own_engines_of_what_waits(tmp_path: Path) -> None:
+    async with road(tmp_path, Options(start=False)) as before:
+        await before.pipeline.own.put(before.payer.id, "model", "mine", document())
+        waiting = await before.pipeline.submit(before.order("mine"))
+    async with road(tmp_path) as after:
+        await after.pipeline.own.load()
+        assert (await after.pipeline.wait(waiting, 30)).state is State.SUCCEEDED
