@@ -28,6 +28,7 @@ from sixfold.core.work import choosing
 from sixfold.core.work import pipeline as pipelines
 from sixfold.core.work import supervisor as supervisors
 from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.children import PipelineChildren
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
@@ -294,8 +295,10 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         failpoints,
     )
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
+    outside = ServerOutside(clients, lambda name: provider_key(settings, name))
+    outside.children = PipelineChildren(road)
     workers = Supervisor(
-        database, driver(settings, failpoints, clients), models.engines(), finisher, bus, policy(settings)
+        database, driver(settings, failpoints, outside), models.engines(), finisher, bus, policy(settings)
     )
     road.own.admit = lambda engines: (standing.admit(engines), workers.admit(engines))[-1]
     road.on_accepted = workers.accepted
@@ -356,9 +359,8 @@ def local_driver(settings: Settings, failpoints: Failpoints) -> Driver:
     return ProcessDriver(failpoints=failpoints.engines)
 
 
-def driver(settings: Settings, failpoints: Failpoints, clients: Clients) -> Driver:
+def driver(settings: Settings, failpoints: Failpoints, outside: ServerOutside) -> Driver:
     """Where workers run; those that wait for another machine are coroutines of the server itself."""
-    outside = ServerOutside(clients, lambda name: provider_key(settings, name))
     remote = RemoteDriver(outside, failpoints=failpoints.engines)
     return Drivers(local_driver(settings, failpoints), remote)
 

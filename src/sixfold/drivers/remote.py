@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from sixfold import errors
+from sixfold.core.work.children import Children
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task
 from sixfold.core.work.ports import Driver, Lost, Outcome, Reports, Worker, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
@@ -34,10 +35,22 @@ class ServerOutside:
     def __init__(self, clients: Clients, key: Callable[[str], str]) -> None:
         self._clients = clients
         self._key = key
+        self._children: Children | None = None
 
     def key(self, name: str) -> str:
         """The operator's key for a provider, or an empty string."""
         return self._key(name)
+
+    @property
+    def children(self) -> Children:
+        """The way to order other runs; there once the product is built."""
+        if self._children is None:
+            raise RuntimeError("nothing can be ordered before the pipeline is there")
+        return self._children
+
+    @children.setter
+    def children(self, children: Children) -> None:
+        self._children = children
 
     @property
     def client(self) -> httpx.AsyncClient:

@@ -17,7 +17,7 @@ from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.records import TaskRecord
 
-REMOTE_KINDS = frozenset({"comfyui", "provider"})
+REMOTE_KINDS = frozenset({"comfyui", "provider", "graph"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,10 @@ class Pipeline:
         """An account's prediction; raises `NotFound`."""
         return await self._database.read(predictions.get(prediction_id, account_id))
 
+    async def any(self, prediction_id: str) -> Prediction:
+        """A prediction of whichever account, for the server's own use; raises `NotFound`."""
+        return await self._database.read(predictions.fresh(prediction_id))
+
     async def by_job(self, job_id: str) -> Prediction:
         """A prediction by its job id; raises `NotFound`."""
         return await self._database.read(predictions.by_job(job_id))

@@ -16,8 +16,9 @@ from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, one
+from sixfold.core.work import outbox
 from sixfold.core.work.metering import Charge
-from sixfold.core.work.records import Output, Prediction, TaskRecord
+from sixfold.core.work.records import Output, Prediction, TaskRecord, Webhook
 from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
 
 LOST = "lost"
@@ -59,6 +60,7 @@ class Draft:
     priced_us: int
     parent_id: str | None = None
     hardware: str | None = None
+    webhook: Webhook | None = None
     media: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -102,6 +104,7 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
             "meter": draft.price.meter,
             "rate": draft.price.rate,
             "hardware": draft.hardware,
+            "webhook": None if draft.webhook is None else _json(draft.webhook),
             "priced_us": draft.priced_us,
         },
     )
@@ -109,7 +112,7 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
         yield Query("media_insert", record)
     if draft.price.micros and draft.parent_id is None:
         yield from ledger.hold(draft.account_id, draft.id, draft.price.micros)
-    return (yield from _fresh(draft.id))
+    return (yield from fresh(draft.id))
 
 
 def _of_parent(draft: Draft) -> Transaction[Row | None]:
@@ -120,7 +123,8 @@ def _of_parent(draft: Draft) -> Transaction[Row | None]:
     return (yield from one("prediction_by_id", id=draft.id))
 
 
-def _fresh(prediction_id: str) -> Transaction[Prediction]:
+def fresh(prediction_id: str) -> Transaction[Prediction]:
+    """A prediction of whichever account; raises `NotFound`."""
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
         raise errors.NotFound("There is no such prediction")
@@ -213,7 +217,9 @@ def claim(engine: str, lease: Lease, limit: int, *, warm: bool) -> Transaction[t
             "limit": limit,
         },
     )
-    return tuple(sorted((Prediction.of(row) for row in rows), key=lambda p: (p.created_at, p.id)))
+    claimed = tuple(sorted((Prediction.of(row) for row in rows), key=lambda p: (p.created_at, p.id)))
+    yield from outbox.note_started(claimed)
+    return claimed
 
 
 def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
@@ -225,7 +231,9 @@ def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
     if row["state"] == State.CANCELING:
         return Prediction.of(row)
     yield from _move(row, follow(State(row["state"]), Event.READY))
-    return (yield from _fresh(prediction_id))
+    prediction = yield from fresh(prediction_id)
+    yield from outbox.note(prediction)
+    return prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +294,7 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
     if prediction.price and prediction.parent_id is None:
         entry = ledger.Entry("charge", prediction.model, prediction.request_id)
         yield from ledger.capture(prediction_id, prediction.cost, entry)
+    yield from outbox.note(prediction)
     return prediction
 
 
@@ -331,7 +340,7 @@ def cancel(prediction_id: str, account_id: str) -> Transaction[Prediction]:
     if state is State.CANCELED:
         return (yield from _end(row, state, Failure("Canceled", "canceled")))
     yield from _move(row, state)
-    return (yield from _fresh(prediction_id))
+    return (yield from fresh(prediction_id))
 
 
 # -- leases --------------------------------------------------------------------------------------
@@ -439,4 +448,6 @@ def _end(row: Row, state: State, failure: Failure) -> Transaction[Prediction]:
         yield from ledger.release(str(row["id"]))
     if row["meter"] == "children":
         yield Query("prediction_children_free", {"parent_id": row["id"]})
-    return Prediction.of(ended[0])
+    prediction = Prediction.of(ended[0])
+    yield from outbox.note(prediction)
+    return prediction

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+from sixfold.core.work.children import Children
 from sixfold.core.work.engines import Context, Result, Task
 
 
@@ -18,6 +19,11 @@ class Outside(Protocol):
     @property
     def client(self) -> Any:
         """An `httpx.AsyncClient` for addresses that the operator chose: providers, his own servers."""
+        ...
+
+    @property
+    def children(self) -> Children:
+        """The way to order other runs."""
         ...
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:

@@ -1,0 +1,76 @@
+"""Runs that a run orders: how a graph has its heavy nodes done on the same road."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sixfold.core.work.media import Source
+from sixfold.core.work.pipeline import Order, Parent, Pipeline
+from sixfold.core.work.records import Prediction
+
+_LOOK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What is ordered: `key` names the part of the parent, so that each is ordered once.
+
+    `files` are the blobs of media inputs that are stored already.
+    """
+
+    key: str
+    model: str
+    inputs: Mapping[str, Any]
+    files: Mapping[str, Source] = field(default_factory=dict[str, Source])
+
+
+class Children(Protocol):
+    """What an engine that waits for others needs (`Outside.children`)."""
+
+    async def parent(self, prediction_id: str) -> Prediction:
+        """The prediction that runs, with its account."""
+        ...
+
+    async def run(self, parent: Prediction, child: Child) -> Prediction:
+        """Order a child, or find it ordered, and wait for its end; raises what `Pipeline.submit` does.
+
+        A canceled wait cancels the child.
+        """
+        ...
+
+
+class PipelineChildren:
+    """Children on the pipeline of this server."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    async def parent(self, prediction_id: str) -> Prediction:
+        """The prediction that runs."""
+        return await self._pipeline.any(prediction_id)
+
+    async def run(self, parent: Prediction, child: Child) -> Prediction:
+        """Order it, and wait."""
+        order = Order(
+            account_id=parent.account_id,
+            model=child.model,
+            inputs={**child.inputs, **{name: source.blob for name, source in child.files.items()}},
+            face=parent.face,
+            request_id=parent.request_id,
+            charged=parent.price > 0,
+            sources=child.files,
+            parent=Parent(parent.id, child.key),
+        )
+        ordered = await self._pipeline.submit(order)
+        ended = ordered
+        try:
+            while not ended.is_terminal:
+                ended = await self._pipeline.wait(ordered, _LOOK_SECONDS)
+                if self._pipeline.draining:
+                    break
+        finally:
+            if not ended.is_terminal and not self._pipeline.draining:
+                await self._pipeline.cancel(ordered.id, ordered.account_id)
+        return ended
