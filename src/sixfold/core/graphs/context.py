@@ -1,0 +1,86 @@
+"""How a running node is heard: progress, previews, files and children."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from pathlib import Path
+from typing import Protocol
+
+import blake3
+
+from sixfold.core.graphs.ports import Asked, Child, Children, Event, File
+from sixfold.core.work.engines import Canceled
+
+
+class _Place(Protocol):
+    @property
+    def children(self) -> Children: ...
+    @property
+    def scratch(self) -> Path: ...
+
+
+class _Emit(Protocol):
+    def __call__(self, event: Event, /) -> None: ...
+
+
+class Context:
+    """One node's way to the outside; threads reach the loop through it."""
+
+    def __init__(self, node_id: str, key: str, place: _Place, emit: _Emit) -> None:
+        self.node_id = node_id
+        self._key = key
+        self._place = place
+        self._emit = emit
+        self._loop = asyncio.get_running_loop()
+        self._home = threading.get_ident()
+        self._canceled = False
+        self._children = 0
+
+    @property
+    def scratch(self) -> Path:
+        """An existing folder for this run's files."""
+        return self._place.scratch
+
+    def cancel(self) -> None:
+        """Let the next word about progress end the node."""
+        self._canceled = True
+
+    def progress(self, value: float, maximum: float = 1.0) -> None:
+        """Report progress; raises `Canceled` when the run is no longer wanted."""
+        if self._canceled:
+            raise Canceled
+        self._tell(Event("progress", {"value": value, "max": maximum, "node": self.node_id}))
+
+    def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
+        """Show a picture of what is on its way."""
+        self._tell(Event("preview", {"node": self.node_id, "content_type": content_type}, data))
+
+    def image(self, data: bytes, content_type: str = "image/png") -> None:
+        """Send a finished picture to whoever watches, without keeping it."""
+        self._tell(Event("image", {"node": self.node_id, "content_type": content_type}, data))
+
+    def file(self, data: bytes | Path, content_type: str) -> File:
+        """A file of bytes that are in memory or lie in `scratch`."""
+        if isinstance(data, Path):
+            digest = blake3.blake3(data.read_bytes()).hexdigest()
+            return File(digest, content_type, data)
+        path = self.scratch / secrets.token_hex(12)
+        path.write_bytes(data)
+        return File(blake3.blake3(data).hexdigest(), content_type, path)
+
+    async def child(self, asked: Asked) -> Child:
+        """Run one of the platform's models as part of this run."""
+        key = f"{self._key}.{self._children}"
+        self._children += 1
+        return await self._place.children.run(key, asked.model, asked.inputs, self._child_progress)
+
+    def _child_progress(self, fraction: float) -> None:
+        self._tell(Event("progress", {"value": fraction, "max": 1.0, "node": self.node_id}))
+
+    def _tell(self, event: Event) -> None:
+        if threading.get_ident() == self._home:
+            self._emit(event)
+        else:
+            self._loop.call_soon_threadsafe(self._emit, event)

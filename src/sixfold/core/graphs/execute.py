@@ -1,0 +1,376 @@
+"""The run of a checked graph: what is cached is left out, what is ready runs, and somebody is told.
+
+One pass gives keys; a walk back from the outputs stops where the cache has an outcome; then whatever has
+its inputs runs: trivial nodes at once, pixels and sound in threads, work of models as awaited children.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.graphs import keys as merkle
+from sixfold.core.graphs.context import Context
+from sixfold.core.graphs.outcomes import call, finish
+from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Given, Packer, Shelf, Stored
+from sixfold.core.graphs.validate import Node, Verdict
+from sixfold.core.work.engines import Canceled, EngineError
+
+_BREATH_NODES = 256  # trivial nodes between two looks at the rest of the server
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run takes place."""
+
+    children: Children
+    files: Files
+    shelf: Shelf
+    packer: Packer
+    scratch: Path
+    cache: Cache | None = None
+    threads: Executor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one run may take; `memory_bytes` is that of values that wait for another node."""
+
+    nodes: int = 25_000
+    seconds: float = 3600.0
+    memory_bytes: int = 4 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that succeeded: what each output node showed, and which nodes ran and which were cached."""
+
+    outputs: Mapping[str, Mapping[str, Any]]
+    executed: tuple[str, ...]
+    cached: tuple[str, ...]
+
+
+class NodeFailed(errors.EngineFailed):
+    """A node of the graph failed."""
+
+    code = "node_failed"
+
+    def __init__(self, message: str, node: Node, reason: BaseException) -> None:
+        self.node_id = node.id
+        self.class_type = node.spec.class_type
+        self.reason = reason
+        super().__init__(message)
+
+
+class GraphTooLarge(errors.BadRequest):
+    """The graph asks for more than a run may take."""
+
+    code = "graph_too_large"
+
+
+Emit = Callable[[Event], None]
+
+
+async def execute(verdict: Verdict, place: Place, emit: Emit, limits: Limits | None = None) -> Ended:
+    """Run a checked graph to its end, once; cancel the coroutine to interrupt it.
+
+    Raises `NodeFailed`, `GraphTooLarge`, or what finding a file raises. `emit` is called on the loop.
+    """
+    bounds = limits or Limits()
+    if len(verdict.nodes) > bounds.nodes:
+        raise GraphTooLarge(f"The graph has {len(verdict.nodes)} nodes; at most {bounds.nodes} may run")
+    run = _Run(verdict, place, emit, bounds)
+    try:
+        async with asyncio.timeout(bounds.seconds):
+            return await run.go()
+    except TimeoutError:
+        raise errors.EngineFailed(f"The graph took longer than {bounds.seconds:g} seconds") from None
+
+
+def unrunnable(verdict: Verdict) -> tuple[str, ...]:
+    """The classes of a checked graph that are known by their schema only."""
+    return tuple(sorted({node.spec.class_type for node in verdict.nodes.values() if node.spec.run is None}))
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is left to do: for each node how many it waits for, and who waits for it."""
+
+    waits: dict[str, int] = field(default_factory=dict[str, int])
+    feeds: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    reads: dict[str, int] = field(default_factory=dict[str, int])
+    hits: dict[str, Stored] = field(default_factory=dict[str, Stored])
+
+
+class _Run:
+    """One run and its state."""
+
+    def __init__(self, verdict: Verdict, place: Place, emit: Emit, limits: Limits) -> None:
+        self._nodes = verdict.nodes
+        self._outputs = verdict.outputs
+        self._place = place
+        self._emit = emit
+        self._limits = limits
+        self._keys: dict[str, str] = {}
+        self._plan = _Plan()
+        self._values: dict[str, tuple[Any, ...]] = {}
+        self._shown: dict[str, Mapping[str, Any]] = {}
+        self._fresh: dict[str, Stored] = {}
+        self._executed: list[str] = []
+        self._tasks: dict[asyncio.Task[Given], tuple[str, Context]] = {}
+        self._bytes = 0
+
+    async def go(self) -> Ended:
+        self._tell("execution_start", timestamp=_now_ms())
+        await self._find_files()
+        self._keys = merkle.keys(self._nodes)
+        cached = await self._look_back()
+        self._tell("execution_cached", nodes=cached, timestamp=_now_ms())
+        for node_id in cached:
+            self._show_cached(node_id)
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            await self._stop()
+            self._tell("execution_interrupted", **self._where())
+            raise
+        except BaseException as error:
+            await self._stop()
+            self._tell_error(error)
+            raise
+        if self._place.cache is not None and self._fresh:
+            await self._place.cache.keep(self._fresh)
+        self._tell("execution_success", timestamp=_now_ms())
+        self._tell("executing", node=None)
+        return Ended(self._shown, tuple(self._executed), tuple(cached))
+
+    # -- before ----------------------------------------------------------------------------------
+
+    async def _find_files(self) -> None:
+        """Put the files that inputs name in the place of their names."""
+        named = [
+            (node, name, told)
+            for node in self._nodes.values()
+            for name, told in merkle.files_named(node).items()
+        ]
+        wanted = list(dict.fromkeys(told for _, _, told in named))
+        found = await asyncio.gather(*(self._place.files.find(*told) for told in wanted))
+        by_name: dict[tuple[str, str], File] = dict(zip(wanted, found, strict=True))
+        for node, name, told in named:
+            node.values[name] = by_name[told]
+
+    async def _look_back(self) -> list[str]:
+        """Plan what has to run, walking back from the outputs; gives what need not."""
+        stored = await self._known()
+        plan = self._plan
+        stack = list(self._outputs)
+        needed: set[str] = set()
+        outputs = set(self._outputs)
+        while stack:
+            node_id = stack.pop()
+            if node_id in needed:
+                continue
+            hit = stored.get(self._keys[node_id])
+            if hit is not None and (hit.packed is not None or node_id in outputs):
+                plan.hits[node_id] = hit
+                if hit.packed is not None or not plan.reads.get(node_id):
+                    continue
+            needed.add(node_id)
+            plan.hits.pop(node_id, None)
+            for origin, _ in self._nodes[node_id].links.values():
+                plan.reads[origin] = plan.reads.get(origin, 0) + 1
+                stack.append(origin)
+        for node_id in (each for each in self._nodes if each in needed):
+            origins = {origin for origin, _ in self._nodes[node_id].links.values()}
+            plan.waits[node_id] = len(origins & needed)
+            for origin in origins & needed:
+                plan.feeds.setdefault(origin, []).append(node_id)
+        return [node_id for node_id in self._nodes if node_id not in needed]
+
+    async def _known(self) -> Mapping[str, Stored]:
+        if self._place.cache is None:
+            return {}
+        kept = [self._keys[node_id] for node_id, node in self._nodes.items() if _is_kept(node)]
+        return await self._place.cache.find(kept)
+
+    def _show_cached(self, node_id: str) -> None:
+        hit = self._plan.hits.get(node_id)
+        if hit is not None and node_id in self._outputs:
+            self._shown[node_id] = hit.ui
+            if hit.ui:
+                self._tell("executed", node=node_id, display_node=node_id, output=hit.ui)
+
+    # -- the work --------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        ready = [node_id for node_id, count in reversed(self._plan.waits.items()) if count == 0]
+        done = 0
+        while ready or self._tasks:
+            while ready:
+                node_id = ready.pop()
+                node = self._nodes[node_id]
+                self._tell("executing", node=node_id, display_node=node_id)
+                context = Context(node_id, self._keys[node_id], self._place, self._emit)
+                if node.spec.where != "inline":
+                    self._start(node, context)
+                    continue
+                ready += await self._done(node_id, self._inline(node, context))
+                done += 1
+                if done % _BREATH_NODES == 0:
+                    await asyncio.sleep(0)
+            if self._tasks:
+                ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    ready += await self._collect(task)
+
+    def _inline(self, node: Node, context: Context) -> Given:
+        try:
+            return finish(node, call(node, context, self._inputs(node)))
+        except Exception as error:
+            raise _failed(node, error) from error
+
+    def _start(self, node: Node, context: Context) -> None:
+        inputs = self._inputs(node)
+        loop = asyncio.get_running_loop()
+        if node.spec.where == "thread":
+            work = loop.run_in_executor(self._place.threads, call, node, context, inputs)
+        else:
+            work = call(node, context, inputs)
+
+        async def run() -> Given:
+            return finish(node, await work)
+
+        self._tasks[asyncio.create_task(run())] = (node.id, context)
+
+    async def _collect(self, task: asyncio.Task[Given]) -> list[str]:
+        node_id, _ = self._tasks.pop(task)
+        node = self._nodes[node_id]
+        if task.cancelled():
+            raise asyncio.CancelledError
+        error = task.exception()
+        if error is not None:
+            raise _failed(node, error) from error
+        return await self._done(node_id, task.result())
+
+    async def _done(self, node_id: str, given: Given) -> list[str]:
+        """Keep what a node gave; gives the nodes that are ready now."""
+        node, plan = self._nodes[node_id], self._plan
+        self._executed.append(node_id)
+        ui: Mapping[str, Any] = await self._kept(node_id, given)
+        if node_id in self._outputs:
+            self._shown[node_id] = ui
+        if ui:
+            self._tell("executed", node=node_id, display_node=node_id, output=ui)
+        if _is_kept(node) and self._place.cache is not None:
+            values = given.outputs
+            packed = await asyncio.to_thread(self._place.packer.pack, values) if values else b""
+            if packed is not None or ui or not given.outputs:
+                self._fresh[self._keys[node_id]] = Stored(packed, ui)
+        if plan.reads.get(node_id):
+            self._values[node_id] = given.outputs
+            self._weigh(node, given.outputs, 1)
+        self._release(node)
+        fed = plan.feeds.get(node_id, ())
+        for each in fed:
+            plan.waits[each] -= 1
+        return [each for each in fed if plan.waits[each] == 0]
+
+    async def _kept(self, node_id: str, given: Given) -> Mapping[str, Any]:
+        ui = dict(given.ui)
+        for made in given.made:
+            told = await self._place.shelf.keep(node_id, made)
+            ui.setdefault(made.kind, []).append(told)
+        return ui
+
+    def _inputs(self, node: Node) -> dict[str, Any]:
+        inputs = dict(node.values)
+        for name, (origin, slot) in node.links.items():
+            inputs[name] = self._value(origin)[slot]
+        return inputs
+
+    def _value(self, node_id: str) -> tuple[Any, ...]:
+        if node_id not in self._values:
+            packed = self._plan.hits[node_id].packed
+            self._values[node_id] = self._place.packer.unpack(packed or b"")
+            self._weigh(self._nodes[node_id], self._values[node_id], 1)
+        return self._values[node_id]
+
+    def _release(self, node: Node) -> None:
+        """Let go of values that nobody waits for any more."""
+        for origin, _ in node.links.values():
+            self._plan.reads[origin] -= 1
+            if not self._plan.reads[origin] and origin in self._values:
+                self._weigh(self._nodes[origin], self._values.pop(origin), -1)
+
+    def _weigh(self, node: Node, values: tuple[Any, ...], sign: int) -> None:
+        if node.spec.where == "inline":
+            return
+        self._bytes += sign * sum(self._place.packer.weigh(value) for value in values)
+        if self._bytes > self._limits.memory_bytes:
+            limit = self._limits.memory_bytes // 2**20
+            raise GraphTooLarge(f"The graph holds more than {limit} MiB of pictures and sound at once")
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        for task, (_, context) in self._tasks.items():
+            context.cancel()
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _where(self) -> dict[str, Any]:
+        running = next((node_id for node_id, _ in self._tasks.values()), None)
+        spec = self._nodes[running].spec if running else None
+        return {
+            "node_id": running,
+            "node_type": spec.class_type if spec else None,
+            "executed": list(self._executed),
+            "timestamp": _now_ms(),
+        }
+
+    def _tell_error(self, error: BaseException) -> None:
+        told = self._where()
+        if isinstance(error, NodeFailed):
+            told |= {"node_id": error.node_id, "node_type": error.class_type}
+        reason = error.reason if isinstance(error, NodeFailed) else error
+        self._tell(
+            "execution_error",
+            **told,
+            exception_message=error.message if isinstance(error, errors.SixfoldError) else "Internal error",
+            exception_type=type(reason).__name__,
+            traceback=[],
+            current_inputs={},
+            current_outputs=[],
+        )
+
+    def _tell(self, kind: str, **data: Any) -> None:
+        self._emit(Event(kind, data))
+
+
+def _is_kept(node: Node) -> bool:
+    """Whether a node's outcome is worth a place in the cache: what is trivial is done again sooner."""
+    return node.spec.output_node or node.spec.where != "inline"
+
+
+def _failed(node: Node, error: BaseException) -> BaseException:
+    """A node's failure: sentences meant for the user are kept, others say only where it was."""
+    if isinstance(error, NodeFailed | GraphTooLarge | asyncio.CancelledError):
+        return error
+    if isinstance(error, Canceled):
+        return asyncio.CancelledError()
+    where = f"{node.spec.class_type} (node {node.id})"
+    if isinstance(error, errors.SixfoldError):
+        return NodeFailed(f"{where}: {error.message}", node, error)
+    if isinstance(error, EngineError):
+        return NodeFailed(f"{where}: {error}", node, error)
+    return NodeFailed(f"{where} failed", node, error)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

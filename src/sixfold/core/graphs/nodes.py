@@ -1,0 +1,139 @@
+"""What a node is: its class's inputs and outputs, and the function behind it; all classes by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sixfold.core.graphs.ports import Asked, Run
+
+Section = Literal["required", "optional", "hidden"]
+Where = Literal["inline", "thread", "await"]
+Graph = Mapping[str, Mapping[str, Any]]
+
+WIDGET_TYPES = frozenset({"INT", "FLOAT", "STRING", "BOOLEAN", "COMBO"})
+UPLOADS = {
+    "image_upload": "image",
+    "video_upload": "video",
+    "audio_upload": "audio",
+    "file_upload": "file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a class. `type` is one of ComfyUI's, several with commas between, or `*` for any.
+
+    `choices` are a COMBO's; `options` are what an object_info says beside the type (`default`, `min`,
+    `max`, `step`, `multiline`, `control_after_generate`, `forceInput`, `image_upload`, …).
+    """
+
+    name: str
+    type: str
+    section: Section = "required"
+    choices: tuple[Any, ...] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def is_widget(self) -> bool:
+        """Whether the editor shows it as a field rather than as a socket."""
+        widget = self.type in WIDGET_TYPES or self.type.split(",")[0] in WIDGET_TYPES
+        return widget and not self.options.get("forceInput")
+
+    @property
+    def has_control(self) -> bool:
+        """Whether the editor keeps a word beside its value for what comes after a run."""
+        if "control_after_generate" in self.options:
+            return bool(self.options["control_after_generate"])
+        return self.type == "INT" and self.name in ("seed", "noise_seed")
+
+    @property
+    def upload(self) -> str:
+        """The kind of file that its text names: image, video, audio, file; empty when it names none."""
+        return next((kind for option, kind in UPLOADS.items() if self.options.get(option)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output of a class."""
+
+    type: str
+    name: str = ""
+    is_list: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One class of nodes.
+
+    `run` takes the node's context and its inputs by name; without one the class is only known by its schema.
+    It runs `inline` on the loop (microseconds), in a `thread` (pixels and sound), or is awaited (`await`: it
+    orders work of the platform's models). `version` changes when the same inputs give something else.
+    `fingerprint` adds to the key of the cache what the inputs do not say; None from it is never cached.
+    `estimate` says what a node that is awaited will order.
+    """
+
+    class_type: str
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    version: str = "1"
+    output_node: bool = False
+    run: Run | None = None
+    where: Where = "inline"
+    fingerprint: Callable[[Mapping[str, Any]], str | None] | None = None
+    estimate: Callable[[Mapping[str, Any]], tuple[Asked, ...]] | None = None
+    input_is_list: bool = False
+    category: str = ""
+    title: str = ""
+    description: str = ""
+    module: str = "nodes"
+    by_name: Mapping[str, Input] = field(default_factory=dict[str, Input], compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Index the inputs."""
+        object.__setattr__(self, "by_name", {each.name: each for each in self.inputs})
+
+
+class Registry:
+    """Classes by name."""
+
+    def __init__(self, specs: Iterable[NodeSpec] = ()) -> None:
+        self._specs = {spec.class_type: spec for spec in specs}
+
+    def __getitem__(self, class_type: str) -> NodeSpec:
+        return self._specs[class_type]
+
+    def __contains__(self, class_type: object) -> bool:
+        return class_type in self._specs
+
+    def __iter__(self) -> Iterator[NodeSpec]:
+        return iter(self._specs.values())
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def get(self, class_type: str) -> NodeSpec | None:
+        """The class of this name, or None."""
+        return self._specs.get(class_type)
+
+    def joined(self, others: Iterable[NodeSpec]) -> Registry:
+        """These classes and `others`, which win where both have one."""
+        return Registry([*self._specs.values(), *others])
+
+    def nearest(self, class_type: str) -> str:
+        """The class whose name is most like this one; empty when none is near."""
+        return nearest(class_type, self._specs)
+
+
+def nearest(wanted: object, options: Iterable[object]) -> str:
+    """The option whose text is most like `wanted`; empty when none is near."""
+    texts = {str(option).lower(): str(option) for option in options}
+    found = difflib.get_close_matches(str(wanted).lower(), texts, n=1, cutoff=0.6)
+    return texts[found[0]] if found else ""
+
+
+def is_link(value: object) -> bool:
+    """Whether an input's value is a link to another node's output."""
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str | int)  # pyright: ignore[reportUnknownArgumentType]  # a list of anything, from JSON

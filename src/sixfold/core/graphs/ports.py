@@ -1,0 +1,182 @@
+"""What a run needs of others: files, children, a place for what was made, a cache, and someone to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file known by its content: `digest` is its BLAKE3 hash in hex, `path` a readable local copy."""
+
+    digest: str
+    content_type: str
+    path: Path
+    name: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One file that a node made: its bytes are `data`, or the file at `path` (which is taken).
+
+    `kind` is the list of ComfyUI's that it is shown in (`images`, `audio`, `video`, `3d`, `text`), `prefix`
+    what its name begins with. What is `temporary` is a preview, and no result.
+    """
+
+    content_type: str
+    data: bytes = b""
+    path: Path | None = None
+    kind: str = "images"
+    prefix: str = "output"
+    temporary: bool = False
+    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a node gave: a value for each output, files, and more for whoever watches (`text`, `animated`)."""
+
+    outputs: tuple[Any, ...] = ()
+    made: tuple[Made, ...] = ()
+    ui: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Work for one of the platform's models; an input may be a `File`."""
+
+    model: str
+    inputs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What a child prediction gave: its files, and its data."""
+
+    files: tuple[File, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class NodeContext(Protocol):
+    """How a running node speaks to the outside. All but `child` may be called from a thread."""
+
+    @property
+    def node_id(self) -> str:
+        """The node's id in its graph."""
+        ...
+
+    @property
+    def scratch(self) -> Path:
+        """An existing folder for this run's files; removed after it."""
+        ...
+
+    def progress(self, value: float, maximum: float = 1.0) -> None:
+        """Report progress; raises `engines.Canceled` when the run is no longer wanted."""
+        ...
+
+    def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
+        """Show a picture of what is on its way."""
+        ...
+
+    def image(self, data: bytes, content_type: str = "image/png") -> None:
+        """Send a finished picture to whoever watches, without keeping it."""
+        ...
+
+    def file(self, data: bytes | Path, content_type: str) -> File:
+        """A file of bytes that are in memory or lie in `scratch`."""
+        ...
+
+    async def child(self, asked: Asked) -> Child:
+        """Run one of the platform's models as part of this run."""
+        ...
+
+
+Run = Callable[..., "Given | Sequence[Any] | Awaitable[Given | Sequence[Any]]"]
+
+
+class Children(Protocol):
+    """Runs the platform's models for a graph, on its account and its hold."""
+
+    async def run(
+        self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
+    ) -> Child:
+        """The ended child prediction of a node; raises `EngineFailed`, `EngineUnavailable`, `InvalidInput`.
+
+        Its id comes of the parent's and of `node_key`, so that a resumed parent finds it. Canceling the
+        coroutine cancels it.
+        """
+        ...
+
+
+class Files(Protocol):
+    """Finds the files that inputs name: a URL, an upload's id, or a name given to `/upload/image`."""
+
+    async def find(self, name: str, kind: str) -> File:
+        """The file; raises a `BadRequest` or `NotFound` whose sentence is for the user."""
+        ...
+
+
+class Shelf(Protocol):
+    """Keeps what nodes made."""
+
+    async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
+        """Keep a file; what it gives stands in the node's `ui` under the file's kind (`filename`, …)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A node's outcome, as a cache keeps it: outputs packed into bytes (None: only what it showed)."""
+
+    packed: bytes | None
+    ui: Mapping[str, Any]
+
+
+class Cache(Protocol):
+    """Outcomes of nodes by their key, of one account; survives restarts."""
+
+    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+        """What is known of these keys."""
+        ...
+
+    async def keep(self, entries: Mapping[str, Stored]) -> None:
+        """Keep outcomes; big ones may be dropped."""
+        ...
+
+
+class Many(tuple[Any, ...]):
+    """A list of values that the nodes after it take one by one (ComfyUI's OUTPUT_IS_LIST)."""
+
+    __slots__ = ()
+
+
+class Packer(Protocol):
+    """Turns nodes' values into bytes and back; a value that cannot be packed is not kept."""
+
+    def pack(self, values: Sequence[Any]) -> bytes | None:
+        """Bytes that `unpack` understands, or None."""
+        ...
+
+    def unpack(self, data: bytes) -> tuple[Any, ...]:
+        """The values."""
+        ...
+
+    def weigh(self, value: Any) -> int:
+        """How many bytes of memory a value takes, roughly."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened: ComfyUI's name for it and its data beside `prompt_id`.
+
+    A `preview` or an `image` (a finished one that is not kept) is in `binary`.
+    """
+
+    type: str
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    binary: bytes = b""
