@@ -74,6 +74,7 @@ def build_services(product: Product) -> Services:
         blobs=product.blobs,
         uploads=product.uploads,
         catalog=product.catalog,
+        templates=product.templates,
         media=product.media,
         pipeline=product.pipeline,
         supervisor=product.supervisor,

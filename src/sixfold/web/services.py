@@ -12,6 +12,7 @@ from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.records import OutputFile
 from sixfold.core.work.supervisor import Supervisor
+from sixfold.core.work.templates import Templates
 from sixfold.settings import Settings
 from sixfold.web.auth import Doors
 from sixfold.web.idempotency import Repeats
@@ -28,6 +29,7 @@ class Services:
     blobs: BlobStore
     uploads: BlobStore
     catalog: Catalog
+    templates: Templates
     media: Media
     pipeline: Pipeline
     supervisor: Supervisor

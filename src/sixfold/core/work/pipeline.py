@@ -18,7 +18,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.prices import FREE, Price
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.work import backends, metering, predictions
+from sixfold.core.work import backends, metering, predictions, timeline
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
@@ -29,7 +29,7 @@ from sixfold.core.work.manifest import inputs as manifest_inputs
 from sixfold.core.work.media import Media, Source
 from sixfold.core.work.own import OwnModels
 from sixfold.core.work.predictions import Draft
-from sixfold.core.work.records import Prediction, TaskRecord
+from sixfold.core.work.records import Prediction, TaskRecord, Webhook
 
 _MAX_SEED = 2**31
 
@@ -54,6 +54,7 @@ class Order:
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
     hardware: str | None = None
     hold: Price | None = None
+    webhook: Webhook | None = None
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     parent: Parent | None = None
 
@@ -145,14 +146,16 @@ class Pipeline:
     ) -> Quote:
         """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
 
-        What nobody is charged for is never given to a provider, who would charge the operator.
+        What nobody is charged for is never given to a provider, who would charge the operator. An order that
+        names hardware is paid by time, whatever the model's own price.
         """
         model = self._catalog[wanted] if isinstance(wanted, str) else wanted
         values = model.check(given)
+        by_time = hardware is not None or model.price == metering.CONTAINER_TIME
+        hire = self._catalog.rates.hire(model.name, hardware or model.hardware) if by_time else None
         engine, quality = model.choose(values, dataclasses.replace(self._policy.terms, paid=charged))
-        if model.price != metering.CONTAINER_TIME:
+        if hire is None:
             return Quote(self._catalog.price(model, values), engine, quality, values)
-        hire = self._catalog.rates.hire(model.name, hardware or model.hardware)
         price = hire.price(self._policy.run_limit_seconds)
         return Quote(price, engine, quality, values, hire.hardware)
 
@@ -167,6 +170,7 @@ class Pipeline:
         model = await self.find(order.model, order.account_id)
         quote = self.quote(model, order.inputs, charged=order.charged, hardware=order.hardware)
         sources = await self._resolve(order, model, quote.values)
+        quote = self._measured(model, quote, sources)
         order = await self._on_a_backend(order, model, quote)
         draft = self._draft(order, model, quote, sources)
         priced_us = (time.perf_counter_ns() - began) // 1000
@@ -194,14 +198,31 @@ class Pipeline:
             text = values.get(descriptor.name)
             if text is not None and descriptor.name not in sources:
                 sources[descriptor.name] = await self._media.resolve(order.account_id, descriptor, text)
+        for name in model.projects & values.keys():
+            clips, urls = timeline.media(values[name]), timeline.urls(values[name])
+            wanted = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
+            sources |= await self._media.resolve_all(order.account_id, wanted)
         return sources
+
+    def _measured(self, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Quote:
+        """The quote with what a project's files say of its length."""
+        if not model.projects:
+            return quote
+        lengths = {name: source.seconds for name, source in sources.items()}
+        values = {
+            name: timeline.measured(value, lengths) if name in model.projects else value
+            for name, value in quote.values.items()
+        }
+        return dataclasses.replace(quote, values=values, price=self._catalog.price(model, values))
 
     def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
         values = {**model.for_engine(quote.values), **order.extras}
-        if model.takes("seed"):
-            values.setdefault("seed", secrets.randbelow(_MAX_SEED))
+        if model.takes("seed") and (values.pop("randomize_seed", False) or values.get("seed", -1) < 0):
+            values["seed"] = secrets.randbelow(_MAX_SEED)
         for name in sources:
             values.pop(name, None)
+        for name in model.projects & values.keys():
+            values[name] = timeline.bare(values[name])
         task = TaskRecord(values, {name: source.blob for name, source in sources.items()})
         parent = order.parent
         prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
@@ -223,6 +244,7 @@ class Pipeline:
             priced_us=0,
             parent_id=None if parent is None else parent.id,
             hardware=quote.hardware,
+            webhook=order.webhook,
             media=tuple(
                 media_files.input_record(source, order.account_id, prediction_id)
                 for source in sources.values()

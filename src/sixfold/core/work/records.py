@@ -36,6 +36,13 @@ class TaskRecord(msgspec.Struct, frozen=True):
     files: dict[str, str] = {}
 
 
+class Webhook(msgspec.Struct, frozen=True):
+    """Who is told of a prediction's steps, and of which: `started`, `completed`."""
+
+    url: str
+    events: tuple[str, ...] = ("started", "completed")
+
+
 @dataclass(frozen=True, slots=True)
 class Stations:
     """How long each station of the road took, in µs; money stands in the prediction itself."""
@@ -85,6 +92,7 @@ class Prediction:
     meter: Meter = "fixed"
     rate: int = 0
     hardware: str | None = None
+    webhook: Webhook | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -134,9 +142,11 @@ class Prediction:
             meter=row["meter"],
             rate=row["rate"],
             hardware=row["hardware"],
+            webhook=_decode_webhook(row["webhook"]) if row["webhook"] is not None else None,
         )
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_task = msgspec.json.Decoder(TaskRecord).decode
+_decode_webhook = msgspec.json.Decoder(Webhook).decode
 _decode_output = msgspec.json.Decoder(Output).decode

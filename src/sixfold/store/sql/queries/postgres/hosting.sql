@@ -1,0 +1,5 @@
+-- name: outbox_claim | Take what is due and nobody else takes now.
+UPDATE webhook_outbox SET attempts = attempts + 1, due_at = :now + :lease
+WHERE id IN (SELECT id FROM webhook_outbox WHERE ended_at IS NULL AND due_at <= :now
+             ORDER BY due_at, id LIMIT :limit FOR UPDATE SKIP LOCKED)
+RETURNING *, CAST(:now AS BIGINT) AS now;

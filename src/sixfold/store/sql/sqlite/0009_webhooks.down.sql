@@ -1,0 +1,2 @@
+DROP TABLE webhook_outbox;
+ALTER TABLE prediction DROP COLUMN webhook;
