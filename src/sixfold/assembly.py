@@ -21,8 +21,8 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
 from sixfold.core.memory.limits import Limits as MemoryLimits
 from sixfold.core.memory.memory import Memory
-from sixfold.core.memory.search import Finder
-from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.search.finder import Finder
+from sixfold.core.memory.search.shelf import Shelf
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import choosing
 from sixfold.core.work import pipeline as pipelines
@@ -30,6 +30,7 @@ from sixfold.core.work import supervisor as supervisors
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.children import PipelineChildren
 from sixfold.core.work.choosing import Terms
+from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.hardware import Shelf as HardwareShelf
@@ -50,6 +51,7 @@ from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
 from sixfold.engines.standings import Probe, Standings
+from sixfold.engines.video import headers as film_headers
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
@@ -278,7 +280,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     fetcher = open_fetcher(settings)
     clients = Clients(fetcher)
     standing = standings(settings, models, clients)
-    media = Media(database, blobs, fetcher, probe_image, _limits(settings))
+    media = Media(database, blobs, fetcher, probe_image, _limits(settings), measure_film)
     media.own_origins.add(settings.base_url)
     bus = Bus()
     finder = open_finder(settings, database)
@@ -374,6 +376,14 @@ def probe_image(path: Path) -> tuple[str, int, int]:
     return _FORMATS.get(name, f"image/{name.lower()}"), width, height
 
 
+def measure_film(path: Path, wanted: str) -> float | None:
+    """How long a film or a sound says that it is; raises `BadRequest` for what is none."""
+    try:
+        return film_headers.seconds(path, wanted)
+    except UnusableInput as error:
+        raise errors.BadRequest(str(error)) from error
+
+
 async def _watch(known: Standings) -> None:
     """See weights, servers and keys come and go."""
     while True:
@@ -392,12 +402,18 @@ async def _sweep(product: Product) -> None:
 
 
 def _limits(settings: Settings) -> Limits:
+    staging = settings.data_dir / "scratch"
+    staging.mkdir(parents=True, exist_ok=True)
     return Limits(
         image_bytes=settings.fetch_image_bytes,
         image_pixels=settings.fetch_image_pixels,
         fetch_seconds=settings.fetch_seconds,
         quota_bytes=settings.upload_quota_bytes,
         upload_life_us=settings.upload_life_days * DAY_US,
+        film_bytes=settings.fetch_film_bytes,
+        film_seconds=60 * settings.fetch_film_minutes,
+        film_fetch_seconds=settings.fetch_film_seconds,
+        staging=staging,
     )
 
 

@@ -43,6 +43,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "run_limit_seconds": (_SOME, math.inf),
     "queue_ttl": (_SOME, math.inf),
     "fetch_seconds": (_SOME, math.inf),
+    "fetch_film_seconds": (_SOME, math.inf),
     "blob_seconds": (_SOME, math.inf),
 }
 
@@ -98,6 +99,9 @@ class Settings:
     fetch_image_bytes: int = 64 * MIB
     fetch_image_pixels: int = 40_000_000
     fetch_seconds: float = 30
+    fetch_film_bytes: int = 2 * GIB
+    fetch_film_minutes: float = 30
+    fetch_film_seconds: float = 300
     open_image_service: bool = False
     upload_url: str = ""
 

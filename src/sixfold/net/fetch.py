@@ -160,6 +160,16 @@ class Fetcher:
         got = await self.fetch(url, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
         return ports.Fetched(got.body, got.content_type, got.final_url)
 
+    async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
+        """GET a URL, or decode a `data:` URI, into a file; gives the type that was claimed."""
+        if data_uris.is_data_uri(url):
+            inline = await asyncio.to_thread(data_uris.parse_data_uri, url, max_bytes)
+            await asyncio.to_thread(into.write_bytes, inline.body)
+            return inline.content_type
+        return (
+            await self.fetch(url, into=into, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+        ).content_type
+
     async def send(
         self,
         method: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.prices import Price, PriceTable
-from sixfold.core.work import choosing, inputs, metering
+from sixfold.core.work import choosing, inputs, metering, timeline
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
@@ -28,7 +28,8 @@ class EngineSpec:
     `lanes` tasks together. `options` go to its factory; `packages` are what it imports beyond the base,
     `setting` is what makes it reachable (a provider's key), `family` names its folder of weights, and
     `unlock` is the clause that says how it comes to be ready: "set FAL_KEY".
-    `full_for` names inputs and the texts with which the engine is `full` rather than `quality`.
+    `full_for` names inputs and the texts with which the engine is `full` rather than `quality`; `only`
+    names inputs and the values with which it can serve at all (an input that is not given is no obstacle).
     """
 
     name: str
@@ -40,6 +41,7 @@ class EngineSpec:
     idle_seconds: float
     unlock: str
     full_for: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     lanes: int = 1
     start_seconds: float = 0.0
     cancel_seconds: float = 0.0
@@ -53,6 +55,10 @@ class EngineSpec:
     def remote(self) -> bool:
         """Whether it waits for another machine and so takes no worker slot of this one."""
         return self.kind in REMOTE_KINDS
+
+    def can(self, values: Mapping[str, Any]) -> bool:
+        """Whether it can serve exactly these inputs."""
+        return all(values.get(name) in (None, "", *able) for name, able in self.only.items())
 
     def quality_for(self, values: Mapping[str, Any]) -> Quality:
         """How good this engine is at exactly these inputs."""
@@ -68,6 +74,7 @@ class Model:
 
     `sizes` gives pixels for the choices of the input `size`, or of those in `sized_by`, joined by a space.
     `backends` are the models among which one is taken for each order, by `backends.choose`.
+    `words` gives inputs the names by which engines know them.
     The price is for what the input `quantity` asks for, or for `most` units; where it is `metered`, that is
     only held, and what the run tells (`Result.billed`) is captured. `hardware` is what an own model runs on.
     """
@@ -84,13 +91,22 @@ class Model:
     engines: tuple[EngineSpec, ...]
     sized_by: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
     metered: bool = False
     most: float = 1
     hardware: str | None = None
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checked and complete inputs; raises `InvalidInput` with every problem."""
-        return inputs.check(self.inputs, given)
+        checked = inputs.check(self.inputs, given)
+        for name in self.projects & checked.keys():
+            checked[name] = timeline.check(checked[name])
+        return checked
+
+    @property
+    def projects(self) -> frozenset[str]:
+        """The inputs that are films' projects."""
+        return frozenset(descriptor.name for descriptor in self.inputs if descriptor.type == "project")
 
     @property
     def media_inputs(self) -> tuple[Descriptor, ...]:
@@ -103,7 +119,7 @@ class Model:
 
     def for_engine(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs in an engine's words: a `size` becomes `width` and `height`, fixed ones join."""
-        translated = {**values, **self.fixed}
+        translated = {self.words.get(name, name): value for name, value in values.items()} | dict(self.fixed)
         if self.sized_by:
             size: Any = " ".join(str(translated.pop(name)) for name in self.sized_by)
         else:
@@ -122,7 +138,8 @@ class Model:
     def choose(self, values: Mapping[str, Any], terms: Terms) -> tuple[EngineSpec, Quality]:
         """The first engine that may serve these inputs; raises `EngineUnavailable` with the unlock."""
         held_back = False
-        for engine in self.engines:
+        able = [engine for engine in self.engines if engine.can(values)]
+        for engine in able:
             if not terms.standing(engine.name).ready or (engine.kind == "provider" and not terms.paid):
                 continue
             quality = engine.quality_for(values)
@@ -131,13 +148,16 @@ class Model:
             held_back = True
         what = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back else ""
-        parts = (f"{what} can serve {self.name} here.", self.unlock(terms), allow)
+        parts = (f"{what} can serve {self.name} here.", _unlock(able, terms), allow)
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
 
     def unlock(self, terms: Terms) -> str:
         """What would let an engine serve that cannot now, as one sentence; empty when all can."""
-        missing = [engine for engine in self.engines if not terms.standing(engine.name).ready]
-        return choosing.sentence([engine.unlock for engine in missing])
+        return _unlock(self.engines, terms)
+
+
+def _unlock(engines: Sequence[EngineSpec], terms: Terms) -> str:
+    return choosing.sentence([one.unlock for one in engines if not terms.standing(one.name).ready])
 
 
 class Catalog:
@@ -180,7 +200,9 @@ class Catalog:
 
 
 def _count(value: Any) -> int | float:
-    """How much an input asks for: a number of things or seconds, or a list of things."""
+    """How much an input asks for: a number of things or seconds, a list of things, or a project's seconds."""
+    if isinstance(value, Mapping):
+        return timeline.seconds(cast("Mapping[str, Any]", value))
     return len(cast("list[object]", value)) if isinstance(value, list) else value
 
 
@@ -220,6 +242,7 @@ def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[st
     full_for = {by_input: frozenset(full_texts.get(name, ()))} if by_input else {}
     plain = {key: value for key, value in row.items() if key != "named_styles_are_full"}
     plain["packages"] = tuple(plain.get("packages", ()))
+    plain["only"] = {key: tuple(able) for key, able in plain.get("only", {}).items()}
     return EngineSpec(name=name, full_for=full_for, **plain)
 
 
@@ -240,6 +263,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         engines=tuple(engines[engine] for engine in row["engines"]),
         sized_by=tuple(row.get("sized_by", ())),
         backends=tuple(row.get("backends", ())),
+        words=row.get("words", {}),
         metered=row.get("metered", False),
         most=row.get("most", 1),
         hardware=row.get("hardware"),

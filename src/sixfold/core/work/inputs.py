@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -10,7 +11,9 @@ from typing import Any, Literal, cast
 
 from sixfold.errors import InvalidInput, Problem
 
-Type = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file", "sizes"]
+Type = Literal[
+    "string", "integer", "number", "boolean", "image", "audio", "video", "file", "sizes", "project"
+]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file"})
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
@@ -21,6 +24,7 @@ class Descriptor:
     """One input: its type and its limits. `min` and `max` include their ends; `snap` rounds integers.
 
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
+    A `project` is an object, which `timeline.check` looks into.
     """
 
     name: str
@@ -165,6 +169,19 @@ def _size(descriptor: Descriptor, item: object) -> str:
     return f"{width}x{height}"
 
 
+def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
+    """An object; a form can only send it as JSON text."""
+    found: object = value
+    if isinstance(value, str):
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            raise _Refused("must be an object", "object_type") from error
+    if not isinstance(found, Mapping):
+        raise _Refused("must be an object", "object_type")
+    return cast("Mapping[str, Any]", found)
+
+
 _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "string": _string,
     "integer": _integer,
@@ -175,4 +192,5 @@ _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "video": _media,
     "file": _media,
     "sizes": _sizes,
+    "project": _project,
 }

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,29 +54,43 @@ EXTENSIONS = {
 }
 MEDIA_PATH = "/media/"
 _GRACE_US = DAY_US
+_NO_USE = (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest)
+_FILMED = frozenset({"video", "audio"})
+_LONG = _FILMED | {"file"}
 _BLOBS = "blobs/"
+_AT_ONCE = 8  # files of one request that are fetched together
 _CONTENT_KEY = re.compile(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
 Probe = Callable[[Path], tuple[str, int, int]]
+Measure = Callable[[Path, str], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may come in: bytes and pixels of one file, seconds of one fetch, bytes of an account."""
+    """What may come in: bytes and pixels of one file, seconds of one fetch, bytes of an account.
+
+    Films and sounds have limits of their own: `film_bytes` of one file and of all of a request's together,
+    `film_seconds` of length, `film_fetch_seconds` of one fetch, which goes through a file in `staging`.
+    """
 
     image_bytes: int
     image_pixels: int
     fetch_seconds: float
     quota_bytes: int
     upload_life_us: int
+    film_bytes: int = 2 << 30
+    film_seconds: float = 1800
+    film_fetch_seconds: float = 300
+    staging: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A media input that was fetched or found: the blob that holds it."""
+    """A media input that was fetched or found: the blob that holds it, and its length if its header tells."""
 
     blob: str
     content_type: str
     size: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +154,32 @@ def new_name(content_type: str) -> str:
     return f"{secrets.token_urlsafe(24)}.{EXTENSIONS.get(content_type, 'bin')}"
 
 
+def unmeasured(_path: Path, _type: str) -> None:
+    """The measure of a server that looks into no film."""
+
+
 class Media:
-    """Named files in the store."""
+    """Named files in the store.
+
+    `probe` reads an image's header; `measure` that of a film or a sound: its seconds, or None where it says
+    nothing of them. Both raise `BadRequest` with a sentence for what is none.
+    """
 
     def __init__(
-        self, database: Database, blobs: BlobStore, fetcher: Fetcher, probe: Probe, limits: Limits
+        self,
+        database: Database,
+        blobs: BlobStore,
+        fetcher: Fetcher,
+        probe: Probe,
+        limits: Limits,
+        measure: Measure = unmeasured,
     ) -> None:
         self._database = database
         self._blobs = blobs
         self._fetcher = fetcher
         self._probe = probe
         self._limits = limits
+        self._measure = measure
         self.own_origins: set[str] = set()
 
     @property
@@ -164,15 +195,56 @@ class Media:
         Raises `InvalidInput` with one sentence that names the input.
         """
         try:
-            source = await self._find(account_id, text)
-            if source is None:
-                source = await self._fetch(text)
-            if descriptor.type == "image":
-                await self.check_image(source)
-        except (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest) as error:
-            sentence = f"{descriptor.name}: {error.message}"
-            raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)]) from error
+            kind = str(descriptor.type)
+            return await self._checked(await self._got(account_id, kind, text), kind)
+        except _NO_USE as error:
+            raise _refused(descriptor, error) from error
+
+    async def resolve_all(
+        self, account_id: str, wanted: Mapping[str, tuple[Descriptor, str]]
+    ) -> dict[str, Source]:
+        """The same for many at once, each URL once; raises `InvalidInput` with every problem."""
+        room, used = asyncio.Semaphore(_AT_ONCE), 0
+        kinds = {text: str(descriptor.type) for descriptor, text in wanted.values()}
+
+        async def got(text: str, kind: str) -> Source | errors.SixfoldError:
+            nonlocal used
+            async with room:
+                try:
+                    source = await self._got(account_id, kind, text)
+                except _NO_USE as error:
+                    return error
+            used += source.size
+            if used > self._limits.film_bytes:
+                return errors.TooLarge(f"all files may have {self._limits.film_bytes // 2**20} MiB together")
+            return source
+
+        came = await asyncio.gather(*(got(text, kind) for text, kind in kinds.items()))
+        found = dict(zip(kinds, came, strict=True))
+        sources: dict[str, Source] = {}
+        problems: list[errors.Problem] = []
+        for name, (descriptor, text) in wanted.items():
+            try:
+                one = found[text]
+                if isinstance(one, errors.SixfoldError):
+                    raise one
+                sources[name] = await self._checked(one, str(descriptor.type))
+            except _NO_USE as error:
+                problems.extend(_refused(descriptor, error).problems)
+        if problems:
+            raise errors.InvalidInput(problems)
+        return sources
+
+    async def _got(self, account_id: str, kind: str, text: str) -> Source:
+        source = await self._find(account_id, text)
+        if source is None:
+            source = await (self._fetch_film(text) if kind in _LONG else self._fetch(text))
         return source
+
+    async def _checked(self, source: Source, kind: str) -> Source:
+        if kind == "image":
+            await self.check_image(source)
+        return await self._check_film(source, kind) if kind in _FILMED else source
 
     async def _find(self, account_id: str, text: str) -> Source | None:
         row: Row | None = None
@@ -205,6 +277,28 @@ class Media:
         key = blob_key(fetched.data)
         await self._blobs.put(key, fetched.data)
         return Source(key, fetched.content_type, len(fetched.data))
+
+    async def _fetch_film(self, url: str) -> Source:
+        """What a URL gives, by way of a file: it is never whole in memory."""
+        limits = self._limits
+        with tempfile.TemporaryDirectory(dir=limits.staging, prefix="fetch-") as folder:
+            path = Path(folder) / "file"
+            content_type = await self._fetcher.fetch_file(
+                url, path, max_bytes=limits.film_bytes, timeout_seconds=limits.film_fetch_seconds
+            )
+            key, _, size = await asyncio.to_thread(_hashes, path)
+            await self._blobs.put_file(key, path)
+        return Source(key, content_type, size)
+
+    async def _check_film(self, source: Source, kind: str) -> Source:
+        """Look at a film's or a sound's header; raises `BadRequest` for what is none, `TooLarge`."""
+        if source.size > self._limits.film_bytes:
+            raise errors.TooLarge(f"It may have at most {self._limits.film_bytes // 2**20} MiB")
+        path = await self._blobs.local_path(source.blob)
+        seconds = await asyncio.to_thread(self._measure, path, kind)
+        if seconds is not None and seconds > self._limits.film_seconds:
+            raise errors.TooLarge(f"It may last at most {self._limits.film_seconds / 60:g} minutes")
+        return dataclasses.replace(source, seconds=seconds)
 
     async def check_image(self, source: Source) -> None:
         """Look at an image's header; raises `BadRequest` for what is none, `TooLarge` for too much."""
@@ -287,6 +381,11 @@ class Media:
         stored = await self._blobs.stat(blob)
         if stored is not None and stored.modified_at < moment - _GRACE_US:
             await self._blobs.delete(blob)
+
+
+def _refused(descriptor: Descriptor, error: errors.SixfoldError) -> errors.InvalidInput:
+    sentence = f"{descriptor.name}: {error.message}"
+    return errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)])
 
 
 def discard(staged: tuple[StagedFile, ...]) -> None:

@@ -85,6 +85,10 @@ class Fetcher(Protocol):
         """GET `url`; raises `FetchRefused`, `FetchFailed` or `TooLarge`."""
         ...
 
+    async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
+        """GET `url` into a new file; gives the type that was claimed. Raises the same, and leaves no file."""
+        ...
+
 
 # -- where workers run ---------------------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""Colours in words, as style sheets name them: `#rgb`, `#rrggbb`, `#rrggbbaa`, `rgb(…)`, or a name."""
+
+from __future__ import annotations
+
+import re
+
+_NAMES = """\
+aliceblue f0f8ff, antiquewhite faebd7, aqua 00ffff, aquamarine 7fffd4, azure f0ffff, beige f5f5dc
+bisque ffe4c4, black 000000, blanchedalmond ffebcd, blue 0000ff, blueviolet 8a2be2, brown a52a2a
+burlywood deb887, cadetblue 5f9ea0, chartreuse 7fff00, chocolate d2691e, coral ff7f50
+cornflowerblue 6495ed, cornsilk fff8dc, crimson dc143c, cyan 00ffff, darkblue 00008b
+darkcyan 008b8b, darkgoldenrod b8860b, darkgray a9a9a9, darkgreen 006400, darkkhaki bdb76b
+darkmagenta 8b008b, darkolivegreen 556b2f, darkorange ff8c00, darkorchid 9932cc, darkred 8b0000
+darksalmon e9967a, darkseagreen 8fbc8f, darkslateblue 483d8b, darkslategray 2f4f4f
+darkturquoise 00ced1, darkviolet 9400d3, deeppink ff1493, deepskyblue 00bfff, dimgray 696969
+dodgerblue 1e90ff, firebrick b22222, floralwhite fffaf0, forestgreen 228b22, fuchsia ff00ff
+gainsboro dcdcdc, ghostwhite f8f8ff, gold ffd700, goldenrod daa520, gray 808080, green 008000
+greenyellow adff2f, honeydew f0fff0, hotpink ff69b4, indianred cd5c5c, indigo 4b0082, ivory fffff0
+khaki f0e68c, lavender e6e6fa, lavenderblush fff0f5, lawngreen 7cfc00, lemonchiffon fffacd
+lightblue add8e6, lightcoral f08080, lightcyan e0ffff, lightgoldenrodyellow fafad2, lightgray d3d3d3
+lightgreen 90ee90, lightpink ffb6c1, lightsalmon ffa07a, lightseagreen 20b2aa, lightskyblue 87cefa
+lightslategray 778899, lightsteelblue b0c4de, lightyellow ffffe0, lime 00ff00, limegreen 32cd32
+linen faf0e6, magenta ff00ff, maroon 800000, mediumaquamarine 66cdaa, mediumblue 0000cd
+mediumorchid ba55d3, mediumpurple 9370db, mediumseagreen 3cb371, mediumslateblue 7b68ee
+mediumspringgreen 00fa9a, mediumturquoise 48d1cc, mediumvioletred c71585, midnightblue 191970
+mintcream f5fffa, mistyrose ffe4e1, moccasin ffe4b5, navajowhite ffdead, navy 000080, oldlace fdf5e6
+olive 808000, olivedrab 6b8e23, orange ffa500, orangered ff4500, orchid da70d6, palegoldenrod eee8aa
+palegreen 98fb98, paleturquoise afeeee, palevioletred db7093, papayawhip ffefd5, peachpuff ffdab9
+peru cd853f, pink ffc0cb, plum dda0dd, powderblue b0e0e6, purple 800080, rebeccapurple 663399
+red ff0000, rosybrown bc8f8f, royalblue 4169e1, saddlebrown 8b4513, salmon fa8072, sandybrown f4a460
+seagreen 2e8b57, seashell fff5ee, sienna a0522d, silver c0c0c0, skyblue 87ceeb, slateblue 6a5acd
+slategray 708090, snow fffafa, springgreen 00ff7f, steelblue 4682b4, tan d2b48c, teal 008080
+thistle d8bfd8, tomato ff6347, turquoise 40e0d0, violet ee82ee, wheat f5deb3, white ffffff
+whitesmoke f5f5f5, yellow ffff00, yellowgreen 9acd32
+"""
+NAMED = {name: number for name, _, number in (pair.strip().partition(" ") for pair in _NAMES.split(","))}
+_HEX = re.compile(r"#?([0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8})", re.ASCII)
+_PARTS = re.compile(r"rgba?\(([\d\s.,%/]{5,40})\)", re.ASCII)
+_NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,6})?|\.\d{1,6})(%?)", re.ASCII)
+
+Colour = tuple[int, int, int, int]
+
+
+def rgba(text: str) -> Colour | None:
+    """Red, green, blue and cover, each 0 to 255; None for what is no colour."""
+    word = text.strip().lower().replace("grey", "gray")
+    if word == "transparent":
+        return (0, 0, 0, 0)
+    if found := _PARTS.fullmatch(word):
+        return _of_parts(found[1])
+    found = _HEX.fullmatch("#" + NAMED[word] if word in NAMED else word)
+    if found is None or (not word.startswith("#") and word not in NAMED):
+        return None
+    digits = found[1] if len(found[1]) > 4 else "".join(digit * 2 for digit in found[1])
+    red, green, blue, cover = bytes.fromhex(digits.ljust(8, "f"))
+    return (red, green, blue, cover)
+
+
+def _of_parts(text: str) -> Colour | None:
+    found = _NUMBER.findall(text)
+    if len(found) not in (3, 4):
+        return None
+    sizes = (255, 255, 255, 1)
+    shares = [float(part) / (100 if mark else size) for (part, mark), size in zip(found, sizes, strict=False)]
+    if any(share > 1 for share in shares):
+        return None
+    red, green, blue, *cover = (round(255 * share) for share in shares)
+    return (red, green, blue, cover[0] if cover else 255)
