@@ -17,10 +17,12 @@ from typing import Any, cast
 
 from sixfold.core.work.batches import BatchEngine
 from sixfold.core.work.engines import Engine, Task
+from sixfold.core.work.live import Step
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import outcomes
-from sixfold.worker import protocol, runner
+from sixfold.drivers.live import Answer, Steps
+from sixfold.worker import live, protocol, runner
 
 CANCEL_SECONDS = 2.0
 
@@ -82,10 +84,11 @@ class InlineWorker:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._spec = spec
-        self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Job | protocol.Step | None] = queue.SimpleQueue()
         self._ready: asyncio.Future[str] = self._loop.create_future()
         self._ended = asyncio.Event()
         self._current: dict[str, _Job] = {}
+        self._steps = Steps()
         self._runs = 0
         self._alive = True
         self._why = ""
@@ -125,6 +128,14 @@ class InlineWorker:
             self.cancel(task.id)
             raise
 
+    async def step(self, step: Step) -> Answer:
+        """Take one step of a session; never raises for what the engine or the worker did."""
+        if not self._alive:
+            return Lost(f"the worker {self._why}")
+        self._runs += 1
+        point = self._driver.failpoints.get(step.model)
+        return await self._steps.take(self._runs, step, point, self._inbox.put)
+
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop, and give the worker up when it does not."""
         job = self._current.get(task_id)
@@ -152,6 +163,7 @@ class InlineWorker:
 
     def _give_up(self, outcome: Outcome, why: str) -> None:
         self._end(why)
+        self._steps.lose(f"the worker {why}")
         for job in tuple(self._current.values()):
             job.end(Stopped() if job.canceled.is_set() else outcome)
             job.canceled.set()
@@ -176,11 +188,23 @@ class InlineWorker:
         self.engine_name, self.engine_version = str(engine.name), str(engine.version)
         self._call(self._loaded, "")
         for jobs in runner.Gathering(self._inbox, self._spec.lanes, lambda job: _shape(engine, job)):
-            for job, outcome in zip(jobs, _perform(engine, jobs), strict=True):
+            if isinstance(jobs[0], protocol.Step):
+                self._take_step(engine, jobs[0])
+                continue
+            runs = cast("list[_Job]", jobs)
+            for job, outcome in zip(runs, _perform(engine, runs), strict=True):
                 self._call(self._finish, job, outcome)
         self._call(self._end, "had ended")
 
-    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+    def _take_step(self, engine: Engine, order: protocol.Step) -> None:
+        if order.failpoint == "crash":
+            self._call(self._give_up, Lost("the worker crashed"), "crashed (injected by a failpoint)")
+            return
+        same = protocol.to_worker.decode(protocol.encode(order))  # the same types as in a process
+        reply = protocol.to_server.decode(protocol.encode(live.perform(engine, cast("protocol.Step", same))))
+        self._call(self._steps.hear, reply)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -198,8 +222,10 @@ class InlineWorker:
         job.end(outcome)
 
 
-def _shape(engine: Engine, job: _Job) -> Hashable:
-    return None if job.failpoint is not None else runner.shape_of(engine, job.task)
+def _shape(engine: Engine, job: _Job | protocol.Step) -> Hashable:
+    if isinstance(job, protocol.Step) or job.failpoint is not None:
+        return None
+    return runner.shape_of(engine, job.task)
 
 
 def _perform(engine: Engine, jobs: list[_Job]) -> list[Outcome]:

@@ -16,10 +16,12 @@ import msgspec
 
 from sixfold import settings
 from sixfold.core.work.engines import Task
+from sixfold.core.work.live import Step
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import outcomes
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
+from sixfold.drivers.live import Answer, Steps
 from sixfold.worker import protocol, runner
 
 PRELOAD = ("numpy", "PIL.Image", "cv2")  # never torch or ONNX: they start threads, which no fork survives
@@ -78,6 +80,7 @@ class ProcessWorker(asyncio.Protocol):
         self._start_seconds = max(driver.patience.start, spec.start_seconds)
         self._cancel_seconds = max(driver.patience.cancel, spec.cancel_seconds)
         self._current: dict[int, _Current] = {}
+        self._steps = Steps()
         self._runs = 0
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._loop.add_reader(output, self.drain)
@@ -119,6 +122,17 @@ class ProcessWorker(asyncio.Protocol):
             current.abandoned = True
             self.cancel(task.id)
             raise
+
+    async def step(self, step: Step) -> Answer:
+        """Take one step of a session; never raises for what the engine or the worker did."""
+        transport = self._transport
+        if not self._alive or transport is None:
+            return Lost(self._why or "the worker had ended")
+        self._runs += 1
+        point = self._driver.failpoints.get(step.model)
+        return await self._steps.take(
+            self._runs, step, point, lambda order: transport.write(protocol.frame(order))
+        )
 
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop, and kill the worker when it does not."""
@@ -205,6 +219,7 @@ class ProcessWorker(asyncio.Protocol):
             error = ForkServerGone(self._why) if server_gone else StartFailed(self._with_tail(self._why))
             self._ready.set_exception(error)
             self._ready.exception()  # a start that was given up is no news
+        self._steps.lose(self._why)
         for current in tuple(self._current.values()):
             self._finish(current.number, Stopped() if current.canceled else Lost(self._why))
         self._driver.workers.discard(self)
@@ -258,6 +273,8 @@ class ProcessWorker(asyncio.Protocol):
                     current.reports.progress(fraction)
             case protocol.Log(number, line):
                 self._log(line, self._current.get(number))
+            case protocol.Stepped() | protocol.Fail() if self._steps.hear(message):
+                pass
             case protocol.Done() | protocol.Fail() | protocol.Halted():
                 current = self._current.get(message.number)
                 if current is not None:

@@ -24,7 +24,7 @@ import msgspec
 
 from sixfold.core.work.batches import BatchEngine
 from sixfold.core.work.engines import Engine, Task
-from sixfold.worker import protocol, runner
+from sixfold.worker import live, protocol, runner
 
 _PR_SET_PDEATHSIG = 1
 _SOCKET = 3  # the worker's socket after standard input, output and error
@@ -111,7 +111,7 @@ class _Worker:
         self._scratch = Path(order.scratch)
         self._temporary = self._scratch / f"{order.worker}.tmp"
         self._sending = threading.Lock()
-        self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Job | protocol.Step | None] = queue.SimpleQueue()
         self._jobs: dict[int, _Job] = {}
         self.lanes = order.lanes
 
@@ -147,7 +147,10 @@ class _Worker:
         _flush()
         self.send(protocol.Ready(str(engine.name), str(engine.version)))
         for jobs in runner.Gathering(self._inbox, self.lanes, lambda job: _shape(engine, job)):
-            self._perform(engine, jobs)
+            if isinstance(jobs[0], protocol.Step):
+                self.send(live.perform(engine, jobs[0]))
+            else:
+                self._perform(engine, cast("list[_Job]", jobs))
 
     def _perform(self, engine: Engine, jobs: list[_Job]) -> None:
         random.seed(0)
@@ -190,6 +193,8 @@ class _Worker:
             case protocol.Cancel():
                 if job := self._jobs.get(message.number):
                     job.canceled.set()
+            case protocol.Step():
+                self._inbox.put(message)
             case protocol.Leave():
                 self._inbox.put(None)
 
@@ -198,8 +203,10 @@ def _task(run: protocol.Run) -> Task:
     return Task(run.task, run.model, run.inputs, {name: Path(path) for name, path in run.files.items()})
 
 
-def _shape(engine: Engine, job: _Job) -> Hashable:
-    return None if job.run.failpoint is not None else runner.shape_of(engine, _task(job.run))
+def _shape(engine: Engine, job: _Job | protocol.Step) -> Hashable:
+    if isinstance(job, protocol.Step) or job.run.failpoint is not None:
+        return None
+    return runner.shape_of(engine, _task(job.run))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -1,7 +1,8 @@
 """What the server and a worker say to each other: small msgpack frames; bytes travel as files.
 
-    server → worker   Run · Cancel · Leave
-    worker → server   Ready | Unready, then for each Run: (Progress | Log)* and one of Done, Fail, Halted
+    server → worker   Run · Cancel · Leave · Step
+    worker → server   Ready | Unready, then for each Run: (Progress | Log)* and one of Done, Fail, Halted,
+                      and for each Step: Stepped or Fail
     server → zygote   Spawn (with two file descriptors) · Kill
     zygote → server   Booted, then for each Spawn: Born? and one Exited
 
@@ -51,6 +52,22 @@ class Cancel(Message, frozen=True, array_like=True, tag="cancel"):
 
 class Leave(Message, frozen=True, array_like=True, tag="leave"):
     """Go when what was asked before is done."""
+
+
+class Step(Message, frozen=True, array_like=True, tag="step"):
+    """Take one step of a session (`core.work.live`); `number` counts with the runs."""
+
+    number: int
+    model: str
+    inputs: dict[str, Any]
+    state: dict[str, Any] | None
+    keys: list[str]
+    prompt: str | None
+    waypoints: list[tuple[float, float]] | None
+    fps: int
+    ticks: int
+    draw: bool
+    failpoint: Failpoint | None = None
 
 
 # -- worker -> server ----------------------------------------------------------------------------
@@ -120,6 +137,18 @@ class Halted(Message, frozen=True, array_like=True, tag="halted"):
     number: int
 
 
+class Stepped(Message, frozen=True, array_like=True, tag="stepped"):
+    """Where things stand after a step; `image` is its frame, encoded, or empty."""
+
+    number: int
+    state: dict[str, Any]
+    poses: list[dict[str, Any]]
+    image: bytes = b""
+    format: str = ""
+    width: int = 0
+    height: int = 0
+
+
 # -- server <-> zygote ---------------------------------------------------------------------------
 
 
@@ -160,9 +189,9 @@ class Exited(Message, frozen=True, array_like=True, tag="exited"):
     reason: str
 
 
-ToWorker = Run | Cancel | Leave
+ToWorker = Run | Cancel | Leave | Step
 Reply = Done | Fail | Halted
-ToServer = Ready | Unready | Progress | Log | Done | Fail | Halted
+ToServer = Ready | Unready | Progress | Log | Done | Fail | Halted | Stepped
 ToZygote = Spawn | Kill
 FromZygote = Booted | Born | Exited
 

@@ -1,0 +1,246 @@
+"""Sessions in the database: what one is, how it moves on, and what it costs.
+
+Money goes in slices of a minute from `ready` to the end. Each slice is a hold of its own,
+`<session>:<number>`; the first is held with the order, each next one in the transaction that captures the
+one before it, and the last is captured for the part that was used. A session that fails gives its open slice
+back: what was captured before was delivered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import keys, ledger
+from sixfold.core.clock import HOUR_US, SECOND_US
+from sixfold.core.database import Query, Row, Transaction, now, one
+from sixfold.core.work.sessions_states import TERMINAL, TRANSITIONS, Event, State
+
+SLICE_US = 60 * SECOND_US
+_MAX_SWEEP = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One session as it is written down; times are epoch µs, money is micro-dollars."""
+
+    id: str
+    account_id: str
+    model: str
+    engine: str
+    quality: str
+    hardware: str
+    inputs: dict[str, Any]
+    fps: int
+    rate: int
+    idle_us: int
+    state: State
+    reason: str | None
+    slice: int
+    slice_amount: int
+    slice_at: int | None
+    cost: int
+    created_at: int
+    ready_at: int | None
+    closed_at: int | None
+    token_hash: bytes
+    resume_hash: bytes
+
+    @classmethod
+    def of(cls, row: Row) -> Session:
+        """The session of a database row."""
+        known = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
+        return cls(**known, inputs=msgspec.json.decode(row["inputs"]), state=State(row["state"]))
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing can happen to it any more."""
+        return self.state in TERMINAL
+
+    def opens_to(self, token: str) -> bool:
+        """Whether a token, or a resume token, is this session's."""
+        return keys.hash_of(token) in {self.token_hash, self.resume_hash}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A session that is asked for. `rate` is micro-dollars an hour; `limit` how many one account may have."""
+
+    account_id: str
+    request_id: str
+    model: str
+    engine: str
+    quality: str
+    hardware: str
+    inputs: dict[str, Any]
+    fps: int
+    rate: int
+    idle_us: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Which server holds a session, and for how many µs without a heartbeat."""
+
+    holder: str
+    life_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A new session and its two secrets, which are shown this once."""
+
+    session: Session
+    token: str
+    resume_token: str
+
+
+def worth(rate: int, us: int) -> int:
+    """What a time costs at a price per hour, rounded up to the micro-dollar."""
+    return -(-rate * us // HOUR_US)
+
+
+def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
+    """Write a session down and hold its first slice.
+
+    Raises `InsufficientCredits`, and `TooManyRequests` when the account has as many open as it may.
+    """
+    rows = yield Query("session_count", {"account_id": draft.account_id})
+    if rows[0]["total"] >= draft.limit:
+        raise errors.TooManyRequests(f"{draft.limit} sessions are open: close one first", retry_after=5)
+    session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
+    amount = worth(draft.rate, SLICE_US)
+    if amount:
+        yield from ledger.hold(draft.account_id, _hold(session_id, 0), amount)
+    rows = yield Query(
+        "session_insert",
+        {
+            **{name: getattr(draft, name) for name in Draft.__slots__ if name not in {"inputs", "limit"}},
+            "id": session_id,
+            "inputs": msgspec.json.encode(draft.inputs).decode(),
+            "token_hash": keys.hash_of(token),
+            "resume_hash": keys.hash_of(resume),
+            "state": State.REQUESTED,
+            "holder": lease.holder,
+            "lease": lease.life_us,
+            "slice_amount": amount,
+        },
+    )
+    return Opened(Session.of(rows[0]), token, resume)
+
+
+def find(session_id: str, account_id: str) -> Transaction[Session]:
+    """A session of an account; raises `NotFound`."""
+    row = yield from one("session_of", id=session_id, account_id=account_id)
+    if row is None:
+        raise errors.NotFound(f"There is no session {session_id[:80]}")
+    return Session.of(row)
+
+
+def by_id(session_id: str) -> Transaction[Session | None]:
+    """A session whoever's it is: for those who show its token."""
+    row = yield from one("session_by_id", id=session_id)
+    return Session.of(row) if row is not None else None
+
+
+def happen(session_id: str, event: Event, lease: Lease, reason: str | None = None) -> Transaction[Session]:
+    """Let `event` happen, with the money that goes with it; where it cannot happen, nothing does."""
+    session = yield from _read(session_id)
+    following = TRANSITIONS.get((session.state, event))
+    if following is None:
+        return session
+    rows = yield Query(
+        "session_move",
+        {
+            "id": session_id,
+            "from_state": session.state,
+            "state": following,
+            "reason": reason,
+            "lease": lease.life_us,
+        },
+    )
+    session = Session.of(rows[0])
+    if event is Event.READY:
+        session = Session.of((yield Query("session_ready", {"id": session_id}))[0])
+    if following in TERMINAL:
+        session = yield from _end(session, paid=following is State.CLOSED)
+    return session
+
+
+def turn_slice(session_id: str, lease: Lease) -> Transaction[Session]:
+    """Capture each slice that is over and hold the next; without the money for it the session is closing."""
+    session = yield from _read(session_id)
+    moment = yield from now()
+    while session.ready_at and not session.is_terminal and _is_over(session, moment):
+        captured = yield from _capture(session, session.slice_amount)
+        amount = worth(session.rate, SLICE_US)
+        affordable = yield from _held(session, amount)
+        values = {"id": session_id, "slice": session.slice, "life": SLICE_US, "captured": captured}
+        rows = yield Query("session_slice", {**values, "amount": amount if affordable else 0})
+        session = Session.of(rows[0])
+        if not affordable:
+            return (yield from happen(session_id, Event.CLOSE, lease, "no credit"))
+    return session
+
+
+def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[Session, ...]]:
+    """End what other servers held: all of it, or what they let lapse."""
+    moment = yield from now()
+    before = moment if lapsed_only else 2**62
+    rows = yield Query("session_lost", {"holder": holder, "before": before, "limit": _MAX_SWEEP})
+    ended: list[Session] = []
+    for row in rows:
+        ended.append((yield from happen(str(row["id"]), Event.LOSE, Lease(holder, 0), "lost")))
+    return tuple(ended)
+
+
+def heartbeat(lease: Lease) -> Transaction[int]:
+    """Extend the leases of a holder's open sessions; gives how many."""
+    return len((yield Query("session_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
+
+
+def _read(session_id: str) -> Transaction[Session]:
+    session = yield from by_id(session_id)
+    if session is None:
+        raise errors.NotFound(f"There is no session {session_id[:80]}")
+    return session
+
+
+def _is_over(session: Session, moment: int) -> bool:
+    return session.slice_at is not None and session.slice_amount > 0 and moment - session.slice_at >= SLICE_US
+
+
+def _held(session: Session, amount: int) -> Transaction[bool]:
+    """Hold the next slice; False without the money for it (nothing is written then)."""
+    try:
+        yield from ledger.hold(session.account_id, _hold(session.id, session.slice + 1), amount)
+    except errors.InsufficientCredits:
+        return False
+    return True
+
+
+def _end(session: Session, *, paid: bool) -> Transaction[Session]:
+    captured = 0
+    if session.slice_amount and paid and session.slice_at is not None:
+        moment = yield from now()
+        used = min(SLICE_US, max(0, moment - session.slice_at))
+        captured = yield from _capture(session, min(session.slice_amount, worth(session.rate, used)))
+    elif session.slice_amount:
+        yield from ledger.release(_hold(session.id, session.slice))
+    yield Query("session_settle", {"id": session.id, "captured": captured})
+    return Session.of((yield Query("session_end", {"id": session.id}))[0])
+
+
+def _capture(session: Session, amount: int) -> Transaction[int]:
+    entry = ledger.Entry("session", f"{session.model}: minute {session.slice + 1}", session.id)
+    yield from ledger.capture(_hold(session.id, session.slice), amount, entry)
+    return amount
+
+
+def _hold(session_id: str, number: int) -> str:
+    return f"{session_id}:{number}"

@@ -1,0 +1,184 @@
+"""The sessions of this server: asked for, entered by a socket, closed, and ended with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Database
+from sixfold.core.work import sessions
+from sixfold.core.work.catalog import Catalog, EngineSpec
+from sixfold.core.work.choosing import Terms
+from sixfold.core.work.live import LiveWorker
+from sixfold.core.work.ports import Driver, WorkerSpec, WorkerStartFailed
+from sixfold.core.work.sessions import Draft, Lease, Opened, Session
+from sixfold.core.work.sessions_running import Backstage, Ending, Running
+from sixfold.core.work.sessions_states import Event
+from sixfold.core.work.sessions_viewer import DRAINED, NORMAL
+from sixfold.core.work.supervisor import Policy, worker_spec
+from sixfold.core.work.templates import Templates
+
+_LOG = logging.getLogger("sixfold.sessions")
+DEFAULT_FPS, MAX_FPS, POSE_FPS = 30, 60, 20
+DEFAULT_IDLE_SECONDS = 120
+_DRAIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A session as somebody asks for it; `fps` is of no account where poses are told."""
+
+    account_id: str
+    request_id: str
+    model: str
+    inputs: Mapping[str, Any]
+    fps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What sessions are made of, and how many one account may have open."""
+
+    catalog: Catalog
+    templates: Templates
+    terms: Terms
+    limit: int
+
+
+class LiveSessions:
+    """Every session of this server; one worker each. See `start` and `drain`."""
+
+    def __init__(self, database: Database, driver: Driver, offer: Offer, policy: Policy, boot: str) -> None:
+        self._database = database
+        self._driver = driver
+        self._offer = offer
+        self._policy = policy
+        self._lease = Lease(boot, int(policy.lease_seconds * SECOND_US))
+        self._running: dict[str, Running] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._beating: asyncio.Task[None] | None = None
+        self._draining = False
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self, *, alone: bool) -> None:
+        """End what a server before this one left; where there are others, only what they let lapse."""
+        while await self._database.write(sessions.lost(self._lease.holder, lapsed_only=not alone)):
+            pass
+        self._beating = asyncio.create_task(self._beat(), name="sessions")
+
+    async def drain(self) -> None:
+        """Close every session, and take no other."""
+        self._draining = True
+        for running in self._running.values():
+            running.end(Ending(Event.CLOSE, "drained", DRAINED))
+        if self._tasks:
+            await asyncio.wait(set(self._tasks.values()), timeout=_DRAIN_SECONDS)
+        if self._beating is not None:
+            self._beating.cancel()
+
+    async def _beat(self) -> None:
+        """Keep our leases, and end what other servers let lapse."""
+        while True:
+            await asyncio.sleep(self._policy.lease_seconds / 3)
+            with contextlib.suppress(errors.StoreFailed):
+                if self._running:
+                    await self._database.write(sessions.heartbeat(self._lease), durable=False)
+                await self._database.write(sessions.lost(self._lease.holder, lapsed_only=True))
+
+    # -- what is asked ---------------------------------------------------------------------------
+
+    async def create(self, wish: Wish) -> Opened:
+        """Begin a session; it starts while this returns.
+
+        Raises `NotFound`, `BadRequest` for a model without sessions, `InvalidInput`, `EngineUnavailable`,
+        `InsufficientCredits` and `TooManyRequests`.
+        """
+        if self._draining:
+            raise errors.ShuttingDown
+        model = self._offer.catalog[wish.model]
+        if wish.model not in self._offer.templates or not self._offer.templates[wish.model].session:
+            raise errors.BadRequest(f"{wish.model} has no sessions: run it, or join its queue")
+        values = model.check(wish.inputs)
+        engine, quality = model.choose(values, self._offer.terms)
+        hire = self._offer.templates.hire(wish.model, None)
+        draft = Draft(
+            account_id=wish.account_id,
+            request_id=wish.request_id,
+            model=wish.model,
+            engine=engine.name,
+            quality=quality,
+            hardware=hire.hardware,
+            inputs=values,
+            fps=POSE_FPS if model.output_kind == "json" else wish.fps or DEFAULT_FPS,
+            rate=hire.hour_micros,
+            idle_us=int(self._idle_seconds(wish.model) * SECOND_US),
+            limit=self._offer.limit,
+        )
+        opened = await self._database.write(sessions.create(draft, self._lease))
+        self._begin(opened.session, engine)
+        return opened
+
+    async def find(self, session_id: str, account_id: str) -> Session:
+        """A session of an account; raises `NotFound`."""
+        return await self._database.read(sessions.find(session_id, account_id))
+
+    async def close(self, session_id: str, account_id: str) -> Session:
+        """Close a session and wait for its end; one that has ended stays as it is. Raises `NotFound`."""
+        session = await self.find(session_id, account_id)
+        task = self._tasks.get(session.id)
+        if task is not None:
+            self._running[session.id].end(Ending(Event.CLOSE, "closed", NORMAL))
+            await asyncio.wait({task})
+        return await self.find(session_id, account_id)
+
+    async def admit(self, session_id: str, token: str) -> tuple[Session, Running | None] | None:
+        """The session that a token opens, and its stage while it runs here; None for a wrong token."""
+        session = await self._database.read(sessions.by_id(session_id))
+        if session is None or not token or not session.opens_to(token):
+            return None
+        return session, self._running.get(session.id)
+
+    def _idle_seconds(self, model: str) -> float:
+        chosen = self._policy.idle_seconds
+        return chosen if chosen is not None else self._own_idle_seconds(model)
+
+    def _own_idle_seconds(self, model: str) -> float:
+        return self._offer.templates[model].idle_seconds or DEFAULT_IDLE_SECONDS
+
+    # -- running them ----------------------------------------------------------------------------
+
+    def _begin(self, session: Session, engine: EngineSpec) -> None:
+        backstage = Backstage(
+            hire=lambda: self._hire(worker_spec(engine, self._policy)),
+            happen=self._happen,
+            turn_slice=lambda session_id: self._database.write(sessions.turn_slice(session_id, self._lease)),
+            slice_seconds=sessions.SLICE_US / SECOND_US,
+        )
+        self._running[session.id] = running = Running(session, backstage)
+        task = asyncio.create_task(self._run(running), name=session.id)
+        self._tasks[session.id] = task
+
+    async def _run(self, running: Running) -> None:
+        try:
+            await running.run()
+        except errors.SixfoldError:
+            _LOG.exception("a session could not be settled; the next start does it")
+        finally:
+            del self._running[running.session.id], self._tasks[running.session.id]
+
+    async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
+        return await self._database.write(sessions.happen(session_id, event, self._lease, reason))
+
+    async def _hire(self, spec: WorkerSpec) -> LiveWorker:
+        worker = await self._driver.start(spec)
+        if isinstance(worker, LiveWorker):
+            return worker
+        await worker.kill()
+        raise WorkerStartFailed(f"workers of {spec.engine} cannot step")

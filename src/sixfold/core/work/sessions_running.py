@@ -1,0 +1,315 @@
+"""One session at work: a worker, an absolute clock, what the user holds, and whoever watches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sixfold.core.work.live import Controls, LiveWorker, Step, Stepped
+from sixfold.core.work.live import State as Standing
+from sixfold.core.work.ports import Failed, Lost, WorkerStartFailed
+from sixfold.core.work.sessions import Session
+from sixfold.core.work.sessions_states import Event, State
+from sixfold.core.work.sessions_viewer import (
+    FAILED,
+    IDLE,
+    NORMAL,
+    REPLACED,
+    Acked,
+    Framed,
+    Posed,
+    Stats,
+    Told,
+    Viewer,
+)
+
+_LOG = logging.getLogger("sixfold.sessions")
+RESUME_SECONDS: Final = 30
+RELEASE_SECONDS: Final = 1.0  # keys are let go after so much silence
+_REST_SECONDS: Final = 10.0
+_STEP_SECONDS: Final = 20.0
+_CHORE_SECONDS: Final = 0.1
+_STATS_SECONDS: Final = 1.0
+_MAX_TICKS: Final = 100  # of one step; what is due beyond them follows at once
+_MAX_RESTARTS: Final = 3  # in a row, without a step between
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What ends a session, why, and the code that its socket is closed with."""
+
+    event: Event
+    reason: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a viewer said; fields that are None stay as they are."""
+
+    seq: int
+    keys: tuple[str, ...] | None = None
+    prompt: str | None = None
+    waypoints: tuple[tuple[float, float], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backstage:
+    """What a running session needs of the house: a worker, the database's word, and the next slice."""
+
+    hire: Callable[[], Awaitable[LiveWorker]]
+    happen: Callable[[str, Event, str | None], Awaitable[Session]]
+    turn_slice: Callable[[str], Awaitable[Session]]
+    slice_seconds: float
+
+
+class Running:
+    """From `requested` to its end; `run` is its whole life."""
+
+    def __init__(self, session: Session, backstage: Backstage) -> None:
+        self.session = session
+        self._backstage = backstage
+        self._period = 1 / session.fps
+        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._viewer: Viewer | None = None
+        self._standing: Standing | None = None
+        self._kept: deque[Posed] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
+        self._seq = 0
+        self._inputs: list[Input] = []
+        self._input_seq: int | None = None
+        self._keys: tuple[str, ...] = ()
+        self._heard_at = 0.0
+        self._sent = self._dropped = self._late = self._restarts = 0
+
+    # -- what happens from outside ---------------------------------------------------------------
+
+    def end(self, ending: Ending) -> None:
+        """Let the session end; the first reason counts."""
+        if not self._ending.done():
+            self._ending.set_result(ending)
+
+    def attach(self) -> Viewer:
+        """A new viewer, who replaces the one before him. He hears poses once he has been greeted."""
+        viewer, before = Viewer(), self._viewer
+        if before is not None:
+            viewer.last_seq = before.last_seq
+            before.end(REPLACED, "replaced")
+        self._viewer = viewer
+        viewer.put(Told(self.session.state, self.session.reason))
+        return viewer
+
+    def greet(self, viewer: Viewer, last_seq: int | None) -> None:
+        """Begin to show; from after `last_seq` on, as far back as is kept."""
+        if viewer.greeted:
+            return
+        viewer.greeted = True
+        if last_seq is not None:
+            for posed in self._kept:
+                if posed.seq > last_seq:
+                    viewer.put(posed)
+
+    def detach(self, viewer: Viewer) -> None:
+        """This viewer's socket is gone."""
+        viewer.end(NORMAL, "gone")
+
+    def hear(self, given: Input) -> None:
+        """Take an input in; it holds from the next step on."""
+        self._heard_at = time.monotonic()
+        self._keys = self._keys if given.keys is None else given.keys
+        if len(self._inputs) < _MAX_TICKS:
+            self._inputs.append(given)
+        else:  # more than a step can answer: the newest stands for all
+            self._inputs[-1] = given
+
+    # -- its life --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Start a worker, play until something ends it, and settle."""
+        await self._happen(Event.START)
+        hiring = asyncio.ensure_future(self._backstage.hire())
+        await asyncio.wait({hiring, self._ending}, return_when=asyncio.FIRST_COMPLETED)
+        if self._ending.done():
+            hiring.cancel()
+            await _kill(hiring)
+            await self._finish(self._ending.result())
+            return
+        try:
+            worker = hiring.result()
+        except WorkerStartFailed as failure:
+            _LOG.warning("a session's worker did not start", extra={"reason": str(failure)})
+            await self._finish(Ending(Event.FAIL, "the model did not start", FAILED))
+            return
+        await self._happen(Event.READY)
+        self._heard_at = time.monotonic()
+        tasks = asyncio.create_task(self._play(worker)), asyncio.create_task(self._keep_house())
+        try:
+            await asyncio.wait({self._ending, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                _LOG.error("a session stopped in a way that it should not", exc_info=result)
+        await self._finish(self._ending.result() if self._ending.done() else _BROKEN)
+
+    async def _finish(self, ending: Ending) -> None:
+        await self._happen(ending.event, ending.reason)
+        if ending.event is Event.CLOSE:
+            await self._happen(Event.END)
+        if self._viewer is not None:
+            self._viewer.end(ending.code, ending.reason)
+
+    async def _happen(self, event: Event, reason: str | None = None) -> None:
+        before = self.session
+        self.session = await self._backstage.happen(self.session.id, event, reason)
+        if self.session.state is not before.state and self._viewer is not None:
+            self._viewer.put(Told(self.session.state, self.session.reason))
+
+    # -- the clock -------------------------------------------------------------------------------
+
+    async def _play(self, worker: LiveWorker) -> None:
+        loop = asyncio.get_running_loop()
+        began, failures = loop.time(), 0
+        try:
+            while True:
+                behind = loop.time() - began - (self._seq + 1) * self._period
+                if behind < 0:
+                    await asyncio.sleep(-behind)
+                    continue
+                if behind > RESUME_SECONDS:  # the machine slept: nobody waits for what was missed
+                    began += behind
+                ticks = min(_MAX_TICKS, 1 + int(behind / self._period))
+                if await self._step(worker, ticks):
+                    failures = 0
+                    continue
+                failures += 1
+                self._restarts += 1
+                if failures > _MAX_RESTARTS:
+                    return self.end(Ending(Event.FAIL, "the model was lost", FAILED))
+                await worker.kill()
+                worker = await self._backstage.hire()
+        except WorkerStartFailed:
+            self.end(Ending(Event.FAIL, "the model did not start again", FAILED))
+        finally:
+            await asyncio.shield(worker.kill())
+
+    async def _step(self, worker: LiveWorker, ticks: int) -> bool:
+        """One step; False when the worker was lost, with everything left as it was."""
+        heard, viewer = len(self._inputs), self._viewer
+        shown = viewer is not None and viewer.greeted and not viewer.gone
+        draw = viewer is not None and shown and viewer.credit > 0
+        step = Step(
+            self.session.model,
+            self.session.inputs,
+            self._standing,
+            self._controls(heard),
+            self.session.fps,
+            ticks,
+            draw,
+        )
+        try:
+            async with asyncio.timeout(_STEP_SECONDS):
+                stepped = await worker.step(step)
+        except TimeoutError:
+            stepped = Lost("the model did not answer")
+        if isinstance(stepped, Lost):
+            _LOG.warning("a session's worker was lost", extra={"reason": stepped.reason})
+            return False
+        if isinstance(stepped, Failed):
+            self.end(Ending(Event.FAIL, stepped.message if stepped.public else "the model failed", FAILED))
+            return True
+        self._standing = stepped.state
+        self._answer(heard)
+        self._late += ticks - 1
+        self._show(stepped, ticks, draw=draw, shown=shown)
+        return True
+
+    def _controls(self, heard: int) -> Controls:
+        silent = time.monotonic() - self._heard_at > RELEASE_SECONDS
+        fresh = self._inputs[:heard]
+        prompts = [given.prompt for given in fresh if given.prompt is not None]
+        routes = [given.waypoints for given in fresh if given.waypoints is not None]
+        return Controls(
+            keys=() if silent else self._keys,
+            prompt=prompts[-1] if prompts else None,
+            waypoints=routes[-1] if routes else None,
+        )
+
+    def _answer(self, heard: int) -> None:
+        answered, self._inputs = self._inputs[:heard], self._inputs[heard:]
+        for given in answered:
+            self._input_seq = given.seq
+            if self._viewer is not None:
+                self._viewer.put(Acked(given.seq, self._seq + 1))
+
+    def _show(self, stepped: Stepped, ticks: int, *, draw: bool, shown: bool) -> None:
+        first = self._seq + 1
+        self._seq += ticks
+        viewer = self._viewer
+        for seq, pose in enumerate(stepped.poses, first):
+            posed = Posed(seq, self._time(seq), pose)
+            self._kept.append(posed)
+            if viewer is not None and viewer.greeted:
+                self._sent += not viewer.gone
+                viewer.put(posed)
+        if stepped.frame is not None and viewer is not None and draw:
+            viewer.credit -= 1
+            self._sent += 1
+            viewer.put(Framed(self._seq, self._input_seq, self._time(self._seq), stepped.frame))
+        elif shown and not stepped.poses:
+            self._dropped += 1
+
+    def _time(self, seq: int) -> int:
+        return round(seq * 1000 * self._period)
+
+    # -- beside the clock ------------------------------------------------------------------------
+
+    async def _keep_house(self) -> None:
+        slice_due = time.monotonic() + self._backstage.slice_seconds
+        stats_due = 0.0
+        while True:
+            await asyncio.sleep(_CHORE_SECONDS)
+            moment = time.monotonic()
+            await self._look_at_inputs(moment - self._heard_at)
+            if moment >= slice_due:
+                slice_due += self._backstage.slice_seconds
+                await self._turn()
+            if moment >= stats_due and self._viewer is not None and self._viewer.greeted:
+                stats_due = moment + _STATS_SECONDS
+                self._viewer.put(self._stats(self._viewer))
+
+    async def _look_at_inputs(self, silence: float) -> None:
+        limit = self.session.idle_us / 1_000_000
+        if silence >= limit:
+            self.end(Ending(Event.CLOSE, "idle", IDLE))
+        elif silence >= min(_REST_SECONDS, limit / 2):
+            if self.session.state in {State.READY, State.ACTIVE}:
+                await self._happen(Event.REST)
+        elif self._input_seq is not None and self.session.state in {State.READY, State.IDLE}:
+            await self._happen(Event.INPUT)
+
+    async def _turn(self) -> None:
+        self.session = await self._backstage.turn_slice(self.session.id)
+        if self.session.state is State.CLOSING:
+            if self._viewer is not None:
+                self._viewer.put(Told(self.session.state, self.session.reason))
+            self.end(Ending(Event.CLOSE, "no credit", NORMAL))
+
+    def _stats(self, viewer: Viewer) -> Stats:
+        return Stats(self._sent, self._dropped, self._late, viewer.credit, self._restarts)
+
+
+_BROKEN = Ending(Event.FAIL, "the server erred", FAILED)
+
+
+async def _kill(hiring: asyncio.Future[LiveWorker]) -> None:
+    """Let a worker go that came too late."""
+    await asyncio.wait({hiring})
+    if not hiring.cancelled() and hiring.exception() is None:
+        await hiring.result().kill()
