@@ -2,11 +2,13 @@
 
     SixfoldError                 500  internal_error
     ├── BadRequest               400  bad_request
-    │   └── InvalidInput         400  invalid_input        (problems: one per failing input)
+    │   ├── InvalidInput         400  invalid_input        (problems: one per failing input)
+    │   └── UnpricedModel        400  unpriced_model
     ├── Unauthenticated          401  invalid_api_key
     ├── InsufficientCredits      402  insufficient_credits
     ├── Forbidden                403  forbidden
     ├── NotFound                 404  not_found
+    │   └── UnknownModel         404  model_not_found
     ├── MethodNotAllowed         405  method_not_allowed
     ├── Conflict                 409  conflict
     │   ├── InProgress           409  in_progress
@@ -15,10 +17,12 @@
     ├── TooLarge                 413  too_large
     ├── UnsupportedMedia         415  unsupported_media
     ├── TooManyRequests          429  rate_limited         (retry_after)
-    │   └── QueueFull            429  queue_full
+    │   ├── QueueFull            429  queue_full
+    │   └── BudgetExceeded       429  budget_exceeded
     ├── FetchRefused             400  fetch_refused        (a user's URL that may not be fetched)
     ├── FetchFailed              400  fetch_failed         (a user's URL that could not be fetched)
     ├── EngineFailed             502  generation_failed
+    ├── UpstreamRefused          any  upstream_refused     (a model server's own answer to a request)
     ├── EngineUnavailable        503  engine_unavailable
     ├── ShuttingDown             503  shutting_down
     └── StoreFailed              503  storage_unavailable  (the database or the disk refuses)
@@ -70,6 +74,12 @@ class InvalidInput(BadRequest):
         super().__init__("; ".join(problem.message for problem in self.problems))
 
 
+class UnpricedModel(BadRequest):
+    """This model is paid for and has no price here."""
+
+    code = "unpriced_model"
+
+
 class Unauthenticated(SixfoldError):
     """Invalid API key"""
 
@@ -96,6 +106,12 @@ class NotFound(SixfoldError):
 
     status = 404
     code = "not_found"
+
+
+class UnknownModel(NotFound):
+    """There is no such model"""
+
+    code = "model_not_found"
 
 
 class MethodNotAllowed(SixfoldError):
@@ -162,6 +178,12 @@ class QueueFull(TooManyRequests):
     code = "queue_full"
 
 
+class BudgetExceeded(TooManyRequests):
+    """This key's budget is used up."""
+
+    code = "budget_exceeded"
+
+
 class FetchRefused(SixfoldError):
     """This URL may not be fetched."""
 
@@ -181,6 +203,17 @@ class EngineFailed(SixfoldError):
 
     status = 502
     code = "generation_failed"
+
+
+class UpstreamRefused(SixfoldError):
+    """The model server refused this request."""
+
+    code = "upstream_refused"
+
+    def __init__(self, message: str = "", *, status: int = 400, param: str = "") -> None:
+        self.status = status
+        self.param = param
+        super().__init__(message)
 
 
 class EngineUnavailable(SixfoldError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts import accounts, keys, limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.settings import Settings
@@ -32,12 +33,21 @@ class Doors:
         self._database = database
         self._open_image_service = settings.open_image_service
         self._origins = origins
+        self._rates = limits.Rates(time.monotonic)
 
     async def key(self, api_key: Any) -> Principal:
         """Whom a key speaks for; a missing one, or what is no text, is as invalid as an unknown one."""
         if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
             raise errors.Unauthenticated
-        return await self._database.read(keys.authenticate(api_key))
+        principal = await self._database.read(keys.authenticate(api_key))
+        return self.admit(principal)
+
+    def admit(self, principal: Principal) -> Principal:
+        """Let a key's request in, for whose account and budget it then runs; raises `TooManyRequests`."""
+        limits.speaking.set(principal)
+        if principal.scope.rpm is not None and principal.key_id is not None:
+            self._rates.spend(principal.key_id, principal.scope.rpm)
+        return principal
 
     async def bearer(self, request: Request) -> Principal:
         """For routes that need the bearer header."""

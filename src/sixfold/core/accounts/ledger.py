@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.accounts import limits
+from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Row, Transaction, one
 
 WORLD = "world"
@@ -30,14 +32,20 @@ class Entry:
     request_id: str | None = None
 
 
-def hold(account_id: str, hold_id: str, amount: int) -> Transaction[None]:
-    """Set `amount` aside; raises `InsufficientCredits` when less is available."""
+def hold(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
+    """Set `amount` aside; raises `InsufficientCredits` when less is available.
+
+    With a `payer` it counts against that key's budgets, too; raises `BudgetExceeded`.
+    """
     if amount <= 0:
         raise LedgerFault("a hold needs a positive amount")
+    if payer is not None:
+        yield from limits.spend(payer, amount)
     rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
     if not rows:
         raise errors.InsufficientCredits
-    yield Query("hold_insert", {"id": hold_id, "account_id": account_id, "amount": amount})
+    key_id = payer.key_id if payer is not None else None
+    yield Query("hold_insert", {"id": hold_id, "account_id": account_id, "amount": amount, "key_id": key_id})
 
 
 def capture(hold_id: str, amount: int, entry: Entry) -> Transaction[None]:
@@ -53,6 +61,7 @@ def capture(hold_id: str, amount: int, entry: Entry) -> Transaction[None]:
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": amount})
     yield Query("ledger_post", {"account_id": REVENUE, "amount": amount})
     yield _transfer(f"capture:{hold_id}", (account_id, REVENUE), amount, entry, hold_id)
+    yield from _uncount(ended[0], held - amount)
 
 
 def release(hold_id: str) -> Transaction[None]:
@@ -62,6 +71,13 @@ def release(hold_id: str) -> Transaction[None]:
         raise LedgerFault(f"hold {hold_id} is not pending")
     account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
+    yield from _uncount(ended[0], held)
+
+
+def _uncount(hold_row: Row, amount: int) -> Transaction[None]:
+    """Give a key's budgets back what was held for it and not charged."""
+    if hold_row["key_id"] is not None and amount:
+        yield from limits.give_back(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 
 
 def refund(hold_id: str, entry: Entry) -> Transaction[int]:
@@ -142,6 +158,7 @@ _CHECKS = {
     "ledger_overdrawn": "balance is below zero",
     "ledger_holds_without_transfer": "captured hold and transfer differ",
     "ledger_predictions_unsettled": "prediction and hold tell different stories",
+    "ledger_sessions_unsettled": "session and slices tell different stories",
 }
 
 

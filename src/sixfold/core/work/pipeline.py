@@ -15,7 +15,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import ledger, limits
 from sixfold.core.accounts.prices import FREE, Price
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.work import backends, metering, predictions, timeline
@@ -244,6 +244,7 @@ class Pipeline:
             priced_us=0,
             parent_id=None if parent is None else parent.id,
             hardware=quote.hardware,
+            payer=limits.payer(),
             webhook=order.webhook,
             media=tuple(
                 media_files.input_record(source, order.account_id, prediction_id)

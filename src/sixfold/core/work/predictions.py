@@ -14,6 +14,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts import ledger
+from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, one
 from sixfold.core.work import outbox
@@ -61,6 +62,7 @@ class Draft:
     parent_id: str | None = None
     hardware: str | None = None
     webhook: Webhook | None = None
+    payer: Payer | None = None
     media: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -111,7 +113,7 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
     for record in draft.media:
         yield Query("media_insert", record)
     if draft.price.micros and draft.parent_id is None:
-        yield from ledger.hold(draft.account_id, draft.id, draft.price.micros)
+        yield from ledger.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
     return (yield from fresh(draft.id))
 
 

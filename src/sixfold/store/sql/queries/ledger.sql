@@ -4,13 +4,13 @@ WHERE id = :account_id AND (can_go_negative = 1 OR posted - held >= :amount)
 RETURNING id;
 
 -- name: hold_insert | Write the hold that explains a reservation.
-INSERT INTO hold (id, account_id, amount, state, created_at)
-VALUES (:id, :account_id, :amount, 'pending', :now);
+INSERT INTO hold (id, account_id, amount, state, created_at, key_id)
+VALUES (:id, :account_id, :amount, 'pending', :now, :key_id);
 
 -- name: hold_end | End a pending hold, once: captured (with an amount) or released.
 UPDATE hold SET state = :state, captured = :captured, ended_at = :now
 WHERE id = :id AND state = 'pending' AND amount >= :captured
-RETURNING account_id, amount;
+RETURNING account_id, amount, key_id, created_at;
 
 -- name: ledger_settle | Give held money back, less what was captured of it.
 UPDATE account SET held = held - :amount, posted = posted - :captured WHERE id = :account_id

@@ -1,0 +1,119 @@
+"""What a key may spend and how often it may ask, whichever face it comes in by.
+
+`web.auth` says who speaks (`speaking`), once for each request; whoever takes an order reads `payer()` and hands
+it to `ledger.hold`, where a budget is counted in the transaction that holds the money. A budget's day and month
+are UTC's. Rates are kept in memory, by the generic cell rate algorithm: one number for each key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Query, Transaction, now
+
+_MAX_KEYS = 100_000
+_MINUTE = 60.0
+
+speaking: ContextVar[Principal | None] = ContextVar("speaking", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """A key with a budget; amounts in micro-dollars."""
+
+    key_id: str
+    budget_day: int | None = None
+    budget_month: int | None = None
+
+
+def payer() -> Payer | None:
+    """Whose budget counts for the request that runs here; None where there is none."""
+    return payer_of(speaking.get())
+
+
+def payer_of(principal: Principal | None) -> Payer | None:
+    """The budget of whoever asks, if his key has one."""
+    if principal is None or principal.key_id is None:
+        return None
+    scope = principal.scope
+    if scope.budget_day is None and scope.budget_month is None:
+        return None
+    return Payer(principal.key_id, scope.budget_day, scope.budget_month)
+
+
+def spend(of: Payer, amount: int) -> Transaction[None]:
+    """Count `amount` against a key's budgets; raises `BudgetExceeded` where it does not fit."""
+    moment = yield from now()
+    day, month = _periods(moment)
+    for period, budget, word in ((day, of.budget_day, "day"), (month, of.budget_month, "month")):
+        limit = budget if budget is not None else 2**62
+        fits = amount <= limit
+        if fits:
+            counted = yield Query(
+                "key_spend_add", {"key_id": of.key_id, "period": period, "amount": amount, "budget": limit}
+            )
+            fits = bool(counted)
+        if not fits:
+            raise errors.BudgetExceeded(
+                f"This key's budget of {money.format_usd(limit)} USD a {word} is used up",
+                retry_after=_until_next(moment, word),
+            )
+
+
+def give_back(key_id: str, held_at: int, amount: int) -> Transaction[None]:
+    """Take `amount` off what a key has spent: it was held at `held_at` and not charged."""
+    for period in _periods(held_at):
+        yield Query("key_spend_return", {"key_id": key_id, "period": period, "amount": amount})
+
+
+def _periods(epoch_us: int) -> tuple[str, str]:
+    day = datetime.fromtimestamp(epoch_us / SECOND_US, UTC).date().isoformat()
+    return day, day[:7]
+
+
+def _until_next(epoch_us: int, word: str) -> int:
+    """Seconds to the next day or month."""
+    moment = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)
+    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    later = midnight + timedelta(days=1 if word == "day" else 32)
+    following = later if word == "day" else later.replace(day=1)
+    return max(1, math.ceil((following - moment).total_seconds()))
+
+
+class Rates:
+    """So many a minute for each key, all at once or spread out; `clock` gives seconds that never go back."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._due: OrderedDict[str, float] = OrderedDict()  # by key, when all that was asked would be earned
+
+    def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
+        """Count `amount`; raises `TooManyRequests` when the minute's share is used up."""
+        moment = self._clock()
+        due = max(self._due.get(key, 0.0), moment)
+        step = _MINUTE / max(per_minute, 1)
+        after = due + step * min(amount, max(per_minute, 1))
+        if per_minute <= 0 or after - moment > _MINUTE + step / 2:
+            wait = max(1, math.ceil(after - moment - _MINUTE))
+            raise errors.TooManyRequests(f"This key may ask for {per_minute} a minute", retry_after=wait)
+        self._set(key, after)
+
+    def add(self, key: str, per_minute: int, amount: int) -> None:
+        """Count what is only known afterwards; it delays those that come next."""
+        moment = self._clock()
+        self._set(key, max(self._due.get(key, 0.0), moment) + _MINUTE / max(per_minute, 1) * amount)
+
+    def _set(self, key: str, due: float) -> None:
+        self._due[key] = due
+        self._due.move_to_end(key)
+        while len(self._due) > _MAX_KEYS:
+            self._due.popitem(last=False)
