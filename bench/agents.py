@@ -18,7 +18,8 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 from bench.table import Row, calibration, of_samples
-from sixfold.core.memory import inference, statements
+from sixfold.core.memory.inference import inferring as inference
+from sixfold.core.memory.inference import statements
 from sixfold.core.memory.model import Page
 from tests.areas.house import House, house
 

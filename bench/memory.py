@@ -23,16 +23,18 @@ from bench.table import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.memory import index, pages, transfer, writing
-from sixfold.core.memory.archives import File
+from sixfold.core.memory import pages, writing
 from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.embedding import halved
+from sixfold.core.memory.exchange import transfer
+from sixfold.core.memory.exchange.archives import File
+from sixfold.core.memory.exchange.transfer import Naming
+from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.model import Caller, Page
 from sixfold.core.memory.ports import Search
-from sixfold.core.memory.search import Finder
-from sixfold.core.memory.shelf import Shelf
-from sixfold.core.memory.transfer import Naming
+from sixfold.core.memory.search.embedding import halved
+from sixfold.core.memory.search.finder import Finder
+from sixfold.core.memory.search.shelf import Shelf
 from sixfold.core.memory.writing import FREELY, Writer
 from sixfold.store.search.index import PageIndex
 from tests import databases

@@ -2,9 +2,9 @@
 
 .venv/bin/python -m bench.tuning [--rounds N] [--meaning FOLDER]
 
-Prints what is worth changing in `core/memory/ranking.py`; it changes nothing itself. The unseen conversations
-and the wiki's other half are only reported. With `--meaning` the weights of meaning are tuned, with MiniLM's
-files in FOLDER; without it those of words.
+Prints what is worth changing in `core/memory/search/ranking.py`; it changes nothing itself. The unseen
+conversations and the other half of the wiki are only reported. With `--meaning` the weights of meaning are
+tuned, with the files of MiniLM in FOLDER; without it those of words.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Any
 
 from bench import quality
 from bench.quality import Case, Corpus, Quality
-from sixfold.core.memory import ranking, search
-from sixfold.core.memory.embedding import Embedder
-from sixfold.core.memory.ranking import Question, Weights
-from sixfold.core.memory.shelf import Shelf
-from sixfold.core.memory.signals import Filter, Saturation, View
+from sixfold.core.memory.search import finder as search
+from sixfold.core.memory.search import ranking
+from sixfold.core.memory.search.embedding import Embedder
+from sixfold.core.memory.search.ranking import Question, Weights
+from sixfold.core.memory.search.shelf import Shelf
+from sixfold.core.memory.search.signals import Filter, Saturation, View
 from sixfold.engines.text.minilm import NAME, MiniLM
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite import SqliteDatabase

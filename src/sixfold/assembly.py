@@ -40,6 +40,7 @@ from sixfold.core.work.neighbours import Neighbours, Shared
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.ports import BlobStore, Driver
 from sixfold.core.work.runs import Finisher
+from sixfold.core.work.sessions_host import LiveSessions, Offer
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
 from sixfold.drivers.inline import InlineDriver
@@ -84,6 +85,7 @@ class Product:
     media: Media
     pipeline: Pipeline
     supervisor: Supervisor
+    live: LiveSessions
     standings: Standings
     clients: Clients
     fetcher: Fetcher
@@ -299,9 +301,8 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     outside = ServerOutside(clients, lambda name: provider_key(settings, name))
     outside.children = PipelineChildren(road)
-    workers = Supervisor(
-        database, driver(settings, failpoints, outside), models.engines(), finisher, bus, policy(settings)
-    )
+    places = driver(settings, failpoints, outside)
+    workers = Supervisor(database, places, models.engines(), finisher, bus, policy(settings))
     road.own.admit = lambda engines: (standing.admit(engines), workers.admit(engines))[-1]
     road.on_accepted = workers.accepted
     road.on_cancel = workers.cancel
@@ -316,6 +317,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         media=media,
         pipeline=road,
         supervisor=workers,
+        live=LiveSessions(database, places, offer(settings, models, road), policy(settings), workers.boot),
         standings=standing,
         clients=clients,
         fetcher=fetcher,
@@ -335,6 +337,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
         await product.neighbours.start()
     await product.pipeline.own.load()
     await product.supervisor.start()
+    await product.live.start(alone=product.neighbours is None)
     watcher = asyncio.create_task(_watch(product.standings), name="standings")
     sweeper = asyncio.create_task(_sweep(product), name="sweep")
     await product.finder.look()
@@ -346,6 +349,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
         sweeper.cancel()
         embedding.cancel()
         product.pipeline.drain()
+        await product.live.drain()
         await product.supervisor.drain(product.settings.drain_seconds)
         await product.supervisor.stop()
         if product.neighbours is not None:
@@ -415,6 +419,11 @@ def _limits(settings: Settings) -> Limits:
         film_fetch_seconds=settings.fetch_film_seconds,
         staging=staging,
     )
+
+
+def offer(settings: Settings, models: Catalog, road: Pipeline) -> Offer:
+    """What live sessions are made of."""
+    return Offer(models, templates(), road.terms, settings.session_limit)
 
 
 def policy(settings: Settings) -> supervisors.Policy:

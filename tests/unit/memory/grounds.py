@@ -13,8 +13,8 @@ from sixfold.core.clock import Clock
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.model import Caller
-from sixfold.core.memory.search import Finder
-from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.search.finder import Finder
+from sixfold.core.memory.search.shelf import Shelf
 from sixfold.store.search.index import PageIndex
 from tests import databases
 

@@ -6,7 +6,7 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 
-from sixfold.core.memory import tokens
+from sixfold.core.memory.indexing import tokens
 
 MEANINGS = ("car automobile vehicle", "doctor physician", "cat feline kitten", "happy glad cheerful")
 _WIDTH = 384

@@ -13,10 +13,10 @@ import pytest
 from sixfold import settings
 from sixfold.core.database import Database, many
 from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.embedding import Embedder
 from sixfold.core.memory.ports import Answer, Search
-from sixfold.core.memory.search import Finder
-from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.search.embedding import Embedder
+from sixfold.core.memory.search.finder import Finder
+from sixfold.core.memory.search.shelf import Shelf
 from sixfold.core.memory.writing import FREELY, Terms
 from sixfold.store.search.index import PageIndex
 from tests import databases
@@ -151,7 +151,7 @@ async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: Groun
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from sixfold.core.memory.embedding import Embedder
+from sixfold.core.memory.search.embedding import Embedder
 from tests import databases
 from tests.unit.memory.meanings import Meanings
 

@@ -10,11 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sixfold.core.memory import ranking, search
-from sixfold.core.memory.embedding import halved
-from sixfold.core.memory.index import decode, encode, entry
+from sixfold.core.memory.indexing.entries import decode, encode, entry
 from sixfold.core.memory.model import Link, Page
-from sixfold.core.memory.signals import Filter
+from sixfold.core.memory.search import finder as search
+from sixfold.core.memory.search import ranking
+from sixfold.core.memory.search.embedding import halved
+from sixfold.core.memory.search.signals import Filter
 from sixfold.store.search.index import PageIndex
 from tests.unit.memory.meanings import Meanings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.database import Query, Transaction, one
-from sixfold.core.memory import inference
+from sixfold.core.memory.inference import inferring as inference
 from sixfold.core.memory.model import Caller
 from tests import databases
 from tests.unit.memory.world import World, name, world

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.memory import chunks, snippets, tokens
+from sixfold.core.memory.indexing import chunks, tokens
+from sixfold.core.memory.search import snippets
 
 LONG = "\n\n".join(f"Paragraph {n} is about topic{n}. " + "It goes on for a while. " * 12 for n in range(20))
 

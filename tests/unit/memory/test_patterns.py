@@ -7,9 +7,10 @@ import re
 
 import pytest
 
-from sixfold.core.memory import dates, entities, inference, prose, relations, statements
+from sixfold.core.memory.inference import dates, entities, prose, relations, statements
+from sixfold.core.memory.inference import inferring as inference
+from sixfold.core.memory.inference.patterns import Pattern
 from sixfold.core.memory.model import Page
-from sixfold.core.memory.patterns import Pattern
 
 TABLE = inference.table()
 

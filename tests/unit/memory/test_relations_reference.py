@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.core.memory import inference
+from sixfold.core.memory.inference import inferring as inference
 from tests.tidy import source
 
 PAGE = "docs/reference/relations.md"

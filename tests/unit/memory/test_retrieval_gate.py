@@ -12,8 +12,8 @@ import pytest
 
 from bench import quality
 from bench.quality import Corpus, Quality
-from sixfold.core.memory.search import Finder
-from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.search.finder import Finder
+from sixfold.core.memory.search.shelf import Shelf
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite import SqliteDatabase
 

@@ -12,12 +12,12 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.database import many
-from sixfold.core.memory import renewal
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Search
-from sixfold.core.memory.search import Finder
-from sixfold.core.memory.shelf import Shelf
+from sixfold.core.memory.search import renewal
+from sixfold.core.memory.search.finder import Finder
+from sixfold.core.memory.search.shelf import Shelf
 from sixfold.core.memory.writing import FREELY, Terms
 from sixfold.store.search.index import PageIndex
 from tests import databases

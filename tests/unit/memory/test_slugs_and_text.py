@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold import errors
-from sixfold.core.memory import archives, frontmatter, limits, markdown, slugs, transfer
-from sixfold.core.memory.archives import File
+from sixfold.core.memory import frontmatter, limits, markdown, slugs
+from sixfold.core.memory.exchange import archives, transfer
+from sixfold.core.memory.exchange.archives import File
 from sixfold.core.memory.limits import Limits
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.memory import tokens
+from sixfold.core.memory.indexing import tokens
 
 
 @pytest.mark.parametrize(

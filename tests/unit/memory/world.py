@@ -11,8 +11,9 @@ from typing import Any
 
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Transaction, one
-from sixfold.core.memory import inference, links, pages
-from sixfold.core.memory.inference import Evidence
+from sixfold.core.memory import links, pages
+from sixfold.core.memory.inference import inferring as inference
+from sixfold.core.memory.inference.inferring import Evidence
 from sixfold.core.memory.model import Caller, Link, Page
 from tests import databases
 

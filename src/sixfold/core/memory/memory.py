@@ -10,9 +10,11 @@ from pathlib import Path
 
 from sixfold import errors
 from sixfold.core.database import Database, Row
-from sixfold.core.memory import exchange, links, pages, reading, slugs, timeline, transfer, usage, writing
-from sixfold.core.memory.archives import Report
+from sixfold.core.memory import links, pages, reading, slugs, timeline, usage, writing
 from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory.exchange import packing as exchange
+from sixfold.core.memory.exchange import transfer
+from sixfold.core.memory.exchange.archives import Report
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.links import Backlink, Route, Walk
 from sixfold.core.memory.model import Caller, Entry, Link, Page

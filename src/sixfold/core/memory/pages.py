@@ -13,7 +13,9 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, now, one
-from sixfold.core.memory import index, inference, links, slugs, timeline
+from sixfold.core.memory import links, slugs, timeline
+from sixfold.core.memory.indexing import entries as index
+from sixfold.core.memory.inference import inferring as inference
 from sixfold.core.memory.model import Caller, Entry, Page
 
 SEPARATOR = "\n"  # stands in no name of a collection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sixfold.core.memory.index import Entry
+from sixfold.core.memory.indexing.entries import Entry
 from sixfold.store.search.pages import Pages
 from sixfold.store.search.view import PageView
 

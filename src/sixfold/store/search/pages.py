@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from sixfold.core.memory.index import Entry
+from sixfold.core.memory.indexing.entries import Entry
 from sixfold.store.search import order
 from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Lists, Places, Postings
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sixfold.core.memory.signals import Filter, Saturation
+from sixfold.core.memory.search.signals import Filter, Saturation
 from sixfold.store.search.columns import Flags, Floats, Places
 from sixfold.store.search.pages import Pages
 

@@ -12,7 +12,8 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US, rfc3339
-from sixfold.core.memory import slugs, snippets
+from sixfold.core.memory import slugs
+from sixfold.core.memory.search import snippets
 from sixfold.ui.memory.markdown import page_path
 
 _MINUTE_US = 60 * SECOND_US

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sixfold.core.database import Database, Query, Rows, Transaction, one
-from sixfold.core.memory import index as entries
-from sixfold.core.memory.signals import Index
+from sixfold.core.memory.indexing import entries
+from sixfold.core.memory.search.signals import Index
 
 _BATCH = 1_000  # changes that are read at once when an index is built
 _UNREAD = -1

@@ -12,8 +12,8 @@ from typing import IO, cast
 
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
-from sixfold.core.memory import archives, transfer
-from sixfold.core.memory.archives import File, Report
+from sixfold.core.memory.exchange import archives, transfer
+from sixfold.core.memory.exchange.archives import File, Report
 from sixfold.core.memory.model import Caller, Page
 from sixfold.core.memory.writing import Writer
 

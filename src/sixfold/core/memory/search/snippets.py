@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from sixfold.core.memory import chunks, tokens
+from sixfold.core.memory.indexing import chunks, tokens
 
 OPEN, CLOSE = "\u00ab", "\u00bb"  # « and »
 MIN_CHARS, MAX_CHARS = 0, 2_000

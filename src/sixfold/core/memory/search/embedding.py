@@ -16,7 +16,8 @@ from typing import Protocol
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Transaction, many, one
-from sixfold.core.memory import chunks, index
+from sixfold.core.memory.indexing import chunks
+from sixfold.core.memory.indexing import entries as index
 
 _QUESTIONS_KEPT = 512
 _AT_ONCE = 16  # pages of one pass: a page that was just written waits for no more than these

@@ -15,7 +15,7 @@ from typing import Any
 
 import Stemmer
 
-from sixfold.core.memory.english import BASE_FORMS, STOP_WORDS
+from sixfold.core.memory.indexing.english import BASE_FORMS, STOP_WORDS
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3130-\u318f"

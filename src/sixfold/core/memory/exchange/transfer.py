@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from sixfold import errors
 from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import drafts, frontmatter, links, pages, reading, slugs, timeline, usage
-from sixfold.core.memory.archives import ENDINGS, File, Report
 from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.exchange.archives import ENDINGS, File, Report
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.model import Caller, Entry, Page
 from sixfold.core.memory.pages import Plan

@@ -18,13 +18,15 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Transaction
-from sixfold.core.memory import inference, ranking, renewal, snippets, tokens
-from sixfold.core.memory.embedding import Embedder, Model, Questions
+from sixfold.core.memory.indexing import tokens
+from sixfold.core.memory.inference import inferring as inference
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
-from sixfold.core.memory.ranking import Question, Ranked
-from sixfold.core.memory.shelf import Behind, Shelf
-from sixfold.core.memory.signals import Filter, Index, View
+from sixfold.core.memory.search import ranking, renewal, snippets
+from sixfold.core.memory.search.embedding import Embedder, Model, Questions
+from sixfold.core.memory.search.ranking import Question, Ranked
+from sixfold.core.memory.search.shelf import Behind, Shelf
+from sixfold.core.memory.search.signals import Filter, Index, View
 
 MAX_CHARS = 10_000  # of a query
 MAX_LIMIT = 100

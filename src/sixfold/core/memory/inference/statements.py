@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sixfold.core.memory import dates, entities, prose, relations, tables
-from sixfold.core.memory.entities import Masked, Mention, words
+from sixfold.core.memory.inference import dates, entities, prose, relations, tables
+from sixfold.core.memory.inference.entities import Masked, Mention, words
+from sixfold.core.memory.inference.patterns import Table
+from sixfold.core.memory.inference.prose import Sentence
+from sixfold.core.memory.inference.relations import Slots
 from sixfold.core.memory.model import Page
-from sixfold.core.memory.patterns import Table
-from sixfold.core.memory.prose import Sentence
-from sixfold.core.memory.relations import Slots
 
 MAX_STATEMENTS = 500  # of one page
 MAX_KNOWN = 200  # identifiers that are looked for in every sentence

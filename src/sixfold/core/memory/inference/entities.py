@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from sixfold.core.memory import dates
+from sixfold.core.memory.inference import dates
 
 NAME_0, NAME_END = 0xE000, 0xEFFF  # private characters: what a mention is masked with
 DATE_0, DATE_END = 0xF000, 0xF7FF

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sixfold.core.database import Query, Transaction
-from sixfold.core.memory import index, pages
+from sixfold.core.memory import pages
+from sixfold.core.memory.indexing import entries as index
 
 _AT_ONCE = 100
 

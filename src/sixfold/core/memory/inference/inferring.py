@@ -21,13 +21,14 @@ from typing import NamedTuple
 import msgspec
 
 from sixfold.core.database import Query, Row, Transaction
-from sixfold.core.memory import dates, entities, index, patterns, questions, statements
+from sixfold.core.memory.indexing import entries as index
+from sixfold.core.memory.inference import dates, entities, patterns, questions, statements
+from sixfold.core.memory.inference.patterns import Table
+from sixfold.core.memory.inference.resolution import Known, Settled, Where, settle
+from sixfold.core.memory.inference.statements import Statement
 from sixfold.core.memory.model import Caller, Page
-from sixfold.core.memory.patterns import Table
-from sixfold.core.memory.resolution import Known, Settled, Where, settle
-from sixfold.core.memory.statements import Statement
 
-_TABLE = Path(__file__).parents[2] / "data" / "relations.toml"
+_TABLE = Path(__file__).parents[3] / "data" / "relations.toml"
 _MAX_NAMES = 5_000  # rows that one look-up of names may give
 _MAX_WAITING = 2_000  # statements of other pages that one save may settle anew
 _MAX_SUPPORT = 20_000

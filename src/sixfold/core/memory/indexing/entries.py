@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from sixfold.core.database import Query, Transaction
-from sixfold.core.memory import chunks, slugs, tokens
+from sixfold.core.memory import slugs
+from sixfold.core.memory.indexing import chunks, tokens
 from sixfold.core.memory.model import Link, Page
 
 FORM = 2  # of an entry; another number whenever the same page gives another entry

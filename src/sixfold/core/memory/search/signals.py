@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from sixfold.core.memory.index import Entry
+from sixfold.core.memory.indexing.entries import Entry
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Files and archives of pages, in and out."""
