@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold import errors
 from sixfold.core import ids
@@ -41,8 +42,7 @@ class App:
             case "lifespan":
                 await _live(receive, send)
             case _:
-                await receive()
-                await send({"type": "websocket.close", "code": 4404})
+                await self._converse(WebSocket(scope, receive, send))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
@@ -62,6 +62,26 @@ class App:
                 await response(scope, receive, send if scope["method"] != "HEAD" else _bodiless(send))
         finally:
             self._note(scope, match, status, time.perf_counter() - began)
+
+    async def _converse(self, websocket: WebSocket) -> None:
+        """Speak on a websocket; one on an unknown path, or from a foreign page, is refused with a 403."""
+        scope = websocket.scope
+        scope["sixfold.request_id"] = ids.new("req")
+        found = self._table.find_socket(scope["path"])
+        if found is None or not found[0].trusts(websocket):
+            await websocket.receive()
+            await websocket.close(4404 if found is None else 4403)
+            return
+        socket, scope["path_params"] = found
+        began = time.perf_counter()
+        try:
+            await socket.converse(websocket)
+        except WebSocketDisconnect:
+            pass
+        except Exception:  # noqa: BLE001 - the outermost loop of a socket: its end is told by the server
+            _LOG.exception("a websocket failed in a way that it should not")
+        finally:
+            _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, match: Match) -> Response | None:
         dialect, request_id = match.face.dialect, scope["sixfold.request_id"]

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from urllib.parse import urlsplit
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from sixfold.settings import Settings
 
@@ -67,14 +67,14 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def host_of(request: Request) -> str | None:
+def host_of(request: HTTPConnection) -> str | None:
     """The name in the one Host header, without its port; None when there are none or several."""
     values = request.headers.getlist("host")
     found = _HOST.fullmatch(values[0]) if len(values) == 1 else None
     return found[1].strip("[]").lower() if found is not None else None
 
 
-def is_forwarded(request: Request) -> bool:
+def is_forwarded(request: HTTPConnection) -> bool:
     """Whether anything on the way says that it passed the request on."""
     return any(
         name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
@@ -93,7 +93,7 @@ class Origins:
         if public:
             self._hosts.add(public)
 
-    def trusts_host(self, request: Request) -> bool:
+    def trusts_host(self, request: HTTPConnection) -> bool:
         """Whether the Host is ours. A name that rebinding could point here is not; an address cannot be."""
         host = host_of(request)
         if host is None:
@@ -106,7 +106,7 @@ class Origins:
             return False
         return True
 
-    def trusts_origin(self, request: Request) -> bool:
+    def trusts_origin(self, request: HTTPConnection) -> bool:
         """Whether the page that asks, as far as the browser names one, is our own."""
         if request.headers.get("sec-fetch-site", "") not in _SAME_SITE:
             return False
@@ -116,7 +116,7 @@ class Origins:
         scheme, _, netloc = origin.partition("://")
         return scheme in {"http", "https"} and netloc == request.headers.get("host")
 
-    def is_own_machine(self, request: Request) -> bool:
+    def is_own_machine(self, request: HTTPConnection) -> bool:
         """All conditions of the loopback exemption: peer, Host, no proxy, no public URL, no foreign page."""
         peer = request.client
         host = host_of(request)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.websockets import WebSocket
 
 from sixfold.errors import SixfoldError
 
 Handler = Callable[[Request], Awaitable[Response]]
+Conversation = Callable[[WebSocket], Awaitable[None]]
 Dialect = Callable[[SixfoldError, str], Response]
 
 _PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
@@ -30,6 +32,15 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class Socket:
+    """One path on which a websocket is spoken; `trusts` decides by Host and Origin, before it is accepted."""
+
+    path: str
+    converse: Conversation
+    trusts: Callable[[WebSocket], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Face:
     """Some routes that speak one dialect of errors.
 
@@ -41,6 +52,7 @@ class Face:
     routes: tuple[Route, ...]
     prefixes: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
+    sockets: tuple[Socket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,9 @@ class Table:
         self._exact: dict[str, Match] = {}
         self._patterns: list[tuple[re.Pattern[str], Face, Route]] = []
         self._prefixes: list[tuple[str, Face]] = []
+        self._sockets: list[tuple[re.Pattern[str], Socket]] = []
         for face in faces:
+            self._sockets += [(_compile(socket.path), socket) for socket in face.sockets]
             for route in face.routes:
                 self._add(face, route)
             for path in face.reserved:
@@ -90,6 +104,14 @@ class Table:
             if path.startswith(prefix):
                 return Match(face, None)
         return Match(self._fallback, None)
+
+    def find_socket(self, path: str) -> tuple[Socket, Mapping[str, str]] | None:
+        """The websocket of a path, and the values in it."""
+        for pattern, socket in self._sockets:
+            found = pattern.fullmatch(path)
+            if found is not None:
+                return socket, found.groupdict()
+        return None
 
 
 def _compile(path: str) -> re.Pattern[str]:

@@ -65,6 +65,10 @@ class Session:
         """Whether a token, or a resume token, is this session's."""
         return keys.hash_of(token) in {self.token_hash, self.resume_hash}
 
+    def is_resumed_by(self, token: str) -> bool:
+        """Whether a token is the one to come back with."""
+        return keys.hash_of(token) == self.resume_hash
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:

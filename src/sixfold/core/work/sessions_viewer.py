@@ -100,12 +100,22 @@ class Viewer:
         self.last_seq = 0  # the newest pose that was taken
         self._words: deque[tuple[float, Word]] = deque()
         self._wake = asyncio.Event()
+        self._over = asyncio.Event()
         self._end: End | None = None
 
     @property
     def gone(self) -> bool:
         """Whether nothing can be said any more."""
         return self._end is not None
+
+    @property
+    def end_of(self) -> End | None:
+        """How it ended, once it has."""
+        return self._end
+
+    async def ended(self) -> None:
+        """Wait for the end."""
+        await self._over.wait()
 
     def put(self, word: Word) -> None:
         """Say something, unless he has gone or is too slow to hear it."""
@@ -124,6 +134,7 @@ class Viewer:
         if self._end is None:
             self._end = End(code, reason)
             self._wake.set()
+            self._over.set()
 
     async def take(self) -> Word | End:
         """The next thing to send."""

@@ -1,0 +1,203 @@
+"""A session as it is told, and the words of its websocket."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.clock import SECOND_US, rfc3339
+from sixfold.core.work import sessions_viewer as words
+from sixfold.core.work.live import MAX_WAYPOINTS
+from sixfold.core.work.sessions import Opened, Session
+from sixfold.core.work.sessions_host import MAX_FPS
+from sixfold.core.work.sessions_running import Input
+
+PATH = "/api/containers/sessions"
+SOCKET = "/ws/containers/sessions"
+MAX_MESSAGE = 64 * 1024
+MAX_PROMPT = 4000
+_MAX_SEQ = 2**53
+_MAX_KEYS = 16
+_MAX_METRES = 100_000.0
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The body that asks for a session."""
+
+    inputs: dict[str, Any]
+    fps: int | None
+
+
+def wanted(body: dict[str, Any]) -> Wanted:
+    """That body; raises `InvalidInput` with every problem."""
+    problems: list[errors.Problem] = []
+    given, fps = body.get("input") or {}, body.get("fps")
+    if not isinstance(given, dict):
+        problems.append(errors.Problem("input", "input must be an object", "dict_type"))
+    if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int) or not 1 <= fps <= MAX_FPS):
+        sentence = f"fps must be a whole number from 1 to {MAX_FPS}"
+        problems.append(errors.Problem("fps", sentence, "out_of_range"))
+    if problems:
+        raise errors.InvalidInput(problems)
+    return Wanted(cast("dict[str, Any]", given), cast("int | None", fps))
+
+
+def session(record: Session, base_url: str) -> dict[str, Any]:
+    """The record of a session, without its secrets."""
+    return {
+        "session_id": record.id,
+        "model": record.model,
+        "status": str(record.state),
+        "reason": record.reason,
+        "ws_url": f"ws{base_url.removeprefix('http')}{SOCKET}/{record.id}",
+        "input": record.inputs,
+        "fps": record.fps,
+        "hardware": record.hardware,
+        "engine": record.engine,
+        "quality": record.quality,
+        "idle_seconds": _seconds(record.idle_us),
+        "created_at": rfc3339(record.created_at),
+        "ready_at": rfc3339(record.ready_at),
+        "closed_at": rfc3339(record.closed_at),
+        "price_hour_usd": money.format_usd(record.rate),
+        "cost": money.format_usd(record.cost),
+    }
+
+
+def opened(new: Opened, base_url: str) -> dict[str, Any]:
+    """The answer to who asked for it: the only time that its tokens are told."""
+    told = session(new.session, base_url)
+    return {
+        "session_id": told["session_id"],
+        "status": told["status"],
+        "ws_url": f"{told['ws_url']}?token={quote(new.token)}",
+        "resume_token": new.resume_token,
+        "hardware": told["hardware"],
+        "idle_seconds": told["idle_seconds"],
+        "created_at": told["created_at"],
+    }
+
+
+def _seconds(us: int) -> int | float:
+    return us // SECOND_US if us % SECOND_US == 0 else us / SECOND_US
+
+
+# -- what a client says ----------------------------------------------------------------------------
+
+
+class NotUnderstood(Exception):
+    """A message that the session can do nothing with; the text says why."""
+
+
+def message(text: str) -> dict[str, Any]:
+    """One message; raises `NotUnderstood`."""
+    try:
+        told: object = _decode(text.encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, RecursionError):
+        raise NotUnderstood("a message is a JSON object") from None
+    if not isinstance(told, dict):
+        raise NotUnderstood("a message is a JSON object")
+    return cast("dict[str, Any]", told)
+
+
+def whole(told: dict[str, Any], name: str, most: int = _MAX_SEQ) -> int:
+    """A whole number of a message."""
+    value = told.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise NotUnderstood(f"{name} must be a whole number")
+    return value
+
+
+def given(told: dict[str, Any]) -> Input:
+    """The input of a message; raises `NotUnderstood`."""
+    return Input(whole(told, "seq"), _keys(told), _prompt(told), _waypoints(told))
+
+
+def _keys(told: dict[str, Any]) -> tuple[str, ...] | None:
+    keys = told.get("keys")
+    if keys is None:
+        return None
+    if not isinstance(keys, list) or len(cast("list[Any]", keys)) > _MAX_KEYS:
+        raise NotUnderstood("keys must be a list of all keys that are held")
+    names = cast("list[Any]", keys)
+    if not all(isinstance(key, str) and len(key) <= _MAX_KEYS for key in names):
+        raise NotUnderstood("keys must be names of keys")
+    return tuple(dict.fromkeys(str(key).lower() for key in names))
+
+
+def _prompt(told: dict[str, Any]) -> str | None:
+    prompt = told.get("prompt")
+    if prompt is not None and (not isinstance(prompt, str) or len(prompt) > MAX_PROMPT):
+        raise NotUnderstood(f"prompt must be a text of at most {MAX_PROMPT} characters")
+    return prompt
+
+
+def _waypoints(told: dict[str, Any]) -> tuple[tuple[float, float], ...] | None:
+    points = told.get("waypoints")
+    if points is None:
+        return None
+    if not isinstance(points, list) or len(cast("list[Any]", points)) > MAX_WAYPOINTS:
+        raise NotUnderstood(f"waypoints must be a list of at most {MAX_WAYPOINTS} points")
+    return tuple(_point(point) for point in cast("list[Any]", points))
+
+
+def _point(point: Any) -> tuple[float, float]:
+    """`[x, z]`, `[x, y, z]` or `{"x", "z"}`, in metres."""
+    sides: list[Any] = cast("list[Any]", point) if isinstance(point, list) else []
+    if isinstance(point, dict):
+        known = cast("dict[str, Any]", point)
+        sides = [known.get("x"), known.get("z")]
+    if len(sides) not in (2, 3) or not all(_is_metres(side) for side in sides):
+        raise NotUnderstood("a waypoint is [x, z] in metres")
+    return float(sides[0]), float(sides[-1])
+
+
+def _is_metres(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and abs(value) <= _MAX_METRES
+
+
+# -- what the server says --------------------------------------------------------------------------
+
+
+def said(word: words.Word) -> list[str | bytes]:
+    """A word as messages: one of text, and for a frame its picture."""
+    head = _encode(_plain(word)).decode()
+    return [head, word.frame.data] if isinstance(word, words.Framed) else [head]
+
+
+def _plain(word: words.Word) -> dict[str, Any]:
+    match word:
+        case words.Told(state, reason):
+            return {"type": "state", "status": str(state)} | ({"reason": reason} if reason else {})
+        case words.Acked(input_seq, seq):
+            return {"type": "ack", "input_seq": input_seq, "seq": seq}
+        case words.Framed(seq, input_seq, t, frame):
+            return {
+                "type": "frame",
+                "seq": seq,
+                "input_seq": input_seq,
+                "t": t,
+                "width": frame.width,
+                "height": frame.height,
+                "format": frame.format,
+            }
+        case words.Posed(seq, t, pose):
+            return {"type": "pose", "seq": seq, "t": t, **pose}
+        case words.Stats(sent, dropped, late, credit, restarts):
+            counts = {"sent": sent, "dropped": dropped, "late": late, "credit": credit}
+            return {"type": "stats", **counts, "restarts": restarts}
+        case words.Pong(t):
+            return {"type": "pong", "t": t}
+        case words.Fault(text):
+            return {"type": "error", "error": text}
