@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
+from sixfold.core.graphs.documents import listed
 from sixfold.core.graphs.ports import Asked, Run
 
 Section = Literal["required", "optional", "hidden"]
@@ -134,6 +135,7 @@ def nearest(wanted: object, options: Iterable[object]) -> str:
     return texts[found[0]] if found else ""
 
 
-def is_link(value: object) -> bool:
+def is_link(value: object) -> TypeGuard[list[Any]]:
     """Whether an input's value is a link to another node's output."""
-    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str | int)  # pyright: ignore[reportUnknownArgumentType]  # a list of anything, from JSON
+    ends = listed(value)
+    return len(ends) == 2 and isinstance(ends[0], str | int)

@@ -1,0 +1,144 @@
+"""The editor's format into the API format, as the editor itself would export it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core.graphs import sheet, widgets
+from sixfold.core.graphs.documents import listed, mapping
+from sixfold.core.graphs.nodes import Graph, NodeSpec, Registry, is_link
+from sixfold.core.graphs.sheet import BYPASS, NEVER, NOTES, Drawn, Source
+from sixfold.errors import BadRequest
+
+_VIRTUAL = NOTES | {"Reroute", "PrimitiveNode"}
+
+
+class NotAWorkflow(BadRequest):
+    """The document is no workflow."""
+
+    code = "not_a_workflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A graph in API format; `unknown` maps classes that the registry has not to their nodes.
+
+    `models` are files that the workflow itself says where to find: `name`, `url`, `directory`.
+    """
+
+    graph: Graph
+    unknown: Mapping[str, tuple[str, ...]]
+    models: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """A value that comes over a link: a primitive's."""
+
+    value: Any
+
+
+def convert(document: object, registry: Registry) -> Converted:
+    """A document in either format as a graph; raises `NotAWorkflow`."""
+    known = mapping(document)
+    known = mapping(known.get("prompt")) or known
+    if sheet.is_editor(known):
+        return _of_editor(known, registry)
+    if not known or not all(_is_node(node) for node in known.values()):
+        raise NotAWorkflow
+    graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in known.items()}
+    return Converted(graph, _unknown(graph, registry))
+
+
+def _is_node(node: object) -> bool:
+    return isinstance(mapping(node).get("class_type"), str)
+
+
+def _of_editor(document: Mapping[str, Any], registry: Registry) -> Converted:
+    try:
+        nodes = sheet.flatten(document)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        raise NotAWorkflow("The editor's document is damaged") from None
+    graph: dict[str, dict[str, Any]] = {}
+    models: list[Mapping[str, Any]] = []
+    for node in nodes.values():
+        if not node.passes and node.mode not in (NEVER, BYPASS) and node.type not in _VIRTUAL:
+            graph[node.id] = _exported(node, nodes, registry.get(node.type))
+            models += node.models
+    _drop_dangling(graph)
+    return Converted(graph, _unknown(graph, registry), tuple(models))
+
+
+def _exported(node: Drawn, nodes: Mapping[str, Drawn], spec: NodeSpec | None) -> dict[str, Any]:
+    inputs = {name: _wrapped(value) for name, value in widgets.values(node, spec).items()}
+    for slot in node.slots:
+        if slot.source is None:
+            continue
+        match _follow(slot.source, slot.type, nodes):
+            case _Fixed(value):
+                inputs[slot.name] = _wrapped(value)
+            case (origin, output):
+                inputs[slot.name] = [origin, output]
+            case None:
+                pass
+    title = node.title or (spec.title if spec else "") or node.type
+    return {"inputs": inputs, "class_type": node.type, "_meta": {"title": title}}
+
+
+def _wrapped(value: object) -> object:
+    """A list that is a value, so that it is not taken for a link."""
+    return {"__value__": items} if (items := listed(value)) or value == [] else value
+
+
+def _follow(source: Source, wanted: str, nodes: Mapping[str, Drawn]) -> Source | _Fixed | None:
+    """What a link comes from in the end, through reroutes, borders and bypassed nodes; None for nothing."""
+    seen: set[Source] = set()
+    at: Source | None = source
+    while at is not None and at not in seen:
+        seen.add(at)
+        node = nodes.get(at[0])
+        if node is None or node.mode == NEVER:
+            return None
+        if node.mode == BYPASS:
+            at = _bypassed(node, at[1], wanted)
+        elif node.passes:
+            slot = node.slots[at[1]] if at[1] < len(node.slots) else None
+            if slot is not None and slot.source is None and slot.value is not None:
+                return _Fixed(slot.value)
+            at = slot.source if slot else None
+        elif node.type == "Reroute":
+            at = node.slots[0].source if node.slots else None
+        elif node.type == "PrimitiveNode":
+            given = listed(node.values)
+            return _Fixed(given[0]) if given else None
+        else:
+            return at
+    return None
+
+
+def _bypassed(node: Drawn, output: int, wanted: str) -> Source | None:
+    """The input that a bypassed node passes on: the one beside the output, else the first of its type."""
+    beside = node.slots[output : output + 1]
+    for slot in [*beside, *node.slots]:
+        if slot.type == wanted and slot.source is not None:
+            return slot.source
+    return None
+
+
+def _drop_dangling(graph: Mapping[str, dict[str, Any]]) -> None:
+    """Take away links to nodes that are not exported."""
+    for node in graph.values():
+        inputs: dict[str, Any] = node["inputs"]
+        for name in [name for name, value in inputs.items() if is_link(value) and value[0] not in graph]:
+            del inputs[name]
+
+
+def _unknown(graph: Graph, registry: Registry) -> dict[str, tuple[str, ...]]:
+    unknown: dict[str, tuple[str, ...]] = {}
+    for node_id, node in graph.items():
+        class_type = str(node["class_type"])
+        if class_type not in registry:
+            unknown[class_type] = (*unknown.get(class_type, ()), node_id)
+    return unknown
