@@ -1,9 +1,15 @@
-"""Frames into a film that plays anywhere: H.264 4:2:0 in MP4, its index in front, with AAC beside it."""
+"""Frames into a film, one after the other: what lies in memory does not grow with its length.
+
+The usual film plays anywhere: H.264 4:2:0 in MP4, its index in front, with AAC beside it. `KINDS` names the
+others; those with a cover keep what is transparent.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +17,7 @@ from typing import Any, Self
 
 import av
 import numpy as np
+from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
 from sixfold.engines.video.planes import Planes
@@ -18,7 +25,6 @@ from sixfold.engines.video.planes import Planes
 Array = NDArray[Any]
 
 SOUND_RATE = 48_000
-_SOUND_FRAME = 1024  # samples of one AAC frame
 _SOUND_BITS = 160_000
 _WAITING = 3  # frames that may wait for the encoder, which works beside whoever makes them
 _BT709 = 1
@@ -26,20 +32,69 @@ _VIDEO_RANGE = 1
 # Without mbtree, which lets what lay in memory before decide how a block is coded, and on one thread: only
 # so are equal frames equal bytes.
 _OPTIONS = {"preset": "veryfast", "crf": "19", "profile": "high", "x264-params": "mbtree=0"}
+_VP9 = {"deadline": "realtime", "cpu-used": "6", "crf": "30", "b": "0", "row-mt": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of film: its container, its two codecs, and how many samples a frame of sound has."""
+
+    content_type: str
+    container: str
+    codec: str
+    options: Mapping[str, str]
+    pixels: str
+    voice: str
+    voice_samples: int
+    voice_format: str = "fltp"
+    muxing: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+MP4 = Kind("video/mp4", "mp4", "libx264", _OPTIONS, "yuv420p", "aac", 1024, muxing={"movflags": "+faststart"})
+KINDS: Mapping[str, Kind] = {
+    "mp4": MP4,
+    "webm": Kind("video/webm", "webm", "libvpx-vp9", _VP9, "yuv420p", "libopus", 960, "flt"),
+    "webm-cover": Kind(
+        "video/webm", "webm", "libvpx-vp9", {**_VP9, "auto-alt-ref": "0"}, "yuva420p", "libopus", 960, "flt"
+    ),
+    "mov-cover": Kind(
+        "video/quicktime",
+        "mov",
+        "prores_ks",
+        {"profile": "4444", "vendor": "apl0"},
+        "yuva444p10le",
+        "aac",
+        1024,
+        muxing={"movflags": "+faststart"},
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """A film's sound: `read(first, last)` gives float32 (2, last - first) at 48 kHz, asked in order."""
+
+    samples: int
+    read: Callable[[int, int], Array]
+
+    @classmethod
+    def of(cls, wave: Array) -> Sound:
+        """A whole one: float32 (2, samples) in -1..1."""
+        return cls(wave.shape[1], lambda first, last: wave[:, first:last])
 
 
 class Film:
-    """Writes one film frame by frame; what lies in memory does not grow with its length.
+    """Writes one film frame by frame."""
 
-    `sound` is float32 (2, samples) at 48 kHz in -1..1, as long as the film, or None.
-    """
-
-    def __init__(self, path: Path, size: tuple[int, int], rate: Fraction, sound: Array | None = None) -> None:
-        self._container = av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"})
+    def __init__(
+        self, path: Path, size: tuple[int, int], rate: Fraction, sound: Sound | None = None, kind: Kind = MP4
+    ) -> None:
+        self._container = av.open(str(path), "w", format=kind.container, options=dict(kind.muxing))
         self._rate = rate
-        stream = self._container.add_stream("libx264", rate=rate, options=_OPTIONS)
+        self._kind = kind
+        stream: Any = self._container.add_stream(kind.codec, rate=rate, options=dict(kind.options))
         stream.width, stream.height = size
-        stream.pix_fmt = "yuv420p"
+        stream.pix_fmt = kind.pixels
         codec = stream.codec_context
         codec.thread_count = 1
         codec.gop_size = max(1, round(2 * rate))
@@ -48,7 +103,7 @@ class Film:
         codec.time_base = 1 / rate
         self._stream = stream
         self._sound = sound
-        self._voice = self._container.add_stream("aac", rate=SOUND_RATE) if sound is not None else None
+        self._voice: Any = self._container.add_stream(kind.voice, rate=SOUND_RATE) if sound else None
         if self._voice is not None:
             self._voice.layout = "stereo"
             self._voice.bit_rate = _SOUND_BITS
@@ -72,16 +127,14 @@ class Film:
             self._encoder.shutdown(cancel_futures=True)
             self._container.close()
 
-    def add(self, planes: Planes) -> None:
-        """The next frame; raises what the encoder made of an earlier one."""
-        self._pending.append(self._encoder.submit(self._encode, planes))
+    def add(self, picture: Planes | Array) -> None:
+        """The next frame, in planes, RGB or RGBA; raises what the encoder made of an earlier one."""
+        self._pending.append(self._encoder.submit(self._encode, picture))
         while len(self._pending) > _WAITING:
             self._pending.popleft().result()
 
-    def _encode(self, planes: Planes) -> None:
-        frame = av.VideoFrame(planes.y.shape[1], planes.y.shape[0], "yuv420p")
-        for plane, pixels in zip(frame.planes, (planes.y, planes.uv[..., 0], planes.uv[..., 1]), strict=True):
-            _fill(plane, pixels)
+    def _encode(self, picture: Planes | Array) -> None:
+        frame = _of_planes(picture) if isinstance(picture, Planes) else _of_rgb(picture, self._kind.pixels)
         frame.color_range, frame.colorspace = _VIDEO_RANGE, _BT709
         frame.pts = self._frames
         frame.time_base = 1 / self._rate
@@ -92,10 +145,10 @@ class Film:
     def _sound_until(self, sample: int) -> None:
         if self._sound is None or self._voice is None:
             return
-        until = min(sample, self._sound.shape[1])
-        while self._samples + _SOUND_FRAME <= until or self._samples < until == self._sound.shape[1]:
-            part = self._sound[:, self._samples : self._samples + _SOUND_FRAME]
-            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(part), format="fltp", layout="stereo")
+        until, step = min(sample, self._sound.samples), self._kind.voice_samples
+        while self._samples + step <= until or self._samples < until == self._sound.samples:
+            part = self._sound.read(self._samples, min(self._samples + step, self._sound.samples))
+            frame = _of_wave(part, self._kind.voice_format)
             frame.sample_rate = SOUND_RATE
             frame.pts = self._samples
             frame.time_base = Fraction(1, SOUND_RATE)
@@ -104,9 +157,31 @@ class Film:
 
     def _finish(self) -> None:
         if self._sound is not None and self._voice is not None:
-            self._sound_until(self._sound.shape[1])
+            self._sound_until(self._sound.samples)
             self._container.mux(self._voice.encode(None))
         self._container.mux(self._stream.encode(None))
+
+
+def _of_planes(planes: Planes) -> av.VideoFrame:
+    frame = av.VideoFrame(planes.y.shape[1], planes.y.shape[0], "yuv420p")
+    for plane, pixels in zip(frame.planes, (planes.y, planes.uv[..., 0], planes.uv[..., 1]), strict=True):
+        _fill(plane, pixels)
+    return frame
+
+
+def _of_rgb(pixels: Array, wanted: str) -> av.VideoFrame:
+    frame = av.VideoFrame.from_ndarray(pixels, format="rgb24" if pixels.shape[2] == 3 else "rgba")
+    return frame.reformat(
+        format=wanted,
+        src_color_range=ColorRange.JPEG,
+        dst_colorspace=Colorspace.ITU709,
+        dst_color_range=ColorRange.MPEG,
+    )
+
+
+def _of_wave(part: Array, layout: str) -> av.AudioFrame:
+    packed = part.T.reshape(1, -1) if layout == "flt" else part
+    return av.AudioFrame.from_ndarray(np.ascontiguousarray(packed), format=layout, layout="stereo")
 
 
 def _fill(plane: Any, pixels: Array) -> None:

@@ -27,19 +27,25 @@ _SAMPLES = 49  # poses by which a film's margin is found
 
 
 class CameraEngine:
-    """Films without weights; the same inputs give the same bytes."""
+    """Films without weights; the same inputs give the same bytes.
+
+    With the option `by_words` a picture that comes along is not looked at.
+    """
 
     name = "camera"
     version = "1"
+
+    def __init__(self, *, by_words: bool = False) -> None:
+        self._by_words = by_words
 
     def run(self, task: Task, context: Context) -> Result:
         """Make one film."""
         order = orders.read(task.inputs)
         plan = moves.read(order.prompt, order.negative)
         scene = words.parse(plan.rest, order.negative)
-        picture = _picture(task, order)
+        picture = None if self._by_words else _picture(task, order)
         shape = None if picture is None else (picture.shape[1], picture.shape[0])
-        size = sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))
+        size = order.size or sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))
         path = CameraPath(plan, order.seconds, order.seed)
         base_zoom = parallax.margin((path.at(step / (_SAMPLES - 1)) for step in range(_SAMPLES)), size)
         still = _still(picture, _Wanted(scene, order, size, base_zoom), context)
@@ -110,7 +116,8 @@ def _film(target: Path, shot: _Shot, context: Context) -> None:
     """Every frame rendered and encoded, one at a time."""
     order, count = shot.order, shot.order.all_frames
     sound = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
-    with encode.Film(target, shot.size, order.shown_rate, sound) as film:
+    heard = None if sound is None else encode.Sound.of(sound)
+    with encode.Film(target, shot.size, order.shown_rate, heard) as film:
         for index in range(count):
             second = float(index / order.shown_rate)
             planes = shot.stage.frame(shot.path.at(index / (count - 1)), shot.life.ripples(second))

@@ -14,7 +14,7 @@ _INTERPOLATORS = ("film", "rife")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One film. `between` frames are put between each two of `frames`; the rate rises with them."""
+    """One film, `size` pixels large where that is said exactly. `between` frames are put between each two of `frames`; the rate rises with them."""
 
     prompt: str
     negative: str
@@ -23,6 +23,7 @@ class Order:
     rate: Fraction
     between: int
     resolution: str
+    size: tuple[int, int] | None
     aspect: str
     sound: bool
 
@@ -56,6 +57,13 @@ def read(inputs: Mapping[str, Any]) -> Order:
         rate=rate,
         between=int(inputs.get("num_interpolated_frames") or 0) if interpolated else 0,
         resolution=str(inputs.get("resolution") or "720p"),
+        size=_size(inputs),
         aspect=str(inputs.get("aspect_ratio") or "auto"),
         sound=bool(inputs.get("sound")),
     )
+
+
+def _size(inputs: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height, even, where both are given."""
+    width, height = inputs.get("width"), inputs.get("height")
+    return None if width is None or height is None else (int(width) & ~1, int(height) & ~1)

@@ -1,0 +1,42 @@
+"""Taking things out without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sixfold.core.work.engines import Artifact, Context, Quality, Result, Task
+from sixfold.engines.image import encode
+from sixfold.engines.image.decode import Picture
+from sixfold.engines.image.inpaint import fill, masks
+from sixfold.engines.image.inpaint.masks import Hole, Pixels
+
+Fill = Callable[[Pixels, Hole], Pixels]
+
+
+class InpaintEngine:
+    """Fills the white areas of `mask` in `image`, `grow` pixels wider, `feather` pixels soft at the edge."""
+
+    name = "inpainter"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """A PNG of the picture's size; what lies outside the soft edge is unchanged."""
+        return run(task, context, fill.filled, "preview")
+
+
+def run(task: Task, context: Context, fill_in: Fill, quality: Quality) -> Result:
+    """The whole task."""
+    picture, hole = masks.read(task)
+    context.progress(0.1)
+    rgb = picture.rgb
+    if hole is None:
+        context.log("the mask has no white area: the picture is unchanged")
+    else:
+        rgb = masks.laid(rgb, fill_in(rgb, hole), hole.cover)
+    context.progress(0.9)
+    return Result((_artifact(picture, rgb),), {}, quality)
+
+
+def _artifact(picture: Picture, rgb: Pixels) -> Artifact:
+    data = encode.encode(rgb, picture.alpha, format="png")
+    return Artifact("image/png", data, {"width": picture.width, "height": picture.height})

@@ -1,0 +1,78 @@
+"""An ONNX model's file, found and opened: what the engines of pictures with weights have in common."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import EngineError
+
+Array = NDArray[Any]
+
+_PREFERRED = ("CUDAExecutionProvider", "CoreMLExecutionProvider", "CPUExecutionProvider")
+
+
+class Session:
+    """An open model. `shapes` are its inputs' sizes (height, width) in order, None for an open side."""
+
+    def __init__(self, place: str) -> None:
+        """Open the file at `place`, or the first in that folder; raises `EngineError`."""
+        import onnxruntime
+
+        faults = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+        self._faults = (faults.InvalidArgument, faults.RuntimeException, faults.Fail)
+        path = found(place)
+        self.stem = path.stem
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), providers=_providers(onnxruntime.get_available_providers())
+            )
+        except (faults.InvalidProtobuf, faults.InvalidGraph, *self._faults) as error:
+            raise EngineError(f"{path.name} is no ONNX model that can be loaded") from error
+        self._inputs = self._session.get_inputs()
+        self.shapes = tuple(_sides(one.shape) for one in self._inputs)
+
+    def run(self, *tensors: Array) -> Array:
+        """The first output for the inputs in order, as float32."""
+        if len(tensors) != len(self._inputs):
+            raise EngineError(f"{self.stem} takes {len(self._inputs)} inputs and not {len(tensors)}")
+        fed: Mapping[str, Array] = {
+            one.name: np.ascontiguousarray(tensor, np.float16 if "float16" in one.type else np.float32)
+            for one, tensor in zip(self._inputs, tensors, strict=True)
+        }
+        try:
+            return np.asarray(self._session.run(None, dict(fed))[0], np.float32)
+        except self._faults as error:
+            raise EngineError(f"{self.stem} does not take a picture as this engine gives it") from error
+
+
+def found(place: str) -> Path:
+    """The model's file; raises `EngineError` where there is none."""
+    path = Path(place).expanduser()
+    if path.is_dir():
+        inside = sorted(path.rglob("*.onnx"))
+        if not inside:
+            raise EngineError(f"There is no ONNX model in {path.name}")
+        path = inside[0]
+    if not path.is_file():
+        raise EngineError(f"There is no ONNX model {path.name}")
+    return path
+
+
+def planes(rgb: Array) -> Array:
+    """HxWx3 in 0 to 1 as a batch of one, channels first."""
+    return rgb.transpose(2, 0, 1)[None]
+
+
+def _providers(available: Sequence[str]) -> list[str]:
+    return [name for name in _PREFERRED if name in available]
+
+
+def _sides(shape: Sequence[Any]) -> tuple[int | None, int | None]:
+    height, width = (side if isinstance(side, int) and side > 0 else None for side in tuple(shape)[-2:])
+    return height, width

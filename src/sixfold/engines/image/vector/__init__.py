@@ -1,0 +1,1 @@
+"""Pictures into drawings of paths."""

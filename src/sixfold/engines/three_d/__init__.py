@@ -1,0 +1,1 @@
+"""Things with a depth: voxels, reliefs and parametric bodies as GLB files."""
