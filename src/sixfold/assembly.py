@@ -37,6 +37,7 @@ from sixfold.core.work.hardware import Shelf as HardwareShelf
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
 from sixfold.core.work.neighbours import Neighbours, Shared
+from sixfold.core.work.outbox import Outbox
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.ports import BlobStore, Driver
 from sixfold.core.work.runs import Finisher
@@ -85,6 +86,7 @@ class Product:
     media: Media
     pipeline: Pipeline
     supervisor: Supervisor
+    outbox: Outbox
     live: LiveSessions
     standings: Standings
     clients: Clients
@@ -306,6 +308,8 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     road.own.admit = lambda engines: (standing.admit(engines), workers.admit(engines))[-1]
     road.on_accepted = workers.accepted
     road.on_cancel = workers.cancel
+    outbox = Outbox(database, fetcher)
+    bus.watchers.append(outbox.wake)
     return Product(
         settings=settings,
         database=database,
@@ -317,6 +321,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         media=media,
         pipeline=road,
         supervisor=workers,
+        outbox=outbox,
         live=LiveSessions(database, places, offer(settings, models, road), policy(settings), workers.boot),
         standings=standing,
         clients=clients,
@@ -340,6 +345,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
     await product.live.start(alone=product.neighbours is None)
     watcher = asyncio.create_task(_watch(product.standings), name="standings")
     sweeper = asyncio.create_task(_sweep(product), name="sweep")
+    telling = asyncio.create_task(product.outbox.run(), name="webhooks")
     await product.finder.look()
     embedding = asyncio.create_task(product.finder.run(), name="embedding")
     try:
@@ -347,6 +353,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
     finally:
         watcher.cancel()
         sweeper.cancel()
+        telling.cancel()
         embedding.cancel()
         product.pipeline.drain()
         await product.live.drain()
@@ -403,6 +410,7 @@ async def _sweep(product: Product) -> None:
             moment = await product.database.read(now())
             await product.database.write(idempotency.sweep(moment), durable=False)
             await product.database.write(signins.sweep(), durable=False)
+            await product.outbox.sweep()
 
 
 def _limits(settings: Settings) -> Limits:

@@ -15,6 +15,7 @@ from sixfold.areas.memory import routes as memory
 from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
 from sixfold.assembly import Product
+from sixfold.core.work.quotes import Times
 from sixfold.mcp import face as mcp
 from sixfold.ui import routes as ui
 from sixfold.web.app import App
@@ -68,6 +69,8 @@ def build_services(product: Product) -> Services:
     """What the faces are built from."""
     settings, database = product.settings, product.database
     origins = Origins(settings)
+    times = Times()
+    product.bus.watchers.append(times.note)
     return Services(
         settings=settings,
         database=database,
@@ -78,6 +81,9 @@ def build_services(product: Product) -> Services:
         media=product.media,
         pipeline=product.pipeline,
         supervisor=product.supervisor,
+        times=times,
+        outbox=product.outbox,
+        live=product.live,
         origins=origins,
         doors=Doors(database, settings, origins),
         sessions=Sessions(database, settings, origins),

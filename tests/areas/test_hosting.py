@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.areas.house import House, bearer
+from sixfold import assembly, faces
+from tests.areas.house import House, bearer, client, house, small_models
 
 RUN = "/api/containers/run"
 LIST = "/api/containers/predictions"
@@ -118,10 +120,33 @@ async def test_a_prediction_can_be_followed(home: House) -> None:
     answer = await home.client.get(queued["urls"]["events"], headers=home.bearer)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     seen = events(answer.text)
-    assert [number for number, _, _ in seen] == list(range(1, len(seen) + 1))
-    assert seen[0][1] == "status"
+    numbers = [number for number, _, _ in seen]
+    assert numbers == sorted(set(numbers))
+    assert (seen[0][1], seen[0][2]["status"]) == ("status", "queued")
     assert seen[-1][2]["status"] == "succeeded"
     assert {name for _, name, _ in seen} == {"status", "progress", "log"}
-    again = await home.client.get(queued["urls"]["events"], headers={**home.bearer, "Last-Event-ID": "41"})
-    ((number, name, data),) = events(again.text)
-    assert (number, name, data["status"]) == (42, "status", "succeeded")
+
+
+async def test_whoever_comes_back_hears_what_he_missed_and_nothing_twice(home: House) -> None:
+    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+    url = queued["urls"]["events"]
+    whole = events((await home.client.get(url, headers=home.bearer)).text)
+    third = whole[2][0]
+    rest = await home.client.get(url, headers={**home.bearer, "Last-Event-ID": str(third)})
+    assert events(rest.text) == whole[3:]
+    last = {**home.bearer, "Last-Event-ID": str(whole[-1][0])}
+    assert (await home.client.get(url, headers=last)).text == ": nothing more\n\n"
+
+
+async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) -> None:
+    async with house(tmp_path) as before:
+        told = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
+        url = told["urls"]["events"]
+        seen = events((await before.client.get(url, headers=before.bearer)).text)
+        header, settings = before.bearer, before.product.settings
+    product = assembly.build(settings, small_models())
+    async with assembly.running(product), client(faces.create_app(product)) as visitor:
+        header = {**header, "Last-Event-ID": str(seen[-2][0])}
+        ((number, name, data),) = events((await visitor.get(url, headers=header)).text)
+    assert number > seen[-2][0]
+    assert (name, data["status"], data["output"]) == ("status", "succeeded", told["output"])

@@ -8,9 +8,12 @@ from sixfold.core.database import Database
 from sixfold.core.memory.memory import Memory
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.media import MEDIA_PATH, Media
+from sixfold.core.work.outbox import Outbox
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.ports import BlobStore
+from sixfold.core.work.quotes import Times
 from sixfold.core.work.records import OutputFile
+from sixfold.core.work.sessions_host import LiveSessions
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
 from sixfold.settings import Settings
@@ -33,6 +36,9 @@ class Services:
     media: Media
     pipeline: Pipeline
     supervisor: Supervisor
+    times: Times
+    outbox: Outbox
+    live: LiveSessions
     origins: Origins
     doors: Doors
     sessions: Sessions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sixfold.areas.hosting import schemas
-from sixfold.web import openapi
+from sixfold.web import openapi, predictions
 from sixfold.web.openapi import Document, Node
 
 _TEXT: Node = {"type": "string"}
@@ -81,14 +81,14 @@ def document() -> Document:
     run = _operation("Run a model", {"200": one, "202": queued}, 400, 402, 409, 429, 503)
     run |= {"requestBody": openapi.json_body(openapi.ref("Run")), "parameters": [openapi.IDEMPOTENCY]}
     cancel = _operation("Cancel a prediction", {"200": one}, parameters=own)
-    path = f"{schemas.PATH}/{{prediction_id}}"
+    path = f"{predictions.PATH}/{{prediction_id}}"
     return Document(
         "Sixfold Container Hosting",
         "1.0.0",
         "Predictions: run, follow, cancel. Failed, canceled and expired work is never charged.",
         {
             "/api/containers/run": {"post": run},
-            schemas.PATH: {"get": _operation("List predictions", {"200": page}, 400, parameters=filters)},
+            predictions.PATH: {"get": _operation("List predictions", {"200": page}, 400, parameters=filters)},
             path: {"get": _operation("One prediction", {"200": one}, parameters=own), "delete": cancel},
             f"{path}/cancel": {"post": cancel, "put": cancel},
             f"{path}/events": {

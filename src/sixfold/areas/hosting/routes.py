@@ -1,24 +1,25 @@
-"""Area E's predictions: run, list, show, cancel, follow."""
+"""Area E's predictions: run, queue, quote, list, show, cancel, follow."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.areas.hosting import schemas, streaming
+from sixfold.areas.hosting import catalogue, orders, schemas, sessions, streaming, webhooks
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work.pipeline import Order
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web import answers, bodies, calls
 from sixfold.web.idempotency import Once
+from sixfold.web.predictions import Teller
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
+Work = Callable[[Prediction, schemas.RunRequest], Awaitable[Response]]
 _PAGE, _MAX_PAGE = 50, 200
 _MAX_FILTER = 100
 _STATES = tuple(str(state) for state in State if state is not State.CANCELING)
@@ -29,36 +30,53 @@ class Predictions:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._teller = Teller(services)
 
     async def run(self, request: Request) -> Response:
         """Run a model; waits for its end as long as is asked."""
+        return await self._once(request, self._run)
+
+    async def join(self, request: Request) -> Response:
+        """Put a run into a model's queue."""
+        return await self._once(request, self._join)
+
+    async def _once(self, request: Request, work: Work) -> Response:
         principal = await self._enter(request)
         raw = await request.body()
         once = Once(principal.account_id, raw, answers.coded)
 
-        async def work(idempotency_id: str | None) -> Response:
-            wanted = schemas.run_request(bodies.parse_object(raw))
-            return await self._run(request, principal, wanted, idempotency_id)
+        async def accepted(idempotency_id: str | None) -> Response:
+            wanted = schemas.run_request(
+                bodies.parse_object(raw), request.scope["path_params"].get("model_id")
+            )
+            order = await orders.order(
+                self._services, request, principal, wanted, idempotency_id=idempotency_id
+            )
+            return await work(await self._services.pipeline.submit(order), wanted)
 
-        return await self._services.repeats.run(request, once, work)
+        return await self._services.repeats.run(request, once, accepted)
 
-    async def _run(
-        self, request: Request, principal: Principal, wanted: schemas.RunRequest, idempotency_id: str | None
-    ) -> Response:
-        principal.require_service(wanted.model)
-        pipeline = self._services.pipeline
-        order = Order(
-            account_id=principal.account_id,
-            model=wanted.model,
-            inputs=wanted.inputs,
-            face="hosting",
-            request_id=calls.request_id(request),
-            idempotency_id=idempotency_id,
-        )
-        prediction = await pipeline.submit(order)
+    async def _run(self, prediction: Prediction, wanted: schemas.RunRequest) -> Response:
         if wanted.wait_seconds:
-            prediction = await pipeline.wait(prediction, wanted.wait_seconds)
+            prediction = await self._services.pipeline.wait(prediction, wanted.wait_seconds)
         return await self._answer(prediction, 200 if prediction.is_terminal else 202)
+
+    async def _join(self, prediction: Prediction, _wanted: schemas.RunRequest) -> Response:
+        position = await self._teller.position(prediction)
+        return answers.json(schemas.joined(prediction, position or 0), 202)
+
+    async def quote(self, request: Request) -> Response:
+        """What a run would cost and how long it would take; nothing is changed."""
+        principal = await self._enter(request)
+        body = bodies.parse_object(await request.body() or b"{}")
+        wanted = schemas.run_request(body, calls.path_value(request, "model_id"))
+        found = await orders.terms(self._services, principal, wanted)
+        quoted = orders.quote(self._services, found, wanted)
+        ahead = await self._services.pipeline.waiting(quoted.engine.name)
+        usual = self._services.times.usual(wanted.model, quoted.engine.name)
+        seconds = self._teller.until_end(wanted.model, quoted.engine, ahead)
+        cold = self._teller.is_cold(quoted.engine.name)
+        return answers.json(schemas.quote(quoted, usual.run, seconds, cold=cold))
 
     async def page(self, request: Request) -> Response:
         """The account's predictions, newest first."""
@@ -68,7 +86,7 @@ class Predictions:
         found, following = await self._services.pipeline.page(
             principal.account_id, wanted, _page_size(request), cursor
         )
-        rows = [await self._shown(prediction) for prediction in found]
+        rows = [await self._teller.told(prediction) for prediction in found]
         return answers.json({"predictions": rows, "next_cursor": following})
 
     async def show(self, request: Request) -> Response:
@@ -87,8 +105,8 @@ class Predictions:
         if "idempotency-key" in request.headers:
             raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
         seen = streaming.last_id(request.headers.get("last-event-id"))
-        stream = streaming.events(self._services.pipeline, prediction, self._told, seen)
-        return StreamingResponse(stream, 200, streaming.HEADERS, "text/event-stream")
+        stream = streaming.Stream(self._services.pipeline, prediction, self._teller.shown, seen)
+        return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
 
     # -- what all of them need ---------------------------------------------------------------------
 
@@ -106,17 +124,7 @@ class Predictions:
 
     async def _answer(self, prediction: Prediction, status: int = 200) -> Response:
         headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}
-        return answers.json(await self._shown(prediction), status, headers)
-
-    async def _shown(self, prediction: Prediction) -> dict[str, Any]:
-        position = None
-        if prediction.state is State.QUEUED:
-            position = await self._services.pipeline.position(prediction)
-        return self._told(prediction, position)
-
-    def _told(self, prediction: Prediction, position: int | None = None) -> dict[str, Any]:
-        progress = self._services.pipeline.bus.progress(prediction.id)
-        return schemas.prediction(prediction, self._services.media_url, progress, position)
+        return answers.json(await self._teller.told(prediction), status, headers)
 
 
 def _text(request: Request, name: str) -> str:
@@ -143,15 +151,19 @@ def _page_size(request: Request) -> int:
 
 
 def face(services: Services) -> Face:
-    """The part of Area E that predictions need."""
+    """Area E: the catalogue, predictions, sessions."""
     predictions = Predictions(services)
+    services.outbox.tellers["hosting"] = webhooks.teller(services)
     cancel = {"POST": predictions.cancel, "PUT": predictions.cancel}
-    small = services.settings.json_body_bytes
+    small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     return Face(
         "hosting",
         answers.coded,
         (
-            Route("/api/containers/run", {"POST": predictions.run}, services.settings.inline_body_bytes),
+            *catalogue.routes(services),
+            Route("/api/containers/run", {"POST": predictions.run}, large),
+            Route("/api/containers/{model_id}/queue/join", {"POST": predictions.join}, large),
+            Route("/api/containers/{model_id}/quote", {"POST": predictions.quote}, large),
             Route("/api/containers/predictions", {"GET": predictions.page}),
             Route(
                 "/api/containers/predictions/{prediction_id}",
@@ -160,5 +172,7 @@ def face(services: Services) -> Face:
             ),
             Route("/api/containers/predictions/{prediction_id}/cancel", cancel, small),
             Route("/api/containers/predictions/{prediction_id}/events", {"GET": predictions.events}),
+            *sessions.routes(services),
         ),
+        sockets=sessions.sockets(services),
     )

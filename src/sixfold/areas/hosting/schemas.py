@@ -1,37 +1,43 @@
-"""Area E's prediction, its events, and what a run may be asked with."""
+"""Area E's own shapes: what a run may be asked with, and what whoever joins a queue is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.clock import rfc3339
-from sixfold.core.work import receipt
-from sixfold.core.work.records import OutputFile, Prediction
-from sixfold.core.work.states import State
+from sixfold.core.clock import HOUR_US, SECOND_US
+from sixfold.core.work import mounts
+from sixfold.core.work.pipeline import Quote
+from sixfold.core.work.records import Prediction, Webhook
+from sixfold.net import urls
+from sixfold.web import predictions
 
-PATH = "/api/containers/predictions"
+RUN = "/api/containers/run"
+JOIN = "/api/containers/{model_id}/queue/join"
 DEFAULT_WAIT, MAX_WAIT = 60.0, 600.0
-_MAX_LOG_TAIL = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The body of a run, checked as far as this face goes."""
+    """The body of a run, checked as far as this face goes. `mounts` are file names and what lies behind."""
 
     model: str
     inputs: dict[str, Any]
-    wait_seconds: float
+    wait_seconds: float = 0.0
+    hardware: str | None = None
+    variant: str | None = None
+    webhook: Webhook | None = None
+    mounts: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def run_request(body: dict[str, Any]) -> RunRequest:
-    """A run's body; raises `InvalidInput` with every problem."""
+def run_request(body: dict[str, Any], model: str | None = None) -> RunRequest:
+    """A run's body, for a model that the path names or the body; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
-    model, given, wait = body.get("model"), body.get("input", {}), body.get("wait", DEFAULT_WAIT)
-    if not isinstance(model, str) or not model:
+    named, given, wait = model or body.get("model"), body.get("input", {}), body.get("wait", DEFAULT_WAIT)
+    if not isinstance(named, str) or not named:
         problems.append(errors.Problem("model", "model is required", "missing"))
     if not isinstance(given, dict):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
@@ -39,66 +45,58 @@ def run_request(body: dict[str, Any]) -> RunRequest:
         problems.append(
             errors.Problem("wait", f"wait must be from 0 to {MAX_WAIT:g} seconds", "out_of_range")
         )
+    for name in ("hardware", "variant", "webhook"):
+        if not isinstance(body.get(name) or "", str):
+            problems.append(errors.Problem(name, f"{name} must be a string", "string_type"))
     if problems:
         raise errors.InvalidInput(problems)
-    return RunRequest(str(model), cast("dict[str, Any]", given), float(cast("float", wait)))
+    inputs = cast("dict[str, Any]", given)
+    mounted = body.get(mounts.FIELD, inputs.get(mounts.FIELD))
+    return RunRequest(
+        model=str(named),
+        inputs={name: value for name, value in inputs.items() if name != mounts.FIELD},
+        wait_seconds=float(cast("float", wait)),
+        hardware=body.get("hardware") or None,
+        variant=body.get("variant") or None,
+        webhook=webhook(body.get("webhook")),
+        mounts=mounts.parse(mounted),
+    )
 
 
-def status(prediction: Prediction) -> str:
-    """The state as callers see it: canceling is still running."""
-    return "running" if prediction.state is State.CANCELING else str(prediction.state)
+def webhook(url: str | None, events: tuple[str, ...] = ("started", "completed")) -> Webhook | None:
+    """Whom to tell, where somebody is named; raises `InvalidInput` for what is no URL of the web."""
+    if not url:
+        return None
+    try:
+        return Webhook(urls.parse(url).url, events)
+    except errors.FetchRefused as error:
+        raise errors.InvalidInput(
+            [errors.Problem("webhook", f"webhook: {error.message}", error.code)]
+        ) from error
 
 
-def prediction(
-    record: Prediction, media_url: Callable[[OutputFile], str], progress: float, position: int | None
-) -> dict[str, Any]:
-    """The whole record, with its receipt."""
-    took = record.stations
-    own = f"{PATH}/{record.id}"
+def joined(record: Prediction, position: int) -> dict[str, Any]:
+    """What whoever joins a queue is told."""
+    own = f"{predictions.PATH}/{record.id}"
     return {
-        "id": record.id,
         "prediction_id": record.id,
-        "model": record.model,
-        "status": status(record),
-        "input": record.inputs,
-        "output": _output(record, media_url),
-        "output_kind": record.output_kind,
-        "error": record.error,
-        "progress": 1.0 if record.state is State.SUCCEEDED else progress,
+        "status": predictions.status(record),
         "queue_position": position,
-        "eta_seconds": None,
-        "logs": record.logs[-_MAX_LOG_TAIL:],
-        "hardware": None,
-        "engine": record.engine,
-        "quality": record.quality,
-        "attempt": record.attempt,
-        "parent_id": record.parent_id,
-        "created_at": rfc3339(record.created_at),
-        "started_at": rfc3339(record.started_at),
-        "completed_at": rfc3339(record.completed_at),
-        "metrics": {
-            "queue_ms": None if took.queued is None else took.queued / 1000,
-            "cold_start_ms": took.cold_start / 1000,
-            "predict_ms": took.run / 1000,
-        },
-        "cost": money.format_usd(record.cost),
-        "credits_charged": record.credits if record.cost else 0,
-        "receipt": receipt.plain(record),
-        "urls": {"get": own, "cancel": f"{own}/cancel", "events": f"{own}/events"},
+        "status_url": own,
+        "cancel_url": f"{own}/cancel",
+        "events_url": f"{own}/events",
     }
 
 
-def _output(record: Prediction, media_url: Callable[[OutputFile], str]) -> Any:
-    """The one file or value that came of it; a list of files; or an object, where they have names."""
-    if record.output is None:
-        return None
-    data = record.output.data
-    named: dict[str, list[dict[str, Any]]] = {}
-    for file in record.output.files:
-        info = {key: value for key, value in file.info.items() if key != "name"}
-        shown = {"url": media_url(file), "content_type": file.content_type, **info}
-        named.setdefault(str(file.info.get("name", "")), []).append(shown)
-    if not named:
-        return data["value"] if data.keys() == {"value"} else data
-    plain = {name: files[0] if len(files) == 1 else files for name, files in named.items()}
-    return plain[""] if plain.keys() == {""} else {**data, **plain}
+def quote(quoted: Quote, run_seconds: float, eta_seconds: float, *, cold: bool) -> dict[str, Any]:
+    """What a run would cost, what would be held for it, and when it would be done."""
+    price = quoted.price
+    expected = price.micros
+    if price.meter == "time":
+        expected = min(expected, -(-price.rate * round(run_seconds * SECOND_US) // HOUR_US))
+    return {
+        "price_usd": money.format_usd(expected),
+        "hold_usd": money.format_usd(price.micros),
+        "eta_seconds": eta_seconds,
+        "cold": cold,
+    }

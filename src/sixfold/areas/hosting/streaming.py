@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_never
 
 import msgspec
 
+from sixfold.core.clock import Clock, steady_clock
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.records import Prediction
@@ -16,8 +16,10 @@ from sixfold.core.work.records import Prediction
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _KEEP_ALIVE = b": still here\n\n"
+_NOTHING_MORE = b": nothing more\n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _MAX_ID_DIGITS = 12
+Tell = Callable[[Prediction], Any]
 
 
 def last_id(header: str | None) -> int:
@@ -26,42 +28,75 @@ def last_id(header: str | None) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_ID_DIGITS else 0
 
 
-async def events(
-    pipeline: Pipeline, prediction: Prediction, tell: Callable[[Prediction], Any], seen: int
-) -> AsyncIterator[bytes]:
-    """The stream, numbered on from `seen`; begins with how things stand, so coming back loses nothing."""
-    source = aiter(pipeline.events(prediction))
-    upcoming = asyncio.ensure_future(anext(source, None))
-    quiet = 0.0
-    try:
-        while not pipeline.draining:
-            done, _ = await asyncio.wait({upcoming}, timeout=_LOOK_SECONDS)
-            if not done:
-                quiet += _LOOK_SECONDS
-                if quiet >= _KEEP_ALIVE_SECONDS:
-                    quiet = 0.0
-                    yield _KEEP_ALIVE
-                continue
-            event = upcoming.result()
-            if event is None:
-                return
-            seen, quiet = seen + 1, 0.0
-            yield _frame(event, tell, seen)
-            upcoming = asyncio.ensure_future(anext(source, None))
-    finally:
-        upcoming.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await upcoming
+class Stream:
+    """What one follower is told. It begins after the event that he saw last, or with how things stand."""
+
+    def __init__(
+        self, pipeline: Pipeline, prediction: Prediction, tell: Tell, seen: int, clock: Clock | None = None
+    ) -> None:
+        self._pipeline = pipeline
+        self._id = prediction.id
+        self._account_id = prediction.account_id
+        self._tell = tell
+        self._seen = seen
+        self._clock = clock or steady_clock()
+        self._ended = False
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """The stream, to the prediction's end or the server's."""
+        with self._pipeline.bus.listen(self._id) as queue:
+            for frame in await self._begin():
+                yield frame
+            quiet = 0.0
+            while not self._ended and not self._pipeline.draining:
+                try:
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await queue.get()
+                except TimeoutError:
+                    quiet += _LOOK_SECONDS
+                    if quiet >= _KEEP_ALIVE_SECONDS:
+                        quiet = 0.0
+                        yield _KEEP_ALIVE
+                    continue
+                quiet = 0.0
+                for frame in self._news() or ():
+                    yield frame
+
+    async def _begin(self) -> list[bytes]:
+        """What he missed, where that is still known; else how the prediction stands now."""
+        history = self._pipeline.bus.history(self._id)
+        missed = self._news()
+        if missed is not None:
+            if not missed and history is not None and _is_over(history.events[-1][1]):
+                self._ended = True
+                return [_NOTHING_MORE]
+            return missed
+        current = await self._pipeline.get(self._id, self._account_id)
+        moment = current.completed_at or self._clock()
+        last = history.events[-1][0] if history is not None and history.events else 0
+        number = max(self._seen + 1, last, (moment - current.created_at) // 1000)
+        return [self._frame(number, Moved(current))]
+
+    def _news(self) -> list[bytes] | None:
+        """Every event after the last that he saw; None where some of them are forgotten."""
+        history = self._pipeline.bus.history(self._id)
+        told = None if history is None else history.since(self._seen)
+        return None if told is None else [self._frame(number, event) for number, event in told]
+
+    def _frame(self, number: int, event: Event) -> bytes:
+        self._seen = number
+        self._ended = self._ended or _is_over(event)
+        match event:
+            case Moved():
+                name, data = b"status", self._tell(event.prediction)
+            case Progressed():
+                name, data = b"progress", {"progress": event.fraction}
+            case Logged():
+                name, data = b"log", {"line": event.line}
+            case _:
+                assert_never(event)
+        return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name, msgspec.json.encode(data))
 
 
-def _frame(event: Event, tell: Callable[[Prediction], Any], number: int) -> bytes:
-    match event:
-        case Moved():
-            name, data = "status", tell(event.prediction)
-        case Progressed():
-            name, data = "progress", {"progress": event.fraction}
-        case Logged():
-            name, data = "log", {"line": event.line}
-        case _:
-            assert_never(event)
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name.encode(), msgspec.json.encode(data))
+def _is_over(event: Event) -> bool:
+    return isinstance(event, Moved) and event.prediction.is_terminal

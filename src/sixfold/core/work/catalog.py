@@ -77,6 +77,7 @@ class Model:
     `words` gives inputs the names by which engines know them.
     The price is for what the input `quantity` asks for, or for `most` units; where it is `metered`, that is
     only held, and what the run tells (`Result.billed`) is captured. `hardware` is what an own model runs on.
+    `served_by` is the clause that says what serves it other than engines of the catalogue.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Model:
     metered: bool = False
     most: float = 1
     hardware: str | None = None
+    served_by: str = ""
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checked and complete inputs; raises `InvalidInput` with every problem."""
@@ -148,16 +150,17 @@ class Model:
             held_back = True
         what = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back else ""
-        parts = (f"{what} can serve {self.name} here.", _unlock(able, terms), allow)
+        parts = (f"{what} can serve {self.name} here.", _unlock(able, terms, self.served_by), allow)
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
 
     def unlock(self, terms: Terms) -> str:
         """What would let an engine serve that cannot now, as one sentence; empty when all can."""
-        return _unlock(self.engines, terms)
+        return _unlock(self.engines, terms, self.served_by)
 
 
-def _unlock(engines: Sequence[EngineSpec], terms: Terms) -> str:
-    return choosing.sentence([one.unlock for one in engines if not terms.standing(one.name).ready])
+def _unlock(engines: Sequence[EngineSpec], terms: Terms, served_by: str) -> str:
+    missing = [one.unlock for one in engines if not terms.standing(one.name).ready]
+    return choosing.sentence([*missing, served_by])
 
 
 class Catalog:
@@ -267,6 +270,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         metered=row.get("metered", False),
         most=row.get("most", 1),
         hardware=row.get("hardware"),
+        served_by=row.get("served_by", ""),
     )
 
 

@@ -270,6 +270,10 @@ class Pipeline:
         """How many stand before a queued prediction."""
         return await self._database.read(predictions.position(prediction))
 
+    async def waiting(self, engine: str) -> int:
+        """How many wait for an engine."""
+        return await self._database.read(_waiting(engine))
+
     async def page(
         self, account_id: str, wanted: predictions.Filter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
@@ -329,10 +333,10 @@ class Pipeline:
         self._draining.set()
 
 
-def _waiting() -> Transaction[int]:
-    """How many predictions stand in the queue."""
+def _waiting(engine: str | None = None) -> Transaction[int]:
+    """How many predictions stand in the queue, or in that of one engine."""
     rows = yield Query("prediction_engines_waiting", {})
-    return sum(int(row["waiting"]) for row in rows)
+    return sum(int(row["waiting"]) for row in rows if engine in (None, row["engine"]))
 
 
 async def _ending(events: asyncio.Queue[Event]) -> Prediction:

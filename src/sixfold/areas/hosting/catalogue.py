@@ -1,0 +1,235 @@
+"""Area E's open routes: the configuration E1, the templates and the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.hosting import schemas
+from sixfold.areas.hosting.encoded import Encoded
+from sixfold.core.work import hardware, mounts
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.hardware import Hardware
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.own import OwnModel
+from sixfold.core.work.templates import Template, Templates
+from sixfold.web import answers, auth, calls, predictions
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+
+_DEFAULT_IDLE_SECONDS = 120
+_SPACE_PORT = 7860
+_RUNTIME = "webui-runtime"
+OUTPUT_KINDS = ("auto", "image", "video", "audio", "json", "text", "file", "model3d")
+_WIRE_TYPES = frozenset({"string", "integer", "number", "boolean", "image", "audio", "video", "file"})
+_SESSION = "/api/containers/sessions/{session_id}"
+_PATHS: dict[str, dict[str, Any]] = {
+    "queueApi": {
+        "ensureAndRun": schemas.RUN,
+        "join": schemas.JOIN,
+        "status": f"{predictions.PATH}/{{prediction_id}}",
+    },
+    "sessionsApi": {
+        "create": "/api/containers/{model_id}/sessions",
+        "status": _SESSION,
+        "close": _SESSION,
+        "ws": "/ws/containers/sessions/{session_id}",
+    },
+    "spacesApi": {
+        "accepts": ["owner/name", "{space_url}/owner/name"],
+        "import": "/api/containers/spaces/import",
+        "port": _SPACE_PORT,
+        "runtime": _RUNTIME,
+    },
+    "artifactMounts": {
+        "inputField": mounts.FIELD,
+        "mode": "virtual-object-store",
+        "mountPath": mounts.PATH,
+        "supported": True,
+    },
+    "workflowBridge": {
+        "node": "SixfoldTemplate",
+        "templateRef": "template:{template_name}",
+        "workflow": "/api/graph/spaces/api-contract/download",
+    },
+}
+
+
+# -- the shapes ------------------------------------------------------------------------------------
+
+
+def hardware_entry(kind: Hardware) -> dict[str, Any]:
+    """One kind of hardware as E1 shows it."""
+    return {
+        "id": kind.id,
+        "label": kind.label,
+        "gpu": kind.label,
+        "cc": kind.cc,
+        "vramGb": kind.vram_gb,
+        "ramGb": kind.ram_gb,
+        "priceHourText": hardware.hour_text(kind.hour_micros),
+    }
+
+
+def input_descriptor(given: Descriptor) -> dict[str, Any]:
+    """One input; a type that the contract does not have is written as text."""
+    return {
+        "name": given.name,
+        "type": given.type if given.type in _WIRE_TYPES else "string",
+        "description": given.description,
+        "default": given.default,
+        "required": given.required,
+        "min": given.min,
+        "max": given.max,
+        "choices": list(given.choices),
+        "order": given.order,
+    }
+
+
+def template(facts: Template, model: Model, idle_seconds: float | None = None) -> dict[str, Any]:
+    """One template; `idle_seconds` stands in for its own where the operator set one for all."""
+    schema: dict[str, Any] = {
+        "inputs": [input_descriptor(item) for item in model.inputs],
+        "outputKind": model.output_kind,
+        "session": facts.session,
+    }
+    if facts.runtime is not None:
+        schema |= {
+            "runtime": facts.runtime,
+            "apiName": facts.api_name,
+            "spaceId": facts.space_id,
+            "dockerArgs": facts.docker_args,
+        }
+    shown: dict[str, Any] = {
+        "name": facts.name,
+        "image": f"sixfold/{facts.name}",
+        "hardware": facts.hardware,
+        "description": model.description,
+        "category": facts.category,
+        "repository": facts.repository,
+        "upstream": facts.upstream,
+        "license": facts.license,
+        "verified": facts.verified,
+        "tags": list(facts.tags),
+        "schema": schema,
+        "idleSeconds": facts.idle_seconds if idle_seconds is None else _plain(idle_seconds),
+        "minVramGb": facts.min_vram_gb,
+        "diskGb": facts.disk_gb,
+        "serverless": facts.serverless,
+        "serverlessDockerArgs": facts.serverless_docker_args,
+        "priceHourText": hardware.hour_text(facts.hour_micros),
+    }
+    if facts.model_variants:
+        shown |= {
+            "modelVariants": list(facts.model_variants),
+            "defaultModelVariant": facts.default_model_variant,
+        }
+    return shown
+
+
+def own_template(own: OwnModel, templates: Templates, idle_seconds: float | None = None) -> dict[str, Any]:
+    """An account's own model as a template; what its document says under `template` stands over the rest."""
+    hire = templates.hire(own.name, own.model.hardware)
+    facts = Template(
+        name=own.name,
+        hardware=hire.hardware,
+        hour_micros=hire.hour_micros,
+        repository="",
+        license="",
+        tags=(own.kind,),
+        idle_seconds=_DEFAULT_IDLE_SECONDS,
+    )
+    shown = template(facts, own.model, idle_seconds)
+    said: dict[str, Any] = own.document.get("template", {})
+    return {**shown, **said, "schema": {**shown["schema"], **said.get("schema", {})}, "version": own.version}
+
+
+def _plain(seconds: float) -> float | int:
+    return int(seconds) if float(seconds).is_integer() else seconds
+
+
+# -- the routes ------------------------------------------------------------------------------------
+
+
+class Catalogue:
+    """Tells what can be run, and on what. The built-in part is encoded once."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._idle_seconds = services.settings.idle_seconds
+        shown = {each["name"]: each for each in self._built_in()}
+        kinds = [hardware_entry(kind) for kind in services.templates.hardware.kinds()]
+        self._templates = list(shown.values())
+        self._each = {name: Encoded(each) for name, each in shown.items()}
+        self._list = Encoded({"templates": self._templates})
+        self._hardware = Encoded({"hardware": kinds})
+        idle = _DEFAULT_IDLE_SECONDS if self._idle_seconds is None else _plain(self._idle_seconds)
+        self._config = Encoded(
+            {
+                "success": True,
+                "defaultHardware": hardware.DEFAULT,
+                "defaultIdleSecs": idle,
+                "outputKinds": list(OUTPUT_KINDS),
+                "hardware": kinds,
+                "templates": self._templates,
+                **_PATHS,
+            }
+        )
+
+    def _built_in(self) -> Iterator[dict[str, Any]]:
+        for facts in self._services.templates:
+            if facts.name in self._services.catalog:
+                yield template(facts, self._services.catalog[facts.name], self._idle_seconds)
+
+    async def config(self, request: Request) -> Response:
+        """E1, whole."""
+        return self._config.answer(request)
+
+    async def hardware(self, request: Request) -> Response:
+        """Every kind of hardware."""
+        return self._hardware.answer(request)
+
+    async def templates(self, request: Request) -> Response:
+        """Every template; with a key, the account's own models too."""
+        account_id = await self._account(request)
+        if account_id is None:
+            return self._list.answer(request)
+        own = [self._own(each) for each in await self._services.pipeline.own.of(account_id)]
+        headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
+        return answers.json({"templates": self._templates + own}, 200, headers)
+
+    async def one(self, request: Request) -> Response:
+        """One template by its name."""
+        name = calls.path_value(request, "name")
+        if name in self._each:
+            return self._each[name].answer(request)
+        account_id = await self._account(request)
+        if account_id is None:
+            raise errors.NotFound(f"There is no template {name}")
+        own = await self._services.pipeline.own.find(name, account_id)
+        return answers.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
+
+    def _own(self, own: OwnModel) -> dict[str, Any]:
+        return own_template(own, self._services.templates, self._idle_seconds)
+
+    async def _account(self, request: Request) -> str | None:
+        """Who asks, if it is said."""
+        if auth.bearer_token(request) is None:
+            return None
+        principal = await self._services.doors.bearer(request)
+        return None if principal.scope.memory_only else principal.account_id
+
+
+def routes(services: Services) -> tuple[Route, ...]:
+    """What is open to all."""
+    catalogue = Catalogue(services)
+    return (
+        Route("/api/containers/config", {"GET": catalogue.config, "HEAD": catalogue.config}),
+        Route("/api/containers/templates", {"GET": catalogue.templates}),
+        Route("/api/containers/templates/{name}", {"GET": catalogue.one}),
+        Route("/api/containers/hardware", {"GET": catalogue.hardware}),
+    )

@@ -1,0 +1,81 @@
+"""A checked request becomes an order: on which hardware, in which variant, with which files mounted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.areas.hosting.schemas import RunRequest
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work import mounts
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.pipeline import Order, Quote
+from sixfold.web import calls
+from sixfold.web.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a request comes to: its model, its hardware (None where its price is its own), its variant."""
+
+    model: Model
+    hardware: str | None
+    variant: str | None
+
+
+async def terms(services: Services, principal: Principal, wanted: RunRequest) -> Terms:
+    """Whether this key may have that run; raises `Forbidden`, `NotFound` or `InvalidInput`."""
+    principal.require_service(wanted.model)
+    model = await services.pipeline.find(wanted.model, principal.account_id)
+    if wanted.model in services.templates:
+        template = services.templates[wanted.model]
+        hire = services.templates.hire(wanted.model, wanted.hardware)
+        return Terms(model, hire.hardware, template.variant(wanted.variant))
+    if wanted.variant is not None:
+        raise _refused("variant", f"{wanted.model} has no variants")
+    if wanted.hardware is not None and wanted.model in services.catalog:
+        raise _refused("hardware", f"{wanted.model} has a price of its own and takes no hardware")
+    return Terms(model, wanted.hardware, None)
+
+
+def quote(services: Services, found: Terms, wanted: RunRequest) -> Quote:
+    """What it would cost; raises `InvalidInput` or `EngineUnavailable`."""
+    return services.pipeline.quote(found.model, wanted.inputs, hardware=found.hardware)
+
+
+async def order(
+    services: Services,
+    request: Request,
+    principal: Principal,
+    wanted: RunRequest,
+    *,
+    face: str = "hosting",
+    idempotency_id: str | None = None,
+) -> Order:
+    """The order; raises what `terms` and `quote` raise."""
+    found = await terms(services, principal, wanted)
+    if wanted.mounts:
+        quote(services, found, wanted)  # before any file is fetched
+    sources = await mounts.sources(
+        services.media, principal.account_id, found.model, wanted.mounts, wanted.inputs
+    )
+    extras: dict[str, Any] = {} if found.variant is None else {"variant": found.variant}
+    return Order(
+        account_id=principal.account_id,
+        model=wanted.model,
+        inputs=wanted.inputs,
+        face=face,
+        request_id=calls.request_id(request),
+        idempotency_id=idempotency_id,
+        extras=extras,
+        hardware=found.hardware,
+        webhook=wanted.webhook,
+        sources=sources,
+    )
+
+
+def _refused(name: str, sentence: str) -> errors.InvalidInput:
+    return errors.InvalidInput([errors.Problem(name, sentence, "extra_forbidden")])

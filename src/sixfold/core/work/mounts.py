@@ -1,0 +1,73 @@
+"""Artifact mounts: stored files under the names by which a run's inputs, and its worker, see them.
+
+`{"score.mid": "blob_…"}` is the file `/mnt/sixfold/artifacts/score.mid`. A media input that names that path
+takes its bytes; the worker finds every mounted file in `Task.files` under `artifacts/score.mid`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.media import Media, Source
+
+FIELD = "_artifacts_mounts"
+PATH = "/mnt/sixfold/artifacts"
+PREFIX = "artifacts/"
+_MAX_MOUNTS = 32
+_NAME = re.compile(r"(?!\.)[\w. ()+@-]{1,200}")
+
+
+def parse(given: Any) -> dict[str, str]:
+    """File names and the uploads or URLs behind them; raises `InvalidInput`."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or len(given) > _MAX_MOUNTS:  # pyright: ignore[reportUnknownArgumentType] - JSON
+        raise _refused(f"{FIELD} must be an object of at most {_MAX_MOUNTS} file names")
+    found: dict[str, str] = {}
+    for name, target in given.items():  # pyright: ignore[reportUnknownVariableType] - JSON
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise _refused(f"{FIELD} has a name that no file can have: {name!r}")
+        if not isinstance(target, str) or not target:
+            raise _refused(f"{FIELD} must give {name} the id of an upload, or a URL")
+        found[name] = target
+    return found
+
+
+async def sources(
+    media: Media, account_id: str, model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]
+) -> dict[str, Source]:
+    """The mounted files, and the media inputs that name one of them; raises `InvalidInput`."""
+    found: dict[str, Source] = {}
+    for name, target in mounts.items():
+        descriptor = Descriptor(name=f"{FIELD}.{name}", type="file")
+        found[PREFIX + name] = await media.resolve(account_id, descriptor, target)
+    for descriptor in model.media_inputs:
+        value = given.get(descriptor.name)
+        if not isinstance(value, str) or not value.startswith(f"{PATH}/"):
+            continue
+        name = value.removeprefix(f"{PATH}/")
+        source = found.get(PREFIX + name)
+        if source is None:
+            sentence = f"{descriptor.name}: {FIELD} mounts no file {name}"
+            raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, "missing")])
+        if descriptor.type == "image":
+            await _check_image(media, descriptor, source)
+        found[descriptor.name] = source
+    return found
+
+
+async def _check_image(media: Media, descriptor: Descriptor, source: Source) -> None:
+    try:
+        await media.check_image(source)
+    except (errors.BadRequest, errors.TooLarge) as error:
+        sentence = f"{descriptor.name}: {error.message}"
+        raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)]) from error
+
+
+def _refused(sentence: str) -> errors.InvalidInput:
+    return errors.InvalidInput([errors.Problem(FIELD, sentence, "dict_type")])

@@ -1,0 +1,138 @@
+"""The prediction as callers see it; every area that answers with one answers with this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core import money
+from sixfold.core.clock import rfc3339
+from sixfold.core.work import receipt
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.states import State
+from sixfold.web.services import Services
+
+PATH = "/api/containers/predictions"
+_MAX_LOG_TAIL = 16_384
+Url = Callable[[OutputFile], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known beside the record: how far it is, how many wait before it, the seconds until its end."""
+
+    progress: float = 0.0
+    position: int | None = None
+    eta_seconds: float | None = None
+
+
+def status(record: Prediction) -> str:
+    """The state as callers see it: canceling is still running."""
+    return "running" if record.state is State.CANCELING else str(record.state)
+
+
+def prediction(record: Prediction, media_url: Url, standing: Standing) -> dict[str, Any]:
+    """The whole record, with its receipt."""
+    took = record.stations
+    own = f"{PATH}/{record.id}"
+    return {
+        "id": record.id,
+        "prediction_id": record.id,
+        "model": record.model,
+        "status": status(record),
+        "input": record.inputs,
+        "output": output(record, media_url),
+        "output_kind": record.output_kind,
+        "error": record.error,
+        "progress": 1.0 if record.state is State.SUCCEEDED else standing.progress,
+        "queue_position": standing.position,
+        "eta_seconds": standing.eta_seconds,
+        "logs": record.logs[-_MAX_LOG_TAIL:],
+        "hardware": record.hardware,
+        "engine": record.engine,
+        "quality": record.quality,
+        "attempt": record.attempt,
+        "parent_id": record.parent_id,
+        "created_at": rfc3339(record.created_at),
+        "started_at": rfc3339(record.started_at),
+        "completed_at": rfc3339(record.completed_at),
+        "metrics": {
+            "queue_ms": None if took.queued is None else took.queued / 1000,
+            "cold_start_ms": took.cold_start / 1000,
+            "predict_ms": took.run / 1000,
+        },
+        "cost": money.format_usd(record.cost),
+        "credits_charged": record.credits if record.cost else 0,
+        "receipt": receipt.plain(record),
+        "urls": {"get": own, "cancel": f"{own}/cancel", "events": f"{own}/events"},
+    }
+
+
+def output(record: Prediction, media_url: Url) -> Any:
+    """The one file or value that came of it; a list of files; or an object, where they have names."""
+    if record.output is None:
+        return None
+    data = record.output.data
+    named: dict[str, list[dict[str, Any]]] = {}
+    for file in record.output.files:
+        info = {key: value for key, value in file.info.items() if key != "name"}
+        shown = {"url": media_url(file), "content_type": file.content_type, **info}
+        named.setdefault(str(file.info.get("name", "")), []).append(shown)
+    if not named:
+        return data["value"] if data.keys() == {"value"} else data
+    plain = {name: files[0] if len(files) == 1 else files for name, files in named.items()}
+    return plain[""] if plain.keys() == {""} else {**data, **plain}
+
+
+class Teller:
+    """Tells of predictions as they stand now."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def told(self, record: Prediction) -> dict[str, Any]:
+        """The whole record, with its place in the queue."""
+        return self.shown(record, await self.position(record))
+
+    async def position(self, record: Prediction) -> int | None:
+        """How many stand before it; None once it does not wait."""
+        if record.state is not State.QUEUED:
+            return None
+        return await self._services.pipeline.position(record)
+
+    def shown(self, record: Prediction, position: int | None = None) -> dict[str, Any]:
+        """The whole record, without asking the store again."""
+        progress = self._services.pipeline.bus.progress(record.id)
+        standing = Standing(progress, position, self._eta(record, progress, position or 0))
+        return prediction(record, self._services.media_url, standing)
+
+    def until_end(self, model: str, engine: EngineSpec, ahead: int) -> float:
+        """Seconds until a run of `model` ends that has so many before it in its engine's queue."""
+        rounds = ahead // max(1, self._width(engine))
+        return self._services.times.until_end(model, engine.name, rounds, cold=self.is_cold(engine.name))
+
+    def is_cold(self, engine: str) -> bool:
+        """Whether a worker would have to start first."""
+        workers = self._services.supervisor.snapshot().get(engine, {})
+        return not any(workers.values())
+
+    def _eta(self, record: Prediction, progress: float, ahead: int) -> float | None:
+        if record.is_terminal:
+            return None
+        if record.started_at is not None:
+            return self._services.times.left(record, progress)
+        engine = self._services.catalog.engines().get(record.engine)
+        if engine is None:  # an account's own
+            cold = self.is_cold(record.engine)
+            return self._services.times.until_end(record.model, record.engine, ahead, cold=cold)
+        return self.until_end(record.model, engine, ahead)
+
+    def _width(self, engine: EngineSpec) -> int:
+        """How many runs of an engine go at once."""
+        slots = self._services.settings.workers
+        return (
+            min(engine.concurrency or slots, slots if not engine.remote else engine.concurrency or slots)
+            * engine.lanes
+        )
