@@ -46,7 +46,7 @@ def run_request(body: dict[str, Any], model: str | None = None) -> RunRequest:
             errors.Problem("wait", f"wait must be from 0 to {MAX_WAIT:g} seconds", "out_of_range")
         )
     for name in ("hardware", "variant", "webhook"):
-        if not isinstance(body.get(name) or "", str):
+        if not isinstance(body.get(name), str | None):
             problems.append(errors.Problem(name, f"{name} must be a string", "string_type"))
     if problems:
         raise errors.InvalidInput(problems)
