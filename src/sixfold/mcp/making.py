@@ -23,6 +23,7 @@ from sixfold.core.work.states import State
 from sixfold.mcp.messages import Plain
 from sixfold.mcp.server import Call
 from sixfold.mcp.tools import Outcome, Tool
+from sixfold.web import openapi
 from sixfold.web.services import Services
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
@@ -248,8 +249,13 @@ class Making:
 def _schema(descriptor: Descriptor) -> Plain:
     """An input as JSON Schema; media are URLs."""
     media = descriptor.type in inputs.MEDIA_TYPES
+    if descriptor.type == "project":
+        return openapi.schema_of(descriptor)
     if descriptor.type == "sizes":
         items = {"type": "string", "description": "WIDTHxHEIGHT in pixels"}
+        return {"type": "array", "items": items, "description": descriptor.description}
+    if descriptor.type in openapi.LIST_ITEMS:
+        items = openapi.LIST_ITEMS[descriptor.type]
         return {"type": "array", "items": items, "description": descriptor.description}
     found: Plain = {"type": "string" if media else descriptor.type, "description": descriptor.description}
     limits = {

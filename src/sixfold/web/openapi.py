@@ -6,11 +6,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sixfold.core.work import timeline
 from sixfold.core.work.inputs import MEDIA_TYPES, Descriptor
 
 Node = dict[str, Any]
 BEARER = "bearer"
 _TYPES = {"integer": "integer", "number": "number", "boolean": "boolean"}
+_NUMBER_OR_GAP: Node = {"type": ["number", "null"]}
+_POINT: Node = {
+    "type": "object",
+    "required": ["t"],
+    "properties": {"t": {"type": ["string", "number"]}, "y": _NUMBER_OR_GAP},
+}
+LIST_ITEMS: dict[str, Node] = {
+    "texts": {"type": "string"},
+    "numbers": {"type": "number"},
+    "series": {"anyOf": [_NUMBER_OR_GAP, _POINT]},
+}
 _HEADERS: Node = {"X-Request-Id": {"schema": {"type": "string"}, "description": "The id of this request"}}
 ENGINE_HEADERS: Node = {
     "X-Sixfold-Engine": {"schema": {"type": "string"}, "description": "The engine that served"},
@@ -89,6 +101,10 @@ def schema_of(descriptor: Descriptor) -> Node:
     found |= {name: limit for name, limit in limits.items() if limit is not None}
     if descriptor.type == "sizes":
         return _sizes(descriptor)
+    if descriptor.type == "project":
+        return _project(descriptor)
+    if descriptor.type in LIST_ITEMS:
+        return _list(descriptor)
     if descriptor.type in MEDIA_TYPES:
         found["description"] += " (a URL, a data: URI, or the id of an upload)"
     if descriptor.choices:
@@ -99,6 +115,18 @@ def schema_of(descriptor: Descriptor) -> Node:
         found["minLength"] = 1
         found["pattern"] = r"\S"
     return found
+
+
+def _list(descriptor: Descriptor) -> Node:
+    """A list, or the same as text."""
+    item = dict(LIST_ITEMS[descriptor.type])
+    if descriptor.type == "texts" and descriptor.max_chars:
+        item["maxLength"] = descriptor.max_chars
+    found: Node = {"type": "array", "items": item, "minItems": 1}
+    if descriptor.max_items:
+        found["maxItems"] = descriptor.max_items
+    whole: Node = {"description": descriptor.description, "anyOf": [found, {"type": "string"}]}
+    return whole | ({"default": descriptor.default} if descriptor.default is not None else {})
 
 
 def _sizes(descriptor: Descriptor) -> Node:
@@ -113,6 +141,24 @@ def _sizes(descriptor: Descriptor) -> Node:
     found: Node = {"type": "array", "description": descriptor.description, "minItems": 1}
     found["items"] = {"anyOf": [text, size]}
     return found | ({"maxItems": descriptor.max_items} if descriptor.max_items else {})
+
+
+def _project(descriptor: Descriptor) -> Node:
+    """A timeline: its own facts, and tracks of clips."""
+    style, change = (object_of(rows) for rows in (timeline.STYLE, timeline.TRANSITION))
+    own: Node = {"url": schema_of(timeline.URL), "text": schema_of(timeline.TEXT)}
+    clip = object_of(timeline.CLIP, {**own, "style": style, "transition": change})
+    track: Node = {
+        "type": "object",
+        "required": ["type", "clips"],
+        "properties": {
+            "type": {"enum": list(timeline.KINDS)},
+            "clips": {"type": "array", "maxItems": timeline.MOST_CLIPS, "items": clip},
+        },
+    }
+    tracks: Node = {"type": "array", "minItems": 1, "maxItems": timeline.MOST_TRACKS, "items": track}
+    found = object_of(timeline.PROJECT, {"tracks": tracks})
+    return {**found, "required": ["tracks"], "description": descriptor.description}
 
 
 def object_of(descriptors: Iterable[Descriptor], extra: Mapping[str, Node] | None = None) -> Node:

@@ -5,16 +5,29 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from sixfold.errors import InvalidInput, Problem
 
 Type = Literal[
-    "string", "integer", "number", "boolean", "image", "audio", "video", "file", "sizes", "project"
+    "string",
+    "integer",
+    "number",
+    "boolean",
+    "image",
+    "audio",
+    "video",
+    "file",
+    "sizes",
+    "project",
+    "texts",
+    "series",
+    "numbers",
 ]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file"})
+LIST_TYPES = frozenset({"sizes", "texts", "series", "numbers"})  # each may come as text as well
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
 
@@ -24,7 +37,9 @@ class Descriptor:
     """One input: its type and its limits. `min` and `max` include their ends; `snap` rounds integers.
 
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
-    A `project` is an object, which `timeline.check` looks into.
+    A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `numbers` one of
+    numbers, `series` one of numbers or of {"t", "y"}, where a gap is null. `aliases` are further names by
+    which a request may give the input.
     """
 
     name: str
@@ -39,6 +54,12 @@ class Descriptor:
     max_items: int | None = None
     snap: int | None = None
     order: int = 0
+    aliases: Sequence[str] = ()
+
+    @property
+    def public_type(self) -> str:
+        """The type by which the interface names it: what is a list may come as text, and is called so."""
+        return "string" if self.type in LIST_TYPES else self.type
 
 
 class _Refused(Exception):
@@ -58,7 +79,7 @@ def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict
     checked: dict[str, Any] = {}
     problems: list[Problem] = []
     for descriptor in descriptors:
-        value = given.get(descriptor.name)
+        value = _given(descriptor, given)
         try:
             if _is_absent(descriptor, value):
                 _fill(descriptor, checked)
@@ -69,6 +90,12 @@ def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict
     if problems:
         raise InvalidInput(problems)
     return checked
+
+
+def _given(descriptor: Descriptor, given: Mapping[str, Any]) -> Any:
+    """What was given under the input's name, else under the first of its aliases that has something."""
+    values = (given.get(name) for name in (descriptor.name, *descriptor.aliases))
+    return next((value for value in values if not _is_absent(descriptor, value)), given.get(descriptor.name))
 
 
 def _is_absent(descriptor: Descriptor, value: Any) -> bool:
@@ -182,6 +209,69 @@ def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", found)
 
 
+def _texts(descriptor: Descriptor, value: Any) -> list[str]:
+    """A list of texts; one text is its lines, or a list written as JSON."""
+    given: object = value
+    if isinstance(value, str):
+        lines = [line.strip() for line in value.splitlines()]
+        given = _listed(value) or [line for line in lines if line]
+    return [_string(descriptor, item) for item in _items(descriptor, given, "texts")]
+
+
+def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
+    """A list of numbers; a text holds them between commas."""
+    given: object = value
+    if isinstance(value, str):
+        given = [_read(part) for part in value.strip(" []").split(",")]
+    return [_number(descriptor, item) for item in _items(descriptor, given, "numbers")]
+
+
+def _series(descriptor: Descriptor, value: Any) -> list[Any]:
+    """What was measured, in order: numbers or null, or objects of a time `t` and such a `y`."""
+    given: object = value
+    if isinstance(value, str):
+        given = _listed(value) or [_read(part) for part in value.split(",")]
+    return [_point(descriptor, item) for item in _items(descriptor, given, "values")]
+
+
+def _point(descriptor: Descriptor, item: object) -> Any:
+    if isinstance(item, Mapping):
+        known = cast("Mapping[str, object]", item)
+        moment = known.get("t")
+        if isinstance(moment, bool) or not isinstance(moment, str | int | float):
+            raise _Refused("must hold a time t, a text or a number, beside each y", "series_type")
+        return {"t": moment, "y": _point(descriptor, known.get("y"))}
+    return None if item is None else _number(descriptor, item)
+
+
+def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
+    if not isinstance(value, list):
+        raise _Refused(f"must be a list of {what}", "list_type")
+    items = cast("list[object]", value)
+    if not items:
+        raise _Refused(f"must hold at least one of its {what}", "too_short")
+    if descriptor.max_items is not None and len(items) > descriptor.max_items:
+        raise _Refused(f"must be at most {descriptor.max_items} {what}", "too_long")
+    return items
+
+
+def _listed(text: str) -> list[object] | None:
+    """The list that a text writes as JSON; None for any other text."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        return cast("list[object]", json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "string": _string,
     "integer": _integer,
@@ -193,4 +283,7 @@ _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "file": _media,
     "sizes": _sizes,
     "project": _project,
+    "texts": _texts,
+    "series": _series,
+    "numbers": _numbers,
 }

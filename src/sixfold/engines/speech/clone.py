@@ -1,0 +1,64 @@
+"""Speech in the voice of a sample: Chatterbox, loaded from a folder, on whatever device there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.engines.speech import files, speaking, stretch
+
+_SAMPLE_RATE = 24_000
+_SAMPLE_SECONDS = 30.0
+
+
+class CloneEngine:
+    """Says a text as the voice in `voice_sample` would; in the weights' own voice without one."""
+
+    name = "clone"
+    version = "1"
+
+    def __init__(self, *, source: str = "", weights: str = "") -> None:
+        import torch
+        from chatterbox.tts import ChatterboxTTS  # pyright: ignore[reportMissingImports] - optional
+
+        folder = Path(source or weights)
+        if not folder.is_dir():
+            raise EngineError(f"There are no weights in {folder.name}: name their folder as `source`.")
+        self._torch: Any = torch
+        self._model: Any = ChatterboxTTS.from_local(folder, _device(torch))
+
+    def run(self, task: Task, context: Context) -> Result:
+        """One file of sound, sentence by sentence."""
+        wanted = speaking.order(task)
+        sample = self._sample(task, context)
+        self._torch.manual_seed(int(task.inputs.get("seed") or 0))
+        rate = int(self._model.sr)
+
+        def speak(text: str) -> NDArray[np.float32]:
+            made = self._model.generate(text, **({"audio_prompt_path": str(sample)} if sample else {}))
+            wave = made.detach().cpu().numpy().reshape(-1).astype(np.float32)
+            return stretch.to_length(wave, round(wave.size / wanted.speed), rate)
+
+        artifact = speaking.recorded(wanted, speak, rate, context)
+        return Result((artifact,), {"duration": artifact.info["duration"]}, "full")
+
+    @staticmethod
+    def _sample(task: Task, context: Context) -> Path | None:
+        """The sample as a plain WAV, whatever it came as."""
+        path = task.files.get("voice_sample")
+        if path is None:
+            return None
+        wave = files.read(path, _SAMPLE_RATE, 600)[: round(_SAMPLE_SECONDS * _SAMPLE_RATE)]
+        target = context.scratch / "sample.wav"
+        files.write(iter([wave]), _SAMPLE_RATE, "wav", target)
+        return target
+
+
+def _device(torch: Any) -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,50 @@
+"""Speech without weights: 26 voices of a formant synthesiser, at any speed, sentence by sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import Context, Result, Task
+from sixfold.engines.speech import espeak, speaking, stretch, studio, voices
+from sixfold.engines.speech.espeak import Manner
+from sixfold.engines.speech.speaking import Order
+
+Wave = NDArray[np.float32]
+
+_RATE = 22_050
+
+
+class SpeechEngine:
+    """Says `text` (`input`, `prompt`) in one of the voices of `data/voices.toml`."""
+
+    name = "speech"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """One file of sound: its length goes with `speed`, to the hundredth."""
+        wanted = speaking.order(task)
+        artifact = speaking.recorded(wanted, lambda text: said(text, wanted), _RATE, context)
+        seconds = artifact.info["duration"]
+        context.log(f"{len(wanted.sentences)} sentences in {seconds:g} s, spoken by {wanted.voice.id}")
+        return Result((artifact,), {"voice": wanted.voice.id, "duration": seconds}, "preview")
+
+
+def said(text: str, wanted: Order) -> Wave:
+    """A sentence at the speed that was asked for: by the synthesiser's own pace as far as that goes."""
+    natural = studio.trimmed(_spoken(text, wanted, wanted.voice.pace))
+    if wanted.speed == 1:
+        return natural
+    pace = round(min(espeak.FASTEST, max(espeak.SLOWEST, wanted.voice.pace * wanted.speed)))
+    return stretch.to_length(
+        studio.trimmed(_spoken(text, wanted, pace)), round(natural.size / wanted.speed), _RATE
+    )
+
+
+def _spoken(text: str, wanted: Order, pace: int) -> Wave:
+    voice = wanted.voice
+    manner = Manner(f"{voices.accent(voice, wanted.language)}+{voice.colour}", voice.pitch, voice.lilt, pace)
+    wave, rate = espeak.said(text, manner)
+    if rate != _RATE:
+        raise RuntimeError(f"espeak-ng speaks at {rate} Hz")
+    return wave
