@@ -109,7 +109,7 @@ class Outbox:
     def __init__(self, database: Database, sender: Sender, schedule: Schedule | None = None) -> None:
         self._database = database
         self._sender = sender
-        self._schedule = schedule or Schedule()
+        self.schedule = schedule or Schedule()
         self._wake = asyncio.Event()
         self.tellers: dict[str, Tell] = {}
 
@@ -147,15 +147,15 @@ class Outbox:
     async def sweep(self) -> None:
         """Forget what ended more than a life ago."""
         moment = await self._database.read(now())
-        await self._database.write(one("outbox_sweep", before=moment - self._schedule.life_us), durable=False)
+        await self._database.write(one("outbox_sweep", before=moment - self.schedule.life_us), durable=False)
 
     async def _in_turn(self, messages: list[Row]) -> None:
         """The messages of one prediction, in the order of its steps."""
         for message in messages:
             problem, final = await self._say(message)
             age = int(message["now"]) - int(message["created_at"])
-            delay = self._schedule.delay_us(int(message["attempts"]))
-            if final or age + delay > self._schedule.life_us:
+            delay = self.schedule.delay_us(int(message["attempts"]))
+            if final or age + delay > self.schedule.life_us:
                 await self._database.write(one("outbox_end", id=message["id"], error=problem))
             else:
                 await self._database.write(one("outbox_again", id=message["id"], delay=delay, error=problem))
