@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
+from sixfold.areas.gateway import routes as gateway
 from sixfold.areas.hosting import description as hosting_description
+from sixfold.areas.hosting import replicate
 from sixfold.areas.hosting import routes as hosting
 from sixfold.areas.imagekit import description as image_description
 from sixfold.areas.imagekit import routes as imagekit
@@ -38,12 +40,14 @@ def create_app(product: Product) -> ASGIApp:
     faces = [platform.face(services, metrics, described), *pages]
     if "media" in areas:
         faces.append(media.face(services))
+    if "gateway" in areas:
+        faces += gateway.faces(services)
     if "imagekit" in areas:
         faces.append(imagekit.face(services, start_page))
     else:
         faces.append(ui.start_face(start_page))
     if "hosting" in areas:
-        faces.append(hosting.face(services))
+        faces += [hosting.face(services), replicate.face(services)]
     if "memory" in areas:
         faces.append(memory.face(services))
     faces.append(mcp.face(services))
@@ -89,4 +93,5 @@ def build_services(product: Product) -> Services:
         sessions=Sessions(database, settings, origins),
         repeats=Repeats(database, product.supervisor.boot, settings.inline_seconds),
         memory=product.memory,
+        relay=product.relaying.relay,
     )

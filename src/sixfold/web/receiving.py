@@ -56,8 +56,11 @@ class _Sink:
             await asyncio.to_thread(self.file.write, block)
 
 
-async def receive(request: Request, path: Path) -> Received:
-    """Write a request's upload to `path`; raises `BadRequest` or `TooLarge`. The caller removes the file."""
+async def receive(request: Request, path: Path, part: bytes = _FIELD) -> Received:
+    """Write a request's upload to `path`: its body, or the form's `part`. The caller removes the file.
+
+    Raises `BadRequest` or `TooLarge`.
+    """
     claimed = request.headers.get("content-type", "").encode("latin-1", "replace")
     kind, options = parse_options_header(claimed)
     received = Received(path, claimed=kind.decode("latin-1"))
@@ -65,7 +68,7 @@ async def receive(request: Request, path: Path) -> Received:
     file = await asyncio.to_thread(path.open, "xb")
     try:
         sink = _Sink(received, file)
-        form = _Form(sink, options.get(b"boundary", b"")) if kind == b"multipart/form-data" else None
+        form = _Form(sink, options.get(b"boundary", b""), part) if kind == b"multipart/form-data" else None
         async for chunk in request.stream():
             whole.update(chunk)
             form.feed(chunk) if form is not None else sink.take(chunk)
@@ -82,10 +85,11 @@ async def receive(request: Request, path: Path) -> Received:
 
 
 class _Form:
-    """The part `file` of a multipart body; all other parts are passed over."""
+    """One part of a multipart body; all others are passed over."""
 
-    def __init__(self, sink: _Sink, boundary: bytes) -> None:
+    def __init__(self, sink: _Sink, boundary: bytes, part: bytes) -> None:
         self._sink = sink
+        self._part = part
         self._header = self._value = b""
         self._headers: dict[bytes, bytes] = {}
         self._wanted = self._found = self._done = False
@@ -117,7 +121,7 @@ class _Form:
         if not self._done:
             raise errors.BadRequest("Invalid form body: it breaks off")
         if not self._found:
-            raise errors.BadRequest("The form has no part named file")
+            raise errors.BadRequest(f"The form has no part named {self._part.decode()}")
 
     def _begin(self) -> None:
         self._headers = {}
@@ -134,7 +138,7 @@ class _Form:
 
     def _on_headers(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
-        self._wanted = options.get(b"name") == _FIELD and not self._found
+        self._wanted = options.get(b"name") == self._part and not self._found
         if self._wanted:
             self._found = True
             kind, _ = parse_options_header(self._headers.get(b"content-type", b""))
