@@ -1,0 +1,292 @@
+"""A score in ABC notation, as far as a melody with chords needs it: one voice, repeats, tuplets, ties, keys.
+
+Raises `UnusableInput` with the sign that cannot be read, rather than play something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.audio.music import theory
+from sixfold.engines.audio.music.score import Note
+from sixfold.engines.audio.music.theory import OCTAVE, Chord, Key
+
+MAX_CHARS = 20_000
+_MOST_NOTES = 4000
+_FIELD = re.compile(r"\s*([A-Za-z]):\s*(.*?)\s*(?:%.*)?$")
+_INLINE = re.compile(r"\[([A-Za-z]):([^\]]*)\]")
+_TOKEN = re.compile(
+    r"""(?P<space>[\s\\`]+|%[^\n]*|![^!\n]*!|\{[^}]*\}|[~.HLMOPSTuv](?=[A-Ga-g^_=\[]))
+      | "(?P<chord>[^"\n]*)"
+      | (?P<bar>\[\||\|\]|:\|+:|::|:\||\|:|\|+)(?P<ending>\s*\[?[12](?![\d/]))?
+      | \[(?P<only>[12])
+      | \((?P<tuplet>[2-9])(?::\d*)*
+      | \[(?P<stack>[^\]:]+)\](?P<stacked>[\d/]*)
+      | (?P<sign>\^\^|\^|__|_|=)?(?P<letter>[A-Ga-g])(?P<octave>[,']*)(?P<length>[\d/]*)
+      | (?P<rest>[zxZ])(?P<rested>[\d/]*)
+      | (?P<tie>-)
+      | (?P<broken>>+|<+)
+      | (?P<slur>[()])""",
+    re.VERBOSE,
+)
+_NOTE = re.compile(r"(\^\^|\^|__|_|=)?([A-Ga-g])([,']*)([\d/]*)")
+_LETTERS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
+_SIGNS = {"^": 1, "^^": 2, "_": -1, "__": -2, "=": 0}
+_SHARPS, _FLATS = "FCGDAEB", "BEADGCF"
+_MODES = {
+    "maj": 0,
+    "ion": 0,
+    "dor": 2,
+    "phr": 4,
+    "lyd": 5,
+    "mix": 7,
+    "min": 9,
+    "m": 9,
+    "aeo": 9,
+    "loc": 11,
+    "": 0,
+}
+_FIFTHS = {0: 0, 7: 1, 2: 2, 9: 3, 4: 4, 11: 5, 6: 6, 5: -1, 10: -2, 3: -3, 8: -4, 1: -5}
+_TUPLETS = {2: Fraction(3, 2), 3: Fraction(2, 3), 4: Fraction(3, 4), 6: Fraction(1, 3), 5: Fraction(2, 5)}
+_SYMBOL = re.compile(
+    r"([A-G])([#b♯♭]?)(maj7|maj9|m7b5|dim7|dim|m7|m9|m6|min|m|7|9|6|sus4|sus2|aug|\+)?(?:/.*)?"
+)
+_SYMBOLS = {
+    "maj7": "maj7",
+    "m7b5": "ø",
+    "dim7": "°7",
+    "dim": "°",
+    "min": "m",
+    "aug": "",
+    "+": "",
+    "maj9": "maj9",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A melody from beat 0 on (a beat is a quarter), its chords by bar, and what its head says."""
+
+    notes: tuple[Note, ...]
+    chords: Mapping[int, Chord]
+    home: Key
+    tempo: float | None
+    beats: int
+    bars: int
+
+
+def read(text: str) -> Score:
+    """The score in `text`."""
+    head, body = _parted(text)
+    meter = _meter(head.get("M", "4/4"))
+    unit = _fraction(head["L"]) if "L" in head else Fraction(1, 16 if meter < Fraction(3, 4) else 8)
+    home, signs = _key(head.get("K", "C"))
+    reader = _Reader(unit * 4, signs, meter * 4)
+    for piece in _unfolded(_tokens(body)):
+        reader.take(piece)
+    if not reader.notes:
+        raise UnusableInput("abc has no notes in it")
+    beats = max(1, round(meter * 4))
+    end = max(note.beat + note.beats for note in reader.notes)
+    chords = {int(beat // float(meter * 4)): chord for beat, chord in reversed(reader.chords)}
+    return Score(
+        tuple(reader.notes),
+        chords,
+        home,
+        _tempo(head.get("Q")),
+        beats,
+        max(1, -(-round(end * 8) // (beats * 8))),
+    )
+
+
+def _parted(text: str) -> tuple[dict[str, str], str]:
+    """The fields of the head, and the tune."""
+    if len(text) > MAX_CHARS:
+        raise UnusableInput(f"abc must be at most {MAX_CHARS} characters")
+    head: dict[str, str] = {}
+    body: list[str] = []
+    for line in text.splitlines():
+        field = _FIELD.fullmatch(line)
+        if field and (field[1] != "K" or "K" not in head):
+            if field[1] not in "wWV":
+                head.setdefault(field[1], field[2])
+        elif not line.lstrip().startswith("%"):
+            body.append(_INLINE.sub(" ", line))
+    return head, "\n".join(body)
+
+
+def _meter(text: str) -> Fraction:
+    named = {"C": Fraction(1), "C|": Fraction(1), "none": Fraction(1)}
+    return named.get(text.strip()) or _fraction(text)
+
+
+def _fraction(text: str) -> Fraction:
+    found = re.fullmatch(r"\s*(\d{1,2})\s*/\s*(\d{1,2})\s*", text)
+    if not found or not int(found[2]) or not int(found[1]):
+        raise UnusableInput(f"abc says `{text[:20]}` where a fraction such as 1/8 belongs")
+    return Fraction(int(found[1]), int(found[2]))
+
+
+def _tempo(text: str | None) -> float | None:
+    """Quarters a minute."""
+    found = re.search(r"(?:(\d+)/(\d+)\s*=\s*)?(\d{2,3})\s*$", text or "")
+    if not found:
+        return None
+    unit = Fraction(int(found[1]), max(1, int(found[2]))) if found[1] else Fraction(1, 4)
+    return float(min(400, max(20, int(found[3]) * unit * 4)))
+
+
+def _key(text: str) -> tuple[Key, dict[str, int]]:
+    """The key, and the letters that it raises or lowers."""
+    found = re.match(r"\s*([A-G])\s*([#b]?)\s*([A-Za-z]*)", text)
+    if not found:
+        return Key(0), {}
+    tonic = (_LETTERS[found[1]] + {"#": 1, "b": -1}.get(found[2], 0)) % OCTAVE
+    mode = found[3].lower()
+    above = _MODES.get(mode[:3], _MODES.get(mode[:1], 0))
+    major = (tonic - above) % OCTAVE
+    fifths = _FIFTHS[major]
+    if (found[2] == "#" and fifths < 0) or (found[2] == "b" and fifths > 0):
+        fifths += 12 if fifths < 0 else -12
+    order = _SHARPS[: max(0, fifths)] if fifths > 0 else _FLATS[: max(0, -fifths)]
+    return Key(tonic, minor=above in (2, 4, 9, 11)), dict.fromkeys(order, 1 if fifths > 0 else -1)
+
+
+def _tokens(body: str) -> list[re.Match[str]]:
+    found: list[re.Match[str]] = []
+    at = 0
+    while at < len(body):
+        token = _TOKEN.match(body, at)
+        if token is None:
+            raise UnusableInput(f"abc cannot be read from `{body[at : at + 12].strip()}` on")
+        found.append(token)
+        at = token.end()
+    return found
+
+
+def _unfolded(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
+    """The tokens in the order in which they are played: repeats twice, each with its own ending."""
+    out: list[re.Match[str]] = []
+    begin, first_ending = 0, None
+    for at, token in enumerate(tokens):
+        bar = token["bar"] or ""
+        ending = (token["ending"] or token["only"] or "").strip(" [")
+        if bar.startswith(":") or bar == "::":
+            out += tokens[begin : at + 1]
+            out += tokens[begin : first_ending if first_ending is not None else at]
+            begin, first_ending = at + 1, None
+        elif bar in ("|:", "[|"):
+            out += tokens[begin : at + 1]
+            begin, first_ending = at + 1, None
+        elif ending == "1":
+            first_ending = at
+    return [*out, *tokens[begin:]]
+
+
+class _Reader:
+    """Where the reading stands: the beat, what is raised in this bar, what is tied, tuplets and dots."""
+
+    def __init__(self, unit: Fraction, signs: Mapping[str, int], bar: Fraction) -> None:
+        self.notes: list[Note] = []
+        self.chords: list[tuple[float, Chord]] = []
+        self._unit, self._signs, self._bar = unit, signs, bar
+        self._beat = Fraction(0)
+        self._here: dict[str, int] = {}
+        self._tied = False
+        self._tuplet: tuple[Fraction, int] = (Fraction(1), 0)
+        self._carry = Fraction(1)
+        self._last: tuple[int, Fraction] = (0, Fraction(0))
+
+    def take(self, token: re.Match[str]) -> None:
+        """Read one token."""
+        kind = token.lastgroup or ""
+        if token["letter"] or token["stack"] or token["rest"]:
+            self._sound(token)
+        elif token["bar"]:
+            self._here = {}
+        elif token["tuplet"]:
+            count = int(token["tuplet"])
+            self._tuplet = (_TUPLETS.get(count, Fraction(2, count)), count)
+        elif token["chord"] is not None:
+            self._symbol(token["chord"])
+        elif kind == "tie":
+            self._tied = True
+        elif kind == "broken":
+            self._dot(token["broken"])
+
+    def _sound(self, token: re.Match[str]) -> None:
+        length = self._length(token["length"] or token["stacked"] or token["rested"] or "")
+        if token["rest"] == "Z":
+            length = self._bar
+        pitches: list[int] = []
+        if token["letter"]:
+            pitches = [self._pitch(token["sign"], token["letter"], token["octave"])]
+        elif token["stack"]:
+            pitches = [self._pitch(*note.groups()[:3]) for note in _NOTE.finditer(token["stack"])]
+        first = len(self.notes)
+        for pitch in pitches:
+            if self._tied and self._lengthened(pitch, length):
+                continue
+            self.notes.append(Note(float(self._beat), float(length) * 0.95, pitch, 0.72, "lead"))
+        self._tied = False
+        self._last = (first, length)
+        self._beat += length
+        if len(self.notes) > _MOST_NOTES:
+            raise UnusableInput(f"abc must have at most {_MOST_NOTES} notes")
+
+    def _lengthened(self, pitch: int, length: Fraction) -> bool:
+        for at in range(len(self.notes) - 1, max(-1, len(self.notes) - 8), -1):
+            note = self.notes[at]
+            if note.pitch == pitch:
+                until = float(self._beat + length)
+                self.notes[at] = Note(
+                    note.beat, until - note.beat - 0.05 * float(length), pitch, note.loud, "lead"
+                )
+                return True
+        return False
+
+    def _length(self, text: str) -> Fraction:
+        number, *slashes = text.split("/")
+        length = self._unit * int(number or 1)
+        for below in slashes:
+            length /= int(below or 2) or 1
+        share, left = self._tuplet
+        if left:
+            length *= share
+            self._tuplet = (share, left - 1)
+        length *= self._carry
+        self._carry = Fraction(1)
+        return length
+
+    def _pitch(self, sign: str | None, letter: str, octave: str) -> int:
+        if sign:
+            self._here[letter.upper()] = _SIGNS[sign]
+        shift = self._here.get(letter.upper(), self._signs.get(letter.upper(), 0))
+        height = 72 if letter.islower() else 60
+        height += OCTAVE * (octave.count("'") - octave.count(","))
+        return max(21, min(108, height + _LETTERS[letter.upper()] + shift))
+
+    def _dot(self, text: str) -> None:
+        """`a>b`: the first longer by half, the second shorter by as much."""
+        first, length = self._last
+        change = length * (1 - Fraction(1, 2 ** len(text))) if length else Fraction(0)
+        change = change if text[0] == ">" else -change
+        for at in range(first, len(self.notes)):
+            note = self.notes[at]
+            self.notes[at] = Note(
+                note.beat, (float(length) + float(change)) * 0.95, note.pitch, note.loud, "lead"
+            )
+        self._beat += change
+        if length:
+            self._carry = (length - change) / length
+
+    def _symbol(self, text: str) -> None:
+        found = _SYMBOL.fullmatch(text.strip())
+        if found:
+            root = (_LETTERS[found[1]] + {"#": 1, "♯": 1, "b": -1, "♭": -1}.get(found[2], 0)) % OCTAVE
+            kind = _SYMBOLS.get(found[3] or "", found[3] or "")
+            self.chords.append((float(self._beat), Chord(root, theory.QUALITIES[kind], root)))

@@ -1,0 +1,171 @@
+"""Who plays: each voice as the partials it has, how they come and go, and the noise it makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sixfold.engines.audio.music import tones
+from sixfold.engines.audio.music.tones import RATE, Array, Partials
+
+_FOR_EVER = 1e4  # seconds
+_MOST = 28
+
+
+def _saw(number: Array) -> Array:
+    return 1 / number**1.15
+
+
+def _square(number: Array) -> Array:
+    return np.where(number % 2 == 1, 1 / number**1.3, 0.02 / number)
+
+
+def _soft(number: Array) -> Array:
+    return 1 / number**2
+
+
+def _reed(number: Array) -> Array:
+    return np.where(number % 2 == 1, 1 / number**0.8, 0.35 / number**0.8)
+
+
+def _organ(number: Array) -> Array:
+    return np.where(np.isin(number, (1, 2, 3, 4, 6, 8)), 1 / number**0.8, 0.0)
+
+
+def _plucked(number: Array) -> Array:
+    return np.abs(np.sin(math.pi * number * 0.19)) / number**1.7
+
+
+def _struck(number: Array) -> Array:
+    return np.abs(np.sin(math.pi * number * 0.12)) / number**1.9
+
+
+def _hollow(number: Array) -> Array:
+    return np.where(number == 1, 1.0, 0.22 / number**1.2)
+
+
+def _formants(number: Array) -> Array:
+    return 1 / number**1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """One instrument.
+
+    `cut` is above which multiple of its own pitch (plus 300 Hz) it grows dull; `life` the seconds until a
+    plucked note of 220 Hz is silent (0: it is held), its partials dying by `damp` sooner; `cents` are the
+    strings or players beside each other; `ratios` are for what has no whole-number partials; `vibrato` is in
+    cents.
+    """
+
+    law: Callable[[Array], Array]
+    cut: float = 6.0
+    life: float = 0.0
+    damp: float = 0.15
+    attack: float = 0.01
+    release: float = 0.12
+    cents: tuple[float, ...] = (0.0,)
+    ratios: tuple[float, ...] = ()
+    formants: tuple[float, ...] = ()
+    vibrato: float = 0.0
+    breath: float = 0.0
+    drive: float = 0.0
+    level: float = 1.0
+    wet: float = 0.25
+    low: int = 24
+    high: int = 96
+
+
+_PAIR = (-4.0, 4.0)
+_MANY = (-9.0, -4.0, 0.0, 5.0, 10.0)
+VOICES: Mapping[str, Voice] = {
+    "keys": Voice(_struck, 9, 5.0, 0.25, 0.003, 0.14, (-0.8, 0.9), level=1.0, wet=0.2),
+    "electric-piano": Voice(_hollow, 5, 4.0, 0.4, 0.004, 0.16, _PAIR, level=0.95, wet=0.2),
+    "guitar": Voice(_plucked, 9, 3.2, 0.35, 0.002, 0.12, (-1.0, 1.5), level=1.0, wet=0.2),
+    "clav": Voice(_plucked, 14, 1.2, 0.3, 0.001, 0.04, level=0.9, wet=0.1),
+    "crunch": Voice(_saw, 5, 0, 0, 0.004, 0.06, (-5, 5), drive=3.0, level=0.5, wet=0.12),
+    "drive-lead": Voice(_saw, 6, 0, 0, 0.012, 0.16, (-2, 3), drive=4.0, vibrato=14, level=0.55, wet=0.25),
+    "organ": Voice(_organ, 8, 0, 0, 0.008, 0.06, (-2, 2), level=0.6, wet=0.2),
+    "accordion": Voice(_reed, 8, 0, 0, 0.03, 0.08, (-7, 0, 7), level=0.55, wet=0.2),
+    "melodica": Voice(_reed, 7, 0, 0, 0.03, 0.09, breath=0.02, level=0.7, wet=0.3),
+    "warm": Voice(_saw, 1.6, 0, 0, 0.25, 0.5, _MANY, level=0.6, wet=0.35),
+    "glass": Voice(_soft, 3, 0, 0, 0.9, 1.6, _MANY, breath=0.01, level=0.7, wet=0.5),
+    "strings": Voice(_saw, 2.6, 0, 0, 0.16, 0.4, _MANY, level=0.6, wet=0.4),
+    "short-strings": Voice(_saw, 3.5, 0.9, 0.1, 0.02, 0.12, _MANY, level=0.8, wet=0.4),
+    "low-strings": Voice(_saw, 3.2, 0, 0, 0.07, 0.25, (-5, 0, 5), level=0.8, wet=0.3, high=60),
+    "horn": Voice(_formants, 3.2, 0, 0, 0.06, 0.2, (-4, 0, 4), (), (500, 1100), 9, level=0.9, wet=0.4),
+    "brass": Voice(_saw, 5, 0, 0, 0.03, 0.09, (-4, 4), (), (900, 1700), 10, level=0.7, wet=0.25),
+    "sax": Voice(_saw, 5, 0, 0, 0.03, 0.1, (), (), (620, 1500, 2600), 16, 0.02, level=0.8, wet=0.25),
+    "flute": Voice(_soft, 4, 0, 0, 0.05, 0.12, (0.0,), (), (), 14, 0.04, level=1.0, wet=0.35),
+    "fiddle": Voice(_saw, 5, 0, 0, 0.05, 0.14, (-1.5, 1.5), (), (700, 1600, 2900), 18, level=0.75, wet=0.3),
+    "voices": Voice(
+        _formants, 4, 0, 0, 0.12, 0.3, _MANY, (), (700, 1150, 2800), 12, 0.015, level=0.8, wet=0.45
+    ),
+    "bells": Voice(_soft, 20, 4.5, 0.5, 0.001, 1.2, (0.0,), (1.0, 2.0, 2.76, 4.07, 5.4), level=0.8, wet=0.45),
+    "pluck-lead": Voice(_plucked, 8, 1.6, 0.3, 0.002, 0.15, _PAIR, level=1.0, wet=0.35),
+    "bright-lead": Voice(_square, 5, 0, 0, 0.012, 0.12, _PAIR, vibrato=8, level=0.55, wet=0.3),
+    "soft-lead": Voice(_soft, 4, 0, 0, 0.18, 0.8, _PAIR, vibrato=8, level=0.8, wet=0.55),
+    "saw-lead": Voice(_saw, 4.5, 0, 0, 0.006, 0.12, (-8, -3, 3, 8), level=0.5, wet=0.3),
+    "stab": Voice(_saw, 4, 0.7, 0.1, 0.003, 0.08, (-9, 0, 9), level=0.8, wet=0.3),
+    "round-bass": Voice(_soft, 4, 3.0, 0.3, 0.006, 0.07, level=1.25, wet=0.02, high=55),
+    "pick-bass": Voice(_plucked, 6, 2.4, 0.3, 0.003, 0.06, level=1.3, wet=0.03, high=55),
+    "upright": Voice(_plucked, 3.5, 1.6, 0.4, 0.008, 0.1, level=1.35, wet=0.08, high=55),
+    "synth-bass": Voice(_saw, 2.4, 0.9, 0.1, 0.003, 0.05, (-3, 3), drive=1.2, level=0.85, wet=0.02, high=55),
+    "sub": Voice(_soft, 2, 0, 0, 0.012, 0.09, drive=0.6, level=1.2, wet=0.02, high=52),
+    "square-bass": Voice(_square, 6, 0, 0, 0.002, 0.02, level=0.6, wet=0.0, high=60),
+    "square": Voice(_square, 10, 0, 0, 0.002, 0.02, level=0.45, wet=0.0),
+    "square-lead": Voice(_square, 12, 0, 0, 0.002, 0.03, vibrato=10, level=0.55, wet=0.0),
+}
+
+
+def sounded(voice: Voice, pitch: int, loud: float, seconds: float, rng: np.random.Generator) -> Array:
+    """A note, mono or stereo, with its release; about as loud whoever plays it."""
+    held = max(64, round(seconds * RATE))
+    length = held + round(voice.release * RATE)
+    wave = tones.ring(_partials(voice, pitch, loud, rng), length)
+    if voice.vibrato:
+        wave = _wavering(wave, voice.vibrato)
+    if voice.breath:
+        hertz = tones.pitch_hertz(pitch)
+        wave = wave + tones.shaped(length, rng, hertz, 4 * hertz) * np.float32(voice.breath)
+    if voice.drive:
+        wave = np.tanh(wave * np.float32(1.5 * voice.drive)) / np.float32(math.sqrt(1 + voice.drive))
+    wave = tones.rise(wave, min(voice.attack, seconds / 2))
+    return tones.released(wave, held, voice.release) * np.float32(voice.level)
+
+
+def _partials(voice: Voice, pitch: int, loud: float, rng: np.random.Generator) -> Partials:
+    base = tones.pitch_hertz(pitch)
+    count = int(np.clip(15_000 / base, 1, _MOST))
+    number = np.array(voice.ratios) if voice.ratios else np.arange(1.0, count + 1)
+    strength = voice.law(number)
+    edge = (base * voice.cut + 300) * (0.6 + 0.7 * loud)
+    hertz = base * number
+    strength = strength / np.sqrt(1 + (hertz / edge) ** 4)
+    if voice.formants:
+        strength = strength * (0.25 + sum(np.exp(-(((hertz - f) / (0.2 * f)) ** 2)) for f in voice.formants))
+    strength = strength / max(1e-9, math.sqrt(float((strength**2).sum())))
+    cents = np.array(voice.cents or (0.0,))
+    whole = (hertz[:, None] * 2 ** (cents / 1200)[None]).ravel()
+    each = np.repeat(strength, cents.size) / math.sqrt(cents.size) * 0.3
+    life = np.full(whole.size, _FOR_EVER)
+    if voice.life:
+        life = voice.life * (220 / base) ** 0.45 / (1 + voice.damp * (whole / base - 1))
+    if cents.size < 3:
+        return Partials(whole, each, life, rng.uniform(0, math.tau, whole.size))
+    lean = np.tile(np.linspace(-0.7, 0.7, cents.size), strength.size)
+    sides = each[None] * np.sqrt(1 + np.array([[-1.0], [1.0]]) * lean[None])
+    return Partials(whole, sides, life, rng.uniform(0, math.tau, whole.size))
+
+
+def _wavering(wave: Array, cents: float) -> Array:
+    """The wave with a vibrato that comes in after a moment."""
+    time = np.arange(wave.shape[-1]) / RATE
+    depth = cents / 1200 * math.log(2) / (math.tau * 5.3) * np.clip((time - 0.12) / 0.35, 0, 1)
+    at = np.arange(wave.shape[-1]) + depth * np.sin(math.tau * 5.3 * time) * RATE
+    if wave.ndim == 1:
+        return np.interp(at, np.arange(wave.size), wave).astype(np.float32)
+    return np.stack([np.interp(at, np.arange(side.size), side) for side in wave]).astype(np.float32)

@@ -1,0 +1,124 @@
+"""Keys, scales and chords, as numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sixfold.core.work.engines import UnusableInput
+
+OCTAVE = 12
+_LETTERS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
+_SIGNS = {"#": 1, "♯": 1, "b": -1, "♭": -1, "": 0}
+_KEY = re.compile(
+    r"\s*([A-Ga-g])\s*(#|♯|b|♭|-?sharp|-?flat)?[\s_-]*(major|maj|minor|min|m|M)?\s*", re.IGNORECASE
+)
+MAJOR = (0, 2, 4, 5, 7, 9, 11)
+MINOR = (0, 2, 3, 5, 7, 8, 10)
+# A chord's tones above its root, by what stands behind its numeral.
+QUALITIES = {
+    "": (0, 4, 7),
+    "m": (0, 3, 7),
+    "°": (0, 3, 6),
+    "7": (0, 4, 7, 10),
+    "maj7": (0, 4, 7, 11),
+    "m7": (0, 3, 7, 10),
+    "ø": (0, 3, 6, 10),
+    "°7": (0, 3, 6, 9),
+    "6": (0, 4, 7, 9),
+    "m6": (0, 3, 7, 9),
+    "9": (0, 4, 7, 10, 14),
+    "maj9": (0, 4, 7, 11, 14),
+    "m9": (0, 3, 7, 10, 14),
+    "13": (0, 4, 10, 14, 21),
+    "7b9": (0, 4, 7, 10, 13),
+    "sus4": (0, 5, 7),
+    "sus2": (0, 2, 7),
+    "5": (0, 7),
+}
+_NUMERAL = re.compile(r"(b|#)?(VII|VI|IV|V|III|II|I|vii|vi|iv|v|iii|ii|i)(.*)")
+_DEGREES = ("i", "ii", "iii", "iv", "v", "vi", "vii")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A tonic (0 is C) and its mode."""
+
+    tonic: int
+    minor: bool = False
+
+    @property
+    def scale(self) -> tuple[int, ...]:
+        """The pitch classes of the key, from the tonic up."""
+        return tuple((self.tonic + step) % OCTAVE for step in (MINOR if self.minor else MAJOR))
+
+    def step(self, pitch: int, steps: int) -> int:
+        """The pitch so many steps of the scale above `pitch`, which need not be in it."""
+        ladder = self.ladder(pitch - 30, pitch + 30)
+        near = min(range(len(ladder)), key=lambda at: (abs(ladder[at] - pitch), ladder[at]))
+        return ladder[near + steps]
+
+    def ladder(self, low: int, high: int) -> list[int]:
+        """The scale's pitches from `low` to `high`."""
+        within = set(self.scale)
+        return [pitch for pitch in range(low, high + 1) if pitch % OCTAVE in within]
+
+
+@dataclass(frozen=True, slots=True)
+class Chord:
+    """A root (a pitch class), tones above it, and the pitch class in the bass."""
+
+    root: int
+    tones: tuple[int, ...]
+    bass: int
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Its pitch classes, from the root up."""
+        return tuple((self.root + tone) % OCTAVE for tone in self.tones)
+
+    def has(self, pitch: int) -> bool:
+        """Whether a pitch is one of its tones."""
+        return pitch % OCTAVE in self.classes
+
+
+def key(text: str) -> Key:
+    """`C Major`, `F# minor`, `Bbm`; raises `UnusableInput` for what names no key."""
+    found = _KEY.fullmatch(text)
+    if found is None:
+        raise UnusableInput(
+            f"key must be a note and a mode, as in `C Major` or `F# Minor`, not `{text[:40]}`"
+        )
+    letter, sign, mode = found[1].upper(), (found[2] or "").lower().strip("-"), found[3] or ""
+    raised = {"sharp": 1, "flat": -1}.get(sign, _SIGNS.get(sign, 0))
+    minor = mode == "m" or mode.lower().startswith("min")
+    return Key((_LETTERS[letter] + raised) % OCTAVE, minor)
+
+
+def chord(numeral: str, home: Key) -> Chord:
+    """A roman numeral in a key: `ii7`, `V/vi`, `bVII`, `IV/3` (its third in the bass)."""
+    name, _, over = numeral.partition("/")
+    if over and not over.isdigit():
+        target = chord(over, home)
+        return chord(name, Key(target.root, minor=3 in target.tones and name[0].islower()))
+    found = _NUMERAL.fullmatch(name)
+    if found is None:
+        raise ValueError(f"no chord is called {numeral}")
+    sign, degree, rest = found[1], found[2], found[3]
+    steps = MINOR if home.minor else MAJOR
+    root = (home.tonic + steps[_DEGREES.index(degree.lower())] + {"b": -1, "#": 1}.get(sign, 0)) % OCTAVE
+    quality = f"m{rest}" if degree.islower() and not rest.startswith(("°", "ø", "m", "sus", "5")) else rest
+    tones = QUALITIES[quality]
+    bass = tones[(int(over) - 1) // 2] if over else 0
+    return Chord(root, tones, (root + bass) % OCTAVE)
+
+
+def chords(progression: str, home: Key) -> list[Chord]:
+    """The chords of a line of numerals."""
+    return [chord(numeral, home) for numeral in progression.split()]
+
+
+def nearest(pitch_class: int, pitch: float) -> int:
+    """The pitch of a class that lies nearest to `pitch`."""
+    base = round(pitch)
+    return base + (pitch_class - base + 6) % OCTAVE - 6

@@ -1,0 +1,93 @@
+"""Sounds that ring: sums of dying partials, all of a note's made by one multiplication of matrices.
+
+A partial is z to the power of the sample's number. With the number written as 512 a + b, its samples are
+the outer product of two short rows, and the sum over the partials is a product of two small matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]  # float32
+
+RATE = 48_000
+_BLOCK = 512
+_SILENT = 6.9  # e to the minus this is a thousandth
+_HIGHEST = 17_000.0  # Hz
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """Each partial's frequency in Hz, strength, seconds to a thousandth, and phase in radians."""
+
+    hertz: Array
+    strength: Array
+    seconds: Array
+    phase: Array
+
+
+def pitch_hertz(pitch: float) -> float:
+    """A MIDI pitch in Hz."""
+    return 440.0 * 2 ** ((pitch - 69) / 12)
+
+
+def ring(partials: Partials, length: int) -> Array:
+    """`length` samples of the partials' sum, mono; a strength of two rows gives stereo."""
+    heard = partials.hertz < _HIGHEST
+    hertz, seconds = partials.hertz[heard], partials.seconds[heard]
+    strength = np.atleast_2d(partials.strength)[:, heard]
+    phase = np.atleast_2d(partials.phase)[:, heard]
+    turn = (-_SILENT / np.maximum(seconds, 1e-3) + 2j * math.pi * hertz) / RATE
+    blocks = -(-length // _BLOCK)
+    outer = _parts(np.exp(np.arange(blocks)[:, None] * (turn * _BLOCK)[None]), -1)
+    inner = np.exp(turn[:, None] * np.arange(_BLOCK)[None])
+    sides = [
+        (outer @ _parts((side * np.exp(1j * around))[:, None] * inner, 1, axis=0)).reshape(-1)[:length]
+        for side, around in zip(strength, np.broadcast_to(phase, strength.shape), strict=True)
+    ]
+    return np.stack(sides) if len(sides) > 1 else sides[0]
+
+
+def _parts(values: NDArray[np.complex128], sign: int, axis: int = 1) -> Array:
+    """Real and imaginary parts beside each other, so that a real product gives the product's real part."""
+    return np.concatenate([values.real, sign * values.imag], axis=axis).astype(np.float32)
+
+
+def rise(wave: Array, seconds: float) -> Array:
+    """The wave with a soft beginning."""
+    count = min(wave.shape[-1], max(2, round(seconds * RATE)))
+    shape = (0.5 - 0.5 * np.cos(np.linspace(0, math.pi, count))).astype(np.float32)
+    out = wave.copy()
+    out[..., :count] *= shape
+    return out
+
+
+def released(wave: Array, held: int, seconds: float) -> Array:
+    """The wave let go after `held` samples, dying in `seconds`."""
+    end = min(wave.shape[-1], held + round(seconds * RATE))
+    out = wave[..., :end].copy()
+    count = end - held
+    if count > 0:
+        shape = np.exp(-np.arange(count, dtype=np.float32) * np.float32(5.0 / (seconds * RATE)))
+        out[..., held:] *= shape * np.linspace(1, 0, count, dtype=np.float32) ** np.float32(0.5)
+    return out
+
+
+def shaped(length: int, rng: np.random.Generator, low: float, high: float) -> Array:
+    """Noise between two frequencies in Hz; its root mean square is 1."""
+    size = max(64, length)
+    spectrum = np.fft.rfft(rng.standard_normal(size).astype(np.float32))
+    frequency = np.maximum(np.fft.rfftfreq(size, 1 / RATE), 1.0)
+    spectrum *= 1 / np.sqrt(1 + (low / frequency) ** 4) / np.sqrt(1 + (frequency / high) ** 4)
+    wave = np.fft.irfft(spectrum, size)[:length].astype(np.float32)
+    return wave / np.float32(max(float(np.sqrt((wave * wave).mean())), 1e-9))
+
+
+def dying(length: int, seconds: float) -> Array:
+    """An envelope that dies away to a thousandth in `seconds`."""
+    return np.exp(np.arange(length, dtype=np.float32) * np.float32(-_SILENT / (seconds * RATE)))

@@ -1,0 +1,1 @@
+"""A piano that composes what it plays."""

@@ -1,0 +1,177 @@
+"""In the old manner: four strict voices beneath, figures above, a middle part in broken chords."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sixfold.engines.audio.music import theory
+from sixfold.engines.audio.music.score import Note
+from sixfold.engines.audio.music.theory import Chord, Key
+from sixfold.engines.audio.piano import voices
+from sixfold.engines.audio.piano.form import BAR, Section
+
+Array = voices.Array
+
+_HALF = 2.0  # beats of a chord
+# Where a chord may go, and how gladly.
+_NEXT: dict[str, tuple[tuple[str, float], ...]] = {
+    "I": (("IV", 4), ("V", 1), ("vi", 2), ("ii/3", 2), ("V/3", 2), ("I/3", 4)),
+    "I/3": (("IV", 4), ("ii/3", 2), ("I", 2)),
+    "ii": (("V", 4), ("V7", 2)),
+    "ii/3": (("V", 4), ("V7", 2), ("vii°/3", 1)),
+    "iii": (("vi", 4), ("IV", 2)),
+    "IV": (("V", 2), ("ii", 1), ("I", 3), ("I/3", 2), ("vii°/3", 1)),
+    "V": (("I", 6), ("vi", 2)),
+    "V/3": (("I", 5),),
+    "V7": (("I", 5), ("vi", 2)),
+    "vi": (("IV", 4), ("ii/3", 3), ("I/3", 2)),
+    "vii°/3": (("I", 3), ("I/3", 3)),
+    "V/V": (("V", 5),),
+    "V/vi": (("vi", 5),),
+}
+_CADENCES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "half": (("ii/3", "V"), ("IV", "V")),
+    "full": (("V7", "I"), ("V", "I")),
+    "turn": (("V/vi", "vi", "ii/3", "V7"), ("vi", "V/V", "V", "V7"), ("IV", "V7")),
+    "end": (("V7", "I", "I"), ("V", "I", "I")),
+}
+_RHYTHMS: tuple[tuple[float, ...], ...] = (
+    (0.5, 0.5, 0.5, 0.5),
+    (1.0, 0.5, 0.5),
+    (0.5, 0.25, 0.25, 0.5, 0.5),
+    (0.75, 0.25, 0.5, 0.5),
+    (0.25, 0.25, 0.25, 0.25, 0.5, 0.5),
+)
+
+
+def skeleton(home: Key, sections: Sequence[Section], rng: np.random.Generator) -> tuple[list[Chord], Array]:
+    """The chords, one for each half bar, and their four voices."""
+    names: list[str] = []
+    first: list[str] = []
+    for section in sections:
+        slots = round(section.bars * BAR / _HALF)
+        row = _walk(slots, section.cadence, rng) if section.name == "B" or not first else first
+        first = first or row
+        names += _closed(row, slots, section.cadence, rng)
+    chords = [theory.chord(name, home) for name in names]
+    rise = np.sin(np.linspace(0, np.pi * len(sections), len(chords)) % np.pi)
+    goal = 68 + 6 * rise + rng.normal(0, 1.2, len(chords))
+    goal[-1] = theory.nearest(home.tonic, 70)
+    return chords, voices.led([voices.candidates(chord, home) for chord in chords], home, goal, rng)
+
+
+def _walk(slots: int, cadence: str, rng: np.random.Generator) -> list[str]:
+    """Chords from one to the next, as they like to follow each other."""
+    row = ["vi" if cadence == "turn" else "I"]
+    while len(row) < slots:
+        names, likes = zip(*_NEXT[row[-1]], strict=True)
+        row.append(str(rng.choice(names, p=np.array(likes) / sum(likes))))
+    return row
+
+
+def _closed(row: Sequence[str], slots: int, cadence: str, rng: np.random.Generator) -> list[str]:
+    """The row at the wanted length, closed by a cadence that follows from what stands before it."""
+    filled = [*row, *["I", "IV", "V", "I"] * 4][:slots]
+    closes = [list(close)[-slots:] for close in _CADENCES[cadence]]
+    order = [closes[int(at)] for at in rng.permutation(len(closes))]
+    for close in order:
+        before = filled[: slots - len(close)]
+        if not before or close[0] in [name for name, _ in _NEXT[before[-1]]]:
+            return [*before, *close]
+    close = order[0]
+    before = [*filled[: slots - len(close) - 1], "I" if close[0] != "I" else "V"]
+    return [*before, *close]
+
+
+def compose(home: Key, sections: Sequence[Section], rng: np.random.Generator) -> list[Note]:
+    """The notes of the whole piece."""
+    chords, rows = skeleton(home, sections, rng)
+    main, other = (_RHYTHMS[int(at)] for at in rng.permutation(len(_RHYTHMS))[:2])
+    notes: list[Note] = []
+    for section in sections:
+        begin = round(section.bar * BAR / _HALF)
+        slots = round(section.bars * BAR / _HALF)
+        last = begin + slots == len(chords)
+        for slot in range(begin, begin + slots - (2 if last else 0)):
+            follows = rows[min(slot + 1, len(rows) - 1)]
+            place = _Slot(slot * _HALF, chords[slot], rows[slot], follows, home)
+            if section.name == "B":
+                notes += _broken(place)
+            else:
+                rhythm = other if slot % 4 == 3 or (section.name == "A'" and slot % 2) else main
+                notes += _figured(place, rhythm, rng)
+        if last:
+            notes += _final(rows[-2 if len(rows) > 1 else -1], (len(chords) - min(2, slots)) * _HALF, home)
+    return notes
+
+
+class _Slot:
+    """Half a bar: its chord, where the voices stand, and where they go."""
+
+    def __init__(self, beat: float, chord: Chord, now: Array, after: Array, home: Key) -> None:
+        self.beat = beat
+        self.chord = chord
+        self.now = [int(pitch) for pitch in now]
+        self.after = [int(pitch) for pitch in after]
+        self.home = home
+
+
+def _figured(slot: _Slot, rhythm: Sequence[float], rng: np.random.Generator) -> list[Note]:
+    """A figure in the treble, held middle voices, a bass that walks."""
+    notes: list[Note] = []
+    beat = slot.beat
+    for count, (length, pitch) in enumerate(zip(rhythm, _figure(slot, len(rhythm), rng), strict=True)):
+        strong = 0.66 if count == 0 else 0.56 if beat % 1 == 0 else 0.48
+        notes.append(Note(beat, length * 0.95, pitch, strong))
+        beat += length
+    notes += [Note(slot.beat, _HALF * 0.97, pitch, 0.36) for pitch in slot.now[1:3]]
+    bass, goal = slot.now[0], slot.after[0]
+    notes.append(Note(slot.beat, 0.98, bass, 0.54))
+    between = bass + 12 if bass < 45 else bass - 12
+    if 2 < abs(goal - bass) < 6:
+        between = slot.home.step(bass, 1 if goal > bass else -1)
+        between = between if slot.chord.has(between) else slot.home.step(bass, 2 if goal > bass else -2)
+    notes.append(Note(slot.beat + 1, 0.95, between, 0.46))
+    return notes
+
+
+def _figure(slot: _Slot, count: int, rng: np.random.Generator) -> list[int]:
+    """`count` notes from this treble note towards the next: by steps where it is near, else by the chord."""
+    start, goal = slot.now[3], slot.after[3]
+    ladder = slot.home.ladder(start - 14, start + 14)
+    tones = [pitch for pitch in range(start - 9, start + 10) if slot.chord.has(pitch)]
+    here = min(range(len(ladder)), key=lambda at: abs(ladder[at] - start))
+    there = min(range(len(ladder)), key=lambda at: abs(ladder[at] - goal))
+    gap = there - here
+    if abs(gap) >= count:
+        way = np.linspace(start, goal, count + 1)[1:-1]
+        return [start, *[min(tones, key=lambda tone, at=at: abs(tone - at)) for at in way]][:count]
+    toward = 1 if gap > 0 or (gap == 0 and rng.random() < 0.5) else -1
+    spare = count - abs(gap)
+    out = max(0, spare // 2)
+    path = [here]
+    for turn in range(1, count):
+        path.append(path[-1] - toward if turn <= out else path[-1] + toward)
+    if path[-1] == there:  # the goal is not said before it comes
+        path[-1] = there + toward
+    return [ladder[int(np.clip(at, 0, len(ladder) - 1))] for at in path[:count]]
+
+
+def _broken(slot: _Slot) -> list[Note]:
+    """The chord as a figure of sixteenths over its held bass."""
+    low, tenor, alto, treble = slot.now
+    figure = (low, tenor, alto, treble, alto, treble, alto, tenor)
+    notes = [Note(slot.beat, _HALF * 0.98, low, 0.55)]
+    for at, pitch in enumerate(figure[1:], start=1):
+        weight = 0.58 if pitch == treble else 0.42
+        notes.append(Note(slot.beat + at * 0.25, _HALF - at * 0.25, pitch, weight))
+    return notes
+
+
+def _final(row: Array, beat: float, home: Key) -> list[Note]:
+    """The last chord, spread from the bass up."""
+    low = theory.nearest(home.tonic, 40)
+    pitches = sorted({low, *(int(pitch) for pitch in row)})
+    return [Note(beat + 0.05 * at, BAR - 0.05 * at, pitch, 0.56) for at, pitch in enumerate(pitches)]

@@ -1,0 +1,60 @@
+"""The shape of a piece: A A' B A in phrases, each ending in a cadence of its own; and how it is phrased."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sixfold.engines.audio.music.score import Note
+
+BAR = 4.0  # beats
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the form: its name, where it begins and how long it is in bars, and how it closes.
+
+    `cadence` is "half" (on the fifth), "full" (home), "turn" (away, so that home is wanted) or "end".
+    """
+
+    name: str
+    bar: int
+    bars: int
+    cadence: str
+
+
+_FORM = (("A", "half"), ("A'", "full"), ("B", "turn"), ("A", "end"))
+
+
+def form(bars: int) -> list[Section]:
+    """The sections of so many bars; a few bars are one phrase, or a question and its answer."""
+    if bars < 2:
+        return [Section("A", 0, bars, "end")]
+    if bars < 4:
+        half = bars // 2
+        return [Section("A", 0, half, "half"), Section("A", half, bars - half, "end")]
+    each, rest = divmod(bars, 4)
+    lengths = [each + (1 if at >= 4 - rest else 0) for at in range(4)]
+    begins = [sum(lengths[:at]) for at in range(4)]
+    return [
+        Section(name, begin, length, cadence)
+        for (name, cadence), begin, length in zip(_FORM, begins, lengths, strict=True)
+    ]
+
+
+def phrased(notes: Sequence[Note], sections: Sequence[Section], depth: float = 0.16) -> list[Note]:
+    """The notes louder towards the middle of each section, softer at its end, in order of time."""
+    swell: list[Note] = []
+    ends = np.array([section.bar + section.bars for section in sections]) * BAR
+    for note in notes:
+        at = min(int(np.searchsorted(ends, note.beat + 1e-6, "right")), len(sections) - 1)
+        section = sections[at]
+        part = (note.beat - section.bar * BAR) / (section.bars * BAR)
+        lift = math.sin(math.pi * min(1.0, max(0.0, part) * 0.9 + 0.08)) - 0.6
+        if section.name == "B":
+            lift += 0.2
+        swell.append(replace(note, loud=float(np.clip(note.loud * (1 + depth * lift), 0.05, 1))))
+    return sorted(swell, key=lambda note: (note.beat, note.pitch))

@@ -1,0 +1,97 @@
+"""Few notes, often: two cells of unequal length drift apart and meet again, over slow harmonies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sixfold.engines.audio.music import theory
+from sixfold.engines.audio.music.score import Note
+from sixfold.engines.audio.music.theory import Chord, Key
+from sixfold.engines.audio.piano.form import BAR, Section
+
+_EIGHTH = 0.5
+_ROWS = {
+    "A": ("I I IV/5 I", "I iii IV I", "I I/3 IV I", "Isus2 I IV I"),
+    "B": ("vi IV I/3 V", "IV vi ii V", "ii IV vi Vsus4"),
+}
+_CELLS = ((0, 2, 1, 3), (0, 1, 2, 3, 2, 1), (0, 2, 3, 1, 2), (3, 1, 2, 0, 2, 1, 3), (0, 3, 2, 3, 1, 3))
+_BASSES = ((0, 2, 1, 2, 0, 2, 1, 2), (0, 1, 2, 1, 0, 1, 2, 1), (0, 2, 1, 2, 3, 2, 1, 2))
+
+
+def compose(home: Key, sections: Sequence[Section], rng: np.random.Generator) -> list[Note]:
+    """The notes of the whole piece, the pedal down through each bar."""
+    rows = {name: str(rng.choice(options)) for name, options in _ROWS.items()}
+    left = _BASSES[int(rng.integers(len(_BASSES)))]
+    cells = {name: _CELLS[int(at)] for name, at in zip("AB", rng.permutation(len(_CELLS)), strict=False)}
+    total = sections[-1].bar + sections[-1].bars
+    notes: list[Note] = []
+    for section in sections:
+        chords = theory.chords(rows[section.name[0]], home)
+        each = max(1, section.bars // len(chords))
+        for bar in range(section.bars):
+            beat = (section.bar + bar) * BAR
+            if section.bar + bar == total - 1:
+                notes += _final(home, beat)
+                continue
+            chord = chords[bar // each % len(chords)]
+            if section.bar + bar == total - 2:
+                chord = theory.chord("Vsus4", home)
+            notes += _left(beat, chord, left)
+            notes += _right(beat, chord, cells[section.name[0]], section, bar)
+            if section.name in ("A'", "B") or bar >= section.bars // 2:
+                notes += _above(beat, chord, home, bar)
+    return notes
+
+
+def _spread(chord: Chord, low: int, count: int) -> list[int]:
+    """The chord's tones from near `low` up."""
+    found = [pitch for pitch in range(low - 4, low + 30) if chord.has(pitch)]
+    return found[:count]
+
+
+def _left(beat: float, chord: Chord, figure: Sequence[int]) -> list[Note]:
+    low = theory.nearest(chord.bass, 40)
+    pitches = [low, *[p for p in _spread(chord, low + 10, 4) if p > low + 4]][:4]
+    notes: list[Note] = []
+    for at, index in enumerate(figure):
+        pitch = pitches[min(index, len(pitches) - 1)]
+        notes.append(Note(beat + at * _EIGHTH, BAR - at * _EIGHTH, pitch, 0.46 if at == 0 else 0.34))
+    return notes
+
+
+def _right(beat: float, chord: Chord, cell: Sequence[int], section: Section, bar: int) -> list[Note]:
+    """The cell goes on where it was in the bar before: its own length moves it against the left hand."""
+    pitches = _spread(chord, 64, 4)
+    notes: list[Note] = []
+    fast = section.name == "B"
+    unit = _EIGHTH / 2 if fast else _EIGHTH
+    per_bar = round(BAR / unit)
+    known = len(cell) if bar or section.name != "A" or section.bar else max(2, len(cell) // 2)
+    for at in range(per_bar):
+        place = (bar * per_bar + at) % len(cell)
+        if place >= known:  # the first bar has not said all of it yet
+            continue
+        accent = 0.6 if place == 0 else 0.45
+        length = min(BAR - at * unit, 2.0)
+        notes.append(Note(beat + at * unit, length, pitches[cell[place]], accent * (0.85 if fast else 1)))
+    return notes
+
+
+def _above(beat: float, chord: Chord, home: Key, bar: int) -> list[Note]:
+    """A slow voice over it all."""
+    options = [pitch for pitch in range(76, 89) if chord.has(pitch)]
+    pitch = options[bar % len(options)]
+    notes = [Note(beat, 2.5 if bar % 2 else BAR, pitch, 0.56)]
+    if bar % 2:
+        notes.append(Note(beat + 2.5, 1.5, home.step(pitch, -1), 0.46))
+    return notes
+
+
+def _final(home: Key, beat: float) -> list[Note]:
+    low = theory.nearest(home.tonic, 40)
+    return [
+        Note(beat + at * 0.12, BAR - at * 0.12, low + tone, 0.46)
+        for at, tone in enumerate((0, 12, 19, 28, 36, 40))
+    ]
