@@ -36,6 +36,8 @@ _MAX_URL_CHARS = 48 * 2**20
 class Descriptor:
     """One input: its type and its limits. `min` and `max` include their ends; `snap` rounds integers.
 
+    `choices` are texts; an integer that has them takes the number and the text alike.
+
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
     A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `numbers` one of
     numbers, `series` one of numbers or of {"t", "y"}, where a gap is null. `aliases` are further names by
@@ -126,12 +128,14 @@ def _string(descriptor: Descriptor, value: Any) -> str:
 
 def _integer(descriptor: Descriptor, value: Any) -> int:
     number = value
-    if isinstance(value, float) and value.is_integer():
+    if (isinstance(value, float) and value.is_integer()) or value in descriptor.choices:
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int):
         raise _Refused("must be a whole number", "int_type")
     if descriptor.snap:
         number = round(number / descriptor.snap) * descriptor.snap if abs(number) < 2**53 else number
+    if descriptor.choices and str(number) not in descriptor.choices:
+        raise _Refused(f"must be one of {', '.join(descriptor.choices)}", "enum")
     _in_range(descriptor, number)
     return number
 

@@ -14,7 +14,7 @@ from sixfold.engines.three_d.glb import Material
 from sixfold.engines.three_d.subject import Subject
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 
 _MARGIN = 0.015  # of the square, beyond the outline
 _BUMPS = 2.2  # how deep fine detail is taken to be
@@ -101,7 +101,9 @@ def unseen(subject: Subject) -> Pixels:
 def _bumps(lightness: Array) -> Pixels:
     """Directions of the fine relief that shades of a picture speak of."""
     side = len(lightness)
-    fine = cv2.GaussianBlur(lightness, (0, 0), 0.001 * side) - cv2.GaussianBlur(lightness, (0, 0), 0.012 * side)
+    fine = cv2.GaussianBlur(lightness, (0, 0), 0.001 * side) - cv2.GaussianBlur(
+        lightness, (0, 0), 0.012 * side
+    )
     dx, dy = (cv2.Scharr(fine, cv2.CV_32F, *way, scale=_BUMPS / 16) for way in ((1, 0), (0, 1)))
     steps = np.dstack([-dx, dy, np.full_like(dx, 0.35)])
     steps /= np.linalg.norm(steps, axis=2, keepdims=True)
@@ -110,6 +112,8 @@ def _bumps(lightness: Array) -> Pixels:
 
 def _roughness(lightness: Array) -> Array:
     """Dull, but where a small bright spot speaks of a shine."""
-    spot = np.clip(lightness - cv2.GaussianBlur(lightness, (0, 0), 0.03 * len(lightness)) - 0.12, 0, 0.3) / 0.3
+    spot = (
+        np.clip(lightness - cv2.GaussianBlur(lightness, (0, 0), 0.03 * len(lightness)) - 0.12, 0, 0.3) / 0.3
+    )
     low, high = _ROUGH
     return cv2.GaussianBlur((high - (high - low) * spot).astype(np.float32), (0, 0), 2)

@@ -86,9 +86,7 @@ def _body(seen: Subject, cells: int) -> Part:
     closed = sheets.closed(laid, deep, deep, 1e6)
     places = np.clip((laid.nodes[closed.node] * seen.side).astype(int), 0, seen.side - 1)
     colours = seen.rgb[places[:, 1], places[:, 0]] / 255
-    return Part(
-        closed.positions, closed.normals, closed.faces, glb.Material(), colours=glb.linear(colours)
-    )
+    return Part(closed.positions, closed.normals, closed.faces, glb.Material(), colours=glb.linear(colours))
 
 
 def _at(seen: Subject, cells: int) -> Subject:

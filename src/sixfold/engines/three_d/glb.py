@@ -108,7 +108,9 @@ def encode(parts: Sequence[Part], name: str) -> bytes:
         "scene": 0,
         "scenes": [{"nodes": [0]}],
         "nodes": [{"mesh": 0, "name": name}],
-        "meshes": [{"name": name, "primitives": [_primitive(buffer, n, part) for n, part in enumerate(parts)]}],
+        "meshes": [
+            {"name": name, "primitives": [_primitive(buffer, n, part) for n, part in enumerate(parts)]}
+        ],
         "materials": [_material(part.material, buffer, images) for part in parts],
     }
     if images:

@@ -80,16 +80,14 @@ def fitting(inside: Array, most_faces: int, most_count: int, *, smooth: bool) ->
 def closed(sheets: Sheets, front: Array, back: Array, distance: float) -> Closed:
     """The mesh with `front` and `back` (HxW, metres from the middle plane) as a camera saw it.
 
-    The camera stands `distance` metres before the middle plane: what is nearer to it is smaller than it looks.
+    The camera stands `distance` metres before the middle plane: what is nearer is smaller than it looks.
     """
     heights = [_at(sheets.nodes, values) for values in (front, back)]
     for height in heights:
         np.maximum(height, _RIM, out=height)
         height[sheets.outline] = _RIM
     planar = np.stack([sheets.nodes[:, 0] - 0.5, 0.5 - sheets.nodes[:, 1]], axis=1)
-    both = [
-        np.column_stack([planar * (1 - z / distance)[:, None], z]) for z in (heights[0], -heights[1])
-    ]
+    both = [np.column_stack([planar * (1 - z / distance)[:, None], z]) for z in (heights[0], -heights[1])]
     count = len(sheets.nodes)
     first, second, third, fourth = sheets.cells.T
     fronts = np.concatenate([np.stack([first, second, third], 1), np.stack([first, third, fourth], 1)])
@@ -127,10 +125,7 @@ def _normals(positions: Array, faces: Array) -> Array:
     corners = positions[faces]
     across = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     total = np.stack(
-        [
-            np.bincount(faces.ravel(), np.repeat(across[:, axis], 3), len(positions))
-            for axis in range(3)
-        ],
+        [np.bincount(faces.ravel(), np.repeat(across[:, axis], 3), len(positions)) for axis in range(3)],
         axis=1,
     )
     length = np.linalg.norm(total, axis=1, keepdims=True)
@@ -193,7 +188,10 @@ def _at(nodes: Array, values: Array) -> Array:
     for at in range(0, len(nodes), 30_000):  # remap takes rows of less than 32768
         part = slice(at, at + 30_000)
         found[part] = cv2.remap(
-            np.ascontiguousarray(values, np.float32), x[None, part], y[None, part], cv2.INTER_LINEAR,
+            np.ascontiguousarray(values, np.float32),
+            x[None, part],
+            y[None, part],
+            cv2.INTER_LINEAR,
             borderMode=cv2.BORDER_REPLICATE,
         )[0]
     return found

@@ -16,10 +16,12 @@ from sixfold.engines.image.matting import cut, edges
 from sixfold.engines.video import plates
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 
 _LEAST, _MOST = 0.004, 0.92  # of the picture: what is no outline of a thing, the whole picture is taken then
+_CRUMB = 0.03  # of the largest part
 _RIM = 0.02  # of the shorter side, left free round a whole picture
+_COARSEST, _LEVELS, _ROUNDS = 16, 5, 80  # of the balloon: cells of its first grid, each twice as fine
 _DETAIL = 0.16  # how much of the guessed nearness shows on the round body
 
 
@@ -62,15 +64,27 @@ def read(task: Task, side: int, ratio: float) -> Subject:
 
 def body(inside: Array, nearness: Array) -> Array:
     """How far each pixel stands out: a round body that has the picture's own relief on it."""
+    side = len(inside)
     solid = (inside > 0.5).astype(np.uint8)
-    deep = cv2.distanceTransform(solid, cv2.DIST_L2, 5)
-    thick = max(float(np.percentile(deep[solid > 0], 98)) if solid.any() else 0, 1e-3)
-    share = np.clip(deep / thick, 0, 1)
-    rounded = np.sqrt(np.clip(1 - (1 - share) ** 2, 0, 1))
-    smooth = cv2.GaussianBlur(rounded.astype(np.float32), (0, 0), 0.012 * len(inside)) * np.sqrt(share)
-    relief = nearness - cv2.GaussianBlur(nearness.astype(np.float32), (0, 0), 0.06 * len(inside))
+    relief = nearness - cv2.GaussianBlur(nearness.astype(np.float32), (0, 0), 0.06 * side)
     fine = np.clip(1 + 4 * _DETAIL * relief, 0.6, 1.4)
-    return np.clip(smooth * fine, 0, 1).astype(np.float32) * (solid > 0)
+    deep = cv2.distanceTransform(solid, cv2.DIST_L2, 5) / (0.02 * side)
+    edge = np.sqrt(np.clip(deep * (2 - deep), 0, 1)) * (deep < 1) + (deep >= 1)  # round at the outline, too
+    wide = cv2.resize(_inflated(inside), (side, side), interpolation=cv2.INTER_CUBIC)
+    return (np.clip(wide * fine, 0, 1) * edge * solid).astype(np.float32)
+
+
+def _inflated(inside: Array) -> Array:
+    """The outline as a balloon, 0 to 1: the root of what is flat at it and curved alike everywhere within."""
+    height = np.zeros((_COARSEST, _COARSEST), np.float32)
+    around = np.array([[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]], np.float32)
+    for cells in (_COARSEST << step for step in range(_LEVELS)):
+        share = cv2.resize(inside, (cells, cells), interpolation=cv2.INTER_AREA)
+        height = cv2.resize(height, (cells, cells), interpolation=cv2.INTER_LINEAR)
+        for _ in range(_ROUNDS):
+            height = (cv2.filter2D(height, -1, around) + 1 / cells**2) * share
+    root = np.sqrt(np.maximum(height, 0))
+    return root / max(float(root.max()), 1e-6)
 
 
 def _alpha(picture: decode.Picture) -> tuple[Array, float]:
@@ -78,12 +92,22 @@ def _alpha(picture: decode.Picture) -> tuple[Array, float]:
     if picture.alpha is not None:
         return picture.alpha.astype(np.float32) / 255, 1.0
     alpha, confidence = cut.alpha(picture.rgb)
+    alpha = _main(alpha)
     if _LEAST < float((alpha > 0.5).mean()) < _MOST:
         return alpha.astype(np.float32), confidence
     whole = np.zeros(alpha.shape, np.float32)
     rim = max(1, round(_RIM * min(alpha.shape)))
     whole[rim:-rim, rim:-rim] = 1
     return whole, 0.0
+
+
+def _main(alpha: Array) -> Array:
+    """Without crumbs: what is far smaller than the largest part, and hardly hangs together with it, goes."""
+    solid = cv2.morphologyEx((alpha > 0.5).astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(solid)
+    areas = stats[:, cv2.CC_STAT_AREA]
+    kept = [label for label in range(1, count) if areas[label] > _CRUMB * areas[1:].max()]
+    return alpha * cv2.dilate(np.isin(labels, kept).astype(np.uint8), np.ones((9, 9), np.uint8))
 
 
 def _placed(alpha: Array, side: int, ratio: float) -> tuple[float, tuple[float, float]]:

@@ -52,7 +52,7 @@ def _joined(there: Array) -> Array:
 
 
 def mesh(solid: Array, colours: Array) -> Part:
-    """The skin of the cubes in a cube of one metre: faces that lie in one plane and have one colour are one."""
+    """The skin of the cubes in a cube of one metre; faces in one plane that have one colour are one."""
     count = len(solid)
     codes = colours.astype(np.int64) @ np.array([65536, 256, 1]) + 1
     volume = np.where(solid, codes[..., None], 0)
@@ -64,7 +64,7 @@ def mesh(solid: Array, colours: Array) -> Part:
     shade = np.array([quad[3] for quad in quads])[:, None]
     tinted = np.repeat(glb.linear(np.clip(rgb * shade, 0, 1)), 4, axis=0)
     first = np.arange(0, len(corners), 4)[:, None]
-    faces = np.concatenate([first + [0, 1, 2], first + [0, 2, 3]], axis=1).reshape(-1, 3)
+    faces = (first + np.array([0, 1, 2, 0, 2, 3])).reshape(-1, 3)
     return Part(corners, normals, faces, glb.Material(roughness=0.9), colours=tinted)
 
 

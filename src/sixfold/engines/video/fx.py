@@ -135,10 +135,10 @@ class _Work:
 def _posterised(frame: Any, table: Array, first: int, time_base: Fraction) -> Any:
     """A frame with its colours in steps, at its own time from the first one on."""
     made = planes.of_rgb(cv2.LUT(frame.to_ndarray(format="rgb24"), table))
-    out = av.VideoFrame(*made.size, "yuv420p")
+    out: Any = av.VideoFrame(*made.size, "yuv420p")
     for plane, pixels in zip(out.planes, (made.y, made.uv[..., 0], made.uv[..., 1]), strict=True):
         height, width = pixels.shape
-        np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:height, :width] = pixels  # pyright: ignore[reportArgumentType] - a plane is a buffer
+        np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:height, :width] = pixels
     out.color_range, out.colorspace = _VIDEO_RANGE, _BT709
     out.pts = (frame.pts or 0) - first
     out.time_base = time_base

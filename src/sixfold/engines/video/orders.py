@@ -14,7 +14,10 @@ _INTERPOLATORS = ("film", "rife")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One film, `size` pixels large where that is said exactly. `between` frames are put between each two of `frames`; the rate rises with them."""
+    """One film, of exactly `size` (width, height) where that is said.
+
+    `between` frames are put between each two of `frames`; the rate rises with them.
+    """
 
     prompt: str
     negative: str

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sixfold.engines.image import saliency
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 
 _SIDE = 512
 _LOW, _OUT, _SHARP, _FINE = 0.50, 0.42, 0.14, 0.05

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 
 _RELIEF = 0.9  # of the picture's longer side: how deep the whole scene is at full strength
 _SMOOTH = 0.002  # of the longer side

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sixfold.engines.image.inpaint.masks import Hole
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 
 _THIN = 5.0  # pixels from the middle of a hole to its edge
 _AROUND = 1.3  # of the hole's longer side: how much of the picture is looked at
@@ -27,7 +27,9 @@ def filled(rgb: Pixels, hole: Hole) -> Pixels:
     """The picture with the hole filled; outside of it nothing is changed."""
     top, bottom, left, right = _part(rgb.shape, hole)
     part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
-    depth = cv2.distanceTransform(cv2.copyMakeBorder(gone.astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT), cv2.DIST_L2, 3)
+    depth = cv2.distanceTransform(
+        cv2.copyMakeBorder(gone.astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT), cv2.DIST_L2, 3
+    )
     made = _drawn(part, gone) if depth.max() <= _THIN else _pieced(part, gone)
     whole = rgb.copy()
     whole[top:bottom, left:right][gone] = made[gone]
@@ -54,7 +56,9 @@ def _pieced(part: Pixels, gone: Array) -> Pixels:
     scale = min(1.0, _SIDE / max(gone.shape))
     size = (max(8, round(gone.shape[1] * scale)), max(8, round(gone.shape[0] * scale)))
     small = cv2.resize(part, size, interpolation=cv2.INTER_AREA) if scale < 1 else part
-    hidden = cv2.resize(gone.astype(np.uint8), size, interpolation=cv2.INTER_LINEAR_EXACT) if scale < 1 else gone
+    hidden = (
+        cv2.resize(gone.astype(np.uint8), size, interpolation=cv2.INTER_LINEAR_EXACT) if scale < 1 else gone
+    )
     hidden = cv2.dilate((hidden > 0).astype(np.uint8), np.ones((3, 3), np.uint8)) if scale < 1 else hidden
     lab = cv2.cvtColor(np.ascontiguousarray(small), cv2.COLOR_RGB2LAB)
     known = np.where(hidden > 0, 0, 255).astype(np.uint8)

@@ -14,7 +14,7 @@ from sixfold.engines.image import decode
 from sixfold.engines.image.decode import Picture
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 
 _WHITE = 128
 _MOST = 0.97  # of the picture: with less around it there is nothing to go by

@@ -61,5 +61,3 @@ def _square(shape: tuple[int, ...], hole: Hole) -> tuple[int, int, int, int]:
         for middle, whole in ((top + height // 2, shape[0]), (left + width // 2, shape[1]))
     )
     return first_row, min(shape[0], first_row + side), first_column, min(shape[1], first_column + side)
-
-

@@ -1,4 +1,4 @@
-"""The six looks: how each model finishes a picture."""
+"""The six looks, and which model finishes its pictures in which."""
 
 from __future__ import annotations
 
@@ -241,6 +241,9 @@ LOOKS: dict[str, Callable[[Stage], None]] = {
     "photoreal": photographic,
     "create_image": gouache,
     "create_image_klein": riso,
+    "anime-image": cel,
+    "fast-image-space": cinematic,
+    "fast-image-native": photographic,
 }
 
 

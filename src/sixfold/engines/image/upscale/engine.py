@@ -15,7 +15,7 @@ from sixfold.engines.image.decode import Picture
 from sixfold.engines.image.upscale import restore
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 Enlarge = Callable[[Array, int], Array]  # a piece (HxWx3, float32 0 to 1) and a scale
 
 MOST_PIXELS = 48_000_000
@@ -48,7 +48,7 @@ def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece:
             f"at most {MOST_PIXELS // 1_000_000} megapixels."
         )
     rgb = in_pieces(picture.rgb, scale, enlarge, context, piece)
-    alpha = picture.alpha
+    alpha: Any = picture.alpha
     if alpha is not None:
         alpha = cv2.resize(alpha, (width, height), interpolation=cv2.INTER_CUBIC)
     info = {"width": width, "height": height}

@@ -42,7 +42,10 @@ class OnnxUpscaleEngine:
 def _enlarged(model: sessions.Session, seen: Array, scale: int) -> Array:
     """A piece through the model, however large its own scale is; a larger one is made small again."""
     height, width = seen.shape[:2]
-    sides = [given or math.ceil(side / _WINDOWS) * _WINDOWS for given, side in zip(model.shapes[0], (height, width), strict=True)]
+    sides = [
+        given or math.ceil(side / _WINDOWS) * _WINDOWS
+        for given, side in zip(model.shapes[0], (height, width), strict=True)
+    ]
     rest = cv2.copyMakeBorder(seen, 0, sides[0] - height, 0, sides[1] - width, cv2.BORDER_REPLICATE)
     made = model.run(sessions.planes(rest))
     if made.ndim != 4 or made.shape[1] != 3 or made.shape[2] * sides[1] != made.shape[3] * sides[0]:

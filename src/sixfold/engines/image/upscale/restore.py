@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`turns` of smoothing (`along` edges 0 to 1, `flat` by colour in 0 to 1) and putting back; `sharp` last."""
+    """`turns` of smoothing (`along` edges, `flat` by colour, 0 to 1) and putting back; `sharp` last."""
 
     turns: int
     along: float

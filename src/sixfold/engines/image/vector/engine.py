@@ -16,7 +16,7 @@ from sixfold.engines.image.decode import Picture
 from sixfold.engines.image.vector import palette
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 
 _SPECKLE, _PRECISION = 6, 6
 _OPAQUE = 128  # alpha from which a pixel is there

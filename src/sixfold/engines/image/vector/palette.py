@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # bytes
 
 _SAMPLE = 24_000  # pixels by which the colours are found
 _ROUNDS = 12

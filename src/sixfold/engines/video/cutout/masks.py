@@ -1,0 +1,95 @@
+"""A subject's mask from frame to frame: carried along by the flow, drawn anew now and then, never jumping.
+
+Where what is seen moved as the flow says, the mask before it counts; where something came into view or the
+film was cut, the frame alone does. All of it at a small size; the edge is drawn at the frame's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.image import saliency
+from sixfold.engines.image.matting import certainty, cut, edges
+
+Array = NDArray[Any]
+
+_EVERY = 6  # frames after which the mask is drawn anew
+_SHARE = 0.35  # of a new drawing where the flow is sure of the old mask
+_SURE = 0.05  # of full brightness by which a pixel may have changed on its way
+_CUT = 0.14  # mean change from which it is another shot
+_STEEP = 1.35  # by which a carried edge is drawn together again, as each carrying softens it
+_NOTHING: Any = None
+
+
+class Masks:
+    """Gives the alpha of frames that come in order: HxWx3 bytes in, HxW from 0 to 1 out."""
+
+    def __init__(self) -> None:
+        self._dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
+        self._before: Array | None = None
+        self._mask: Array | None = None
+        self._since = 0
+        self._sure: list[float] = []
+
+    @property
+    def confidence(self) -> float:
+        """How sure the drawings were, 0 to 1."""
+        return float(np.mean(self._sure)) if self._sure else 0.0
+
+    def alpha(self, rgb: Array) -> Array:
+        """The mask of the next frame."""
+        small = saliency.reduced(rgb, cut.WORK_SIDE)
+        carried = self._carried(small)
+        self._since += 1
+        if carried is None:
+            mask = self._drawn(rgb, None)
+        elif self._since >= _EVERY:
+            moved, trust = carried
+            share = 1 - trust * (1 - _SHARE)
+            mask = share * self._drawn(rgb, moved) + (1 - share) * moved
+        else:
+            moved, _ = carried
+            mask = np.clip((moved - 0.5) * _STEEP + 0.5, 0, 1)
+        guide = small.astype(np.float32) / 255
+        self._mask = np.clip(cv2.ximgproc.guidedFilter(guide, mask.astype(np.float32), 3, 4e-4), 0, 1)
+        self._before = small
+        return edges.enlarged(rgb, _settled(self._mask))
+
+    def _drawn(self, rgb: Array, hint: Array | None) -> Array:
+        self._since = 0
+        found = cut.cut(rgb, hint)
+        self._sure.append(certainty.of(found))
+        return cv2.GaussianBlur(found.mask.astype(np.float32), (0, 0), 0.7)
+
+    def _carried(self, small: Array) -> tuple[Array, Array] | None:
+        """The mask before, where it has moved to, and how sure that is; None after a cut."""
+        if self._before is None or self._mask is None or self._before.shape != small.shape:
+            return None
+        now, then = (cv2.cvtColor(one, cv2.COLOR_RGB2GRAY) for one in (small, self._before))
+        flow = self._dis.calc(now, then, _NOTHING)
+        rows, columns = np.mgrid[: now.shape[0], : now.shape[1]].astype(np.float32)
+        at = np.dstack([columns + flow[..., 0], rows + flow[..., 1]])
+        seen = _looked(self._before, at)
+        changed = np.abs(seen.astype(np.float32) - small).mean(2) / 255
+        if float(changed.mean()) > _CUT:
+            return None
+        return _looked(self._mask, at), np.exp(-((changed / _SURE) ** 2))
+
+
+def _looked(picture: Array, at: Array) -> Array:
+    return cv2.remap(
+        picture,
+        at,
+        np.empty((0, 0), np.float32),
+        cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+
+
+def _settled(mask: Array) -> Array:
+    """The mask without the haze that says neither."""
+    return np.clip((mask - 0.3) / 0.4, 0, 1)

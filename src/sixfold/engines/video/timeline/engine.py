@@ -1,0 +1,101 @@
+"""The engine: a timeline's project in, one film out."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack, closing
+from fractions import Fraction
+from pathlib import Path
+
+from sixfold.core.work import timeline
+from sixfold.core.work.engines import Artifact, Context, Result, Task
+from sixfold.core.work.timeline import Project
+from sixfold.engines.video import encode
+from sixfold.engines.video.encode import SOUND_RATE, Film, Sound
+from sixfold.engines.video.timeline import shots
+from sixfold.engines.video.timeline.gif import FASTEST, Gif
+from sixfold.engines.video.timeline.mixing import Mix
+from sixfold.engines.video.timeline.shots import Shot
+from sixfold.engines.video.timeline.stage import Stage
+
+_GIF = "gif"
+_TYPES = {_GIF: "image/gif", **{name: kind.content_type for name, kind in encode.KINDS.items()}}
+_NEARLY = 1e-6
+
+
+class TimelineEngine:
+    """Films from projects; the same project and files give the same bytes."""
+
+    name = "timeline"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Render one project."""
+        project = timeline.read(task.inputs["project"])
+        wanted = str(task.inputs.get("format", "mp4"))
+        seconds = max(shot.end for track in project.tracks for shot in track.clips)
+        rate = Fraction(project.fps).limit_denominator(1001)
+        if wanted == _GIF:
+            rate = min(rate, Fraction(FASTEST))
+        frames = max(1, math.ceil(seconds * rate - _NEARLY))
+        size = _size(project, wanted)
+        target = context.scratch / f"film.{wanted}"
+        _render(target, _Plan(project, shots.of(project, task.files), size, rate, frames, wanted), context)
+        shown = int(rate) if rate.denominator == 1 else round(float(rate), 3)
+        info = {
+            "width": size[0],
+            "height": size[1],
+            "duration": round(float(frames / rate), 3),
+            "fps": shown,
+        }
+        billed = min(seconds, float(frames / rate))
+        return Result((Artifact(_TYPES[wanted], b"", info, target),), billed=billed)
+
+
+class _Plan:
+    """All that a rendering goes by."""
+
+    def __init__(
+        self,
+        project: Project,
+        tracks: tuple[tuple[Shot, ...], ...],
+        size: tuple[int, int],
+        rate: Fraction,
+        frames: int,
+        wanted: str,
+    ) -> None:
+        self.project = project
+        self.tracks = tracks
+        self.size = size
+        self.rate = rate
+        self.frames = frames
+        self.wanted = wanted
+
+
+def _size(project: Project, wanted: str) -> tuple[int, int]:
+    """The film's sides: even ones, as colours have half as many pixels; a GIF keeps what was asked for."""
+    if wanted == _GIF:
+        return project.width, project.height
+    return project.width + project.width % 2, project.height + project.height % 2
+
+
+def _render(target: Path, plan: _Plan, context: Context) -> None:
+    with ExitStack() as stack:
+        stage = stack.enter_context(closing(Stage(plan.project, plan.tracks, plan.size)))
+        film = stack.enter_context(_writer(target, plan, stack))
+        for number in range(plan.frames):
+            film.add(stage.picture(float(number / plan.rate)))
+            context.progress(0.99 * (number + 1) / plan.frames)
+
+
+def _writer(target: Path, plan: _Plan, stack: ExitStack) -> Film | Gif:
+    if plan.wanted == _GIF:
+        return Gif(target, plan.size, plan.rate)
+    heard = [shot for track in plan.tracks for shot in track if shot.kind in timeline.FILMED]
+    heard = [shot for shot in heard if shot.clip.volume > 0]
+    sound = None
+    if any(shot.kind == "audio" or shots.has_sound(shot) for shot in heard):
+        samples = round(plan.frames / plan.rate * SOUND_RATE)
+        mix = stack.enter_context(closing(Mix(heard, samples)))
+        sound = Sound(samples, mix.read)
+    return Film(target, plan.size, plan.rate, sound, encode.KINDS[plan.wanted])

@@ -1,0 +1,152 @@
+"""Pixels in their place on the canvas: fitted into a box, turned, and laid over what is there.
+
+A canvas is RGB bytes. A sprite is RGB that covers all of its place, or RGB weighed by a cover beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.core.work.timeline import Clip, Project
+from sixfold.engines.video import reading
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A place in project pixels; parts of it may lie outside of the frame."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sprite:
+    """`pixels` (height, width, 3) with their left upper corner at a place; `cover` has 3 equal channels."""
+
+    pixels: Array
+    left: int
+    top: int
+    cover: Array | None = None
+
+
+def box_of(clip: Clip, project: Project) -> Box:
+    """Where a clip lies: as it says, else the frame, or what of it is right of x and below y."""
+
+    def side(begin: float | None, length: float | None, whole: int) -> tuple[float, float]:
+        at = begin or 0.0
+        return at, length if length is not None else (whole - at if 0 <= at < whole else whole)
+
+    left, width = side(clip.x, clip.width, project.width)
+    top, height = side(clip.y, clip.height, project.height)
+    return Box(left, top, width, height)
+
+
+def fitted(size: tuple[int, int], box: Box, fit: str) -> Box:
+    """Where pictures of a size (width, height) lie in a box: within it, all over it, or stretched."""
+    across, down = box.width / size[0], box.height / size[1]
+    if fit != "fill":
+        across = down = min(across, down) if fit == "contain" else max(across, down)
+    width, height = size[0] * across, size[1] * down
+    return Box(
+        box.left + (box.width - width) / 2, box.top + (box.height - height) / 2, max(1, width), max(1, height)
+    )
+
+
+def placed(pixels: Array, at: Box, box: Box, clip: Clip) -> Sprite:
+    """Pixels, RGB or weighed RGBA of the size of `at`, cut to their box and turned about its middle."""
+    left, top = round(at.left), round(at.top)
+    if clip.fit == "cover":
+        inner = (max(0, round(box.left) - left), max(0, round(box.top) - top))
+        pixels = pixels[
+            inner[1] : inner[1] + max(1, round(box.height)), inner[0] : inner[0] + max(1, round(box.width))
+        ]
+        left, top = left + inner[0], top + inner[1]
+    if clip.rotation % 360:
+        return turned(pixels, (left, top), box, clip.rotation)
+    return sprite(pixels, left, top)
+
+
+def sprite(pixels: Array, left: int, top: int) -> Sprite:
+    """Pixels at a place, RGB or weighed RGBA."""
+    if pixels.shape[2] == 3:
+        return Sprite(pixels, left, top)
+    return Sprite(np.ascontiguousarray(pixels[..., :3]), left, top, cv2.merge([pixels[..., 3]] * 3))
+
+
+def turned(pixels: Array, corner: tuple[int, int], box: Box, degrees: float) -> Sprite:
+    """RGB or weighed RGBA with its corner at a place, turned clockwise about the middle of a box."""
+    if pixels.shape[2] == 3:
+        pixels = np.dstack([pixels, np.full(pixels.shape[:2], 255, np.uint8)])
+    pixels = cv2.copyMakeBorder(pixels, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=(0, 0, 0, 0))
+    height, width = pixels.shape[:2]
+    middle = (box.left + box.width / 2 - corner[0] + 1, box.top + box.height / 2 - corner[1] + 1)
+    turn = cv2.getRotationMatrix2D(middle, -degrees, 1.0)
+    corners = np.array([[0, 0, 1], [width, 0, 1], [0, height, 1], [width, height, 1]]) @ turn.T
+    low = np.floor(corners.min(0)).astype(int)
+    size = np.ceil(corners.max(0)).astype(int) - low
+    turn[:, 2] -= low
+    found = cv2.warpAffine(pixels, turn, (int(size[0]), int(size[1])), flags=cv2.INTER_LINEAR)
+    return sprite(found, corner[0] - 1 + int(low[0]), corner[1] - 1 + int(low[1]))
+
+
+def lay(canvas: Array, found: Sprite, opacity: float = 1.0, shift: int = 0) -> None:
+    """Lay a sprite over the canvas, `shift` pixels to the right."""
+    left, top = found.left + shift, found.top
+    height, width = found.pixels.shape[:2]
+    x0, y0 = max(0, left), max(0, top)
+    x1, y1 = min(canvas.shape[1], left + width), min(canvas.shape[0], top + height)
+    if x0 >= x1 or y0 >= y1 or opacity <= 0:
+        return
+    part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
+    under, pixels = canvas[y0:y1, x0:x1], found.pixels[part]
+    if found.cover is None:
+        under[:] = pixels if opacity >= 1 else cv2.addWeighted(pixels, opacity, under, 1 - opacity, 0)
+        return
+    cover = found.cover[part]
+    if opacity < 1:
+        pixels, cover = (cv2.convertScaleAbs(one, alpha=opacity) for one in (pixels, cover))
+    under[:] = cv2.add(cv2.multiply(under, cv2.bitwise_not(cover), scale=1 / 255), pixels)
+
+
+def of_picture(rgb: Array, alpha: Array | None, clip: Clip, box: Box) -> Sprite:
+    """A still picture in its box."""
+    at = fitted((rgb.shape[1], rgb.shape[0]), box, clip.fit)
+    size = (max(1, round(at.width)), max(1, round(at.height)))
+    pixels = rgb if alpha is None else reading.premultiplied(np.dstack([rgb, alpha]))
+    smaller = size[0] * size[1] < rgb.shape[0] * rgb.shape[1]
+    how = cv2.INTER_AREA if smaller else cv2.INTER_CUBIC
+    if size != (rgb.shape[1], rgb.shape[0]):
+        pixels = cv2.resize(pixels, size, interpolation=how)
+        if alpha is not None:  # a cubic may overshoot, and a colour can be no more than its cover
+            pixels = np.minimum(pixels, pixels[..., 3:])
+    return placed(pixels, at, box, clip)
+
+
+def wiped(under: Array, over: Array, share: float) -> Array:
+    """Two canvases, the second seen from the left up to a soft edge that goes to the right."""
+    width = under.shape[1]
+    soft = max(4.0, width / 40)
+    edge = share * (width + soft) - soft
+    weight = np.clip((edge + soft - np.arange(width)) / soft, 0, 1)
+    first, last = math.floor(max(0, edge)), math.ceil(min(width, max(0, edge + soft)))
+    out = under.copy()
+    out[:, :first] = over[:, :first]
+    strip = weight[None, first:last, None].astype(np.float32)
+    mixed = over[:, first:last] * strip + under[:, first:last] * (1 - strip)
+    out[:, first:last] = np.rint(mixed).astype(np.uint8)
+    return out
+
+
+def mixed(under: Array, over: Array, share: float) -> Array:
+    """Two canvases, the second by its share."""
+    return cv2.addWeighted(over, share, under, 1 - share, 0)
