@@ -1,0 +1,168 @@
+"""Forecasts beside those of statsforecast: sMAPE, how often the truth lies within, and seconds.
+
+    python -m bench.forecast            ours
+    PEERS=… python -m bench.forecast    with statsforecast, installed in the environment at PEERS
+
+Series: the monthly air passengers of 1949 to 1960 (from statsforecast, where it is there), and generated ones
+of six kinds. Each keeps its last values back, and both sides foretell those.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import Task
+from sixfold.engines.numbers.engine import ForecastEngine
+
+Values = NDArray[np.float64]
+
+KINDS = ("level", "trend", "season", "growing season", "walk", "damped")
+EACH = 8
+LEVELS = [80, 95]
+_PEER = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+from statsforecast.models import AutoARIMA, AutoCES, AutoETS, AutoTheta, SeasonalNaive
+from statsforecast.utils import AirPassengers
+import numpy as np, time
+if sys.argv[1] == "passengers":
+    print(json.dumps([float(value) for value in AirPassengers])); sys.exit()
+jobs = json.load(sys.stdin)
+out = []
+for job in jobs:
+    y, told = np.array(job["y"]), {}
+    for model in (AutoETS, AutoTheta, AutoCES, AutoARIMA, SeasonalNaive):
+        began = time.perf_counter()
+        found = model(season_length=job["season"]).forecast(y, job["horizon"], level=[80, 95])
+        told[model.__name__] = {
+            "mean": list(map(float, found["mean"])), "seconds": time.perf_counter() - began,
+            **{str(level): [list(map(float, found[f"{side}-{level}"])) for side in ("lo", "hi")] for level in (80, 95)},
+        }
+    out.append(told)
+print(json.dumps(out))
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A series, cut where the forecast begins."""
+
+    kind: str
+    known: Values
+    truth: Values
+    season: int
+
+
+class Quiet:
+    """A context that nobody listens to."""
+
+    def progress(self, fraction: float) -> None:
+        """Nothing."""
+
+    def log(self, line: str) -> None:
+        """Nothing."""
+
+
+def generated(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
+    """One series of a kind."""
+    rng = np.random.default_rng([KINDS.index(kind), seed])
+    at = np.arange(count + horizon)
+    phases = rng.normal(0, 1, 12)
+    noise = rng.normal(0, 1, at.size)
+    wave = np.resize(phases - phases.mean(), at.size)
+    values = {
+        "level": 100 + 4 * noise,
+        "trend": 50 + rng.uniform(0.2, 1) * at + 4 * noise,
+        "season": 100 + 12 * wave + 3 * noise,
+        "growing season": 20 * np.exp(0.012 * at) * np.exp(0.15 * wave + 0.03 * noise),
+        "walk": 100 + np.cumsum(2 * noise),
+        "damped": 100 + 60 * (1 - 0.97**at) + 6 * wave + 3 * noise,
+    }[kind]
+    return Job(kind, values[:count], values[count:], 12)
+
+
+def jobs(passengers: list[float]) -> Iterator[Job]:
+    """Every series of the bench."""
+    if passengers:
+        whole = np.array(passengers)
+        for end in (96, 108, 120, 132):
+            yield Job("air passengers", whole[:end], whole[end : end + 12], 12)
+    for kind in KINDS:
+        for seed in range(EACH):
+            yield generated(kind, seed)
+
+
+def ours(job: Job) -> dict[str, Any]:
+    """Our answer in the shape of the peer's."""
+    began = time.perf_counter()
+    inputs = {"series": job.known.tolist(), "horizon": job.truth.size, "levels": LEVELS}
+    data = ForecastEngine().run(Task("bench", "forecast", inputs), Quiet()).data  # pyright: ignore[reportArgumentType]
+    found: dict[str, Any] = {"mean": data["mean"], "seconds": time.perf_counter() - began}
+    for level in LEVELS:
+        found[str(level)] = [data["intervals"][str(level)][side] for side in ("lower", "upper")]
+    return found
+
+
+def peer(python: str, *arguments: str, given: Any = None) -> Any:
+    """What statsforecast says."""
+    done = subprocess.run(
+        [python, "-c", _PEER, *arguments], input=json.dumps(given), text=True, capture_output=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def smape(found: dict[str, Any], truth: Values) -> float:
+    """In percent."""
+    mean = np.array(found["mean"])
+    return float(200 * np.mean(np.abs(mean - truth) / (np.abs(mean) + np.abs(truth))))
+
+
+def within(found: dict[str, Any], truth: Values, level: int) -> float:
+    """The share of the truth that lies in an interval."""
+    low, high = map(np.array, found[str(level)])
+    return float(np.mean((truth >= low) & (truth <= high)))
+
+
+def main() -> None:
+    """Print the table."""
+    place = os.environ.get("PEERS", "")
+    python = f"{place}/bin/python" if place else ""
+    wanted = list(jobs(peer(python, "passengers") if python else []))
+    answers = [{"sixfold": ours(job)} for job in wanted]
+    if python:
+        given = [{"y": job.known.tolist(), "season": job.season, "horizon": job.truth.size} for job in wanted]
+        answers = [
+            mine | theirs for mine, theirs in zip(answers, peer(python, "run", given=given), strict=True)
+        ]
+    names = list(answers[0])
+    kinds = list(dict.fromkeys(job.kind for job in wanted))
+    print("| series | " + " | ".join(f"{name} sMAPE" for name in names) + " |")
+    print("|---" * (len(names) + 1) + "|")
+    for kind in kinds:
+        rows = [place for place, job in enumerate(wanted) if job.kind == kind]
+        means = [np.mean([smape(answers[row][name], wanted[row].truth) for row in rows]) for name in names]
+        print(f"| {kind} ({len(rows)}) | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
+    for title, measure in (
+        ("all, sMAPE", smape),
+        ("within 80 %", lambda found, truth: within(found, truth, 80)),
+        ("within 95 %", lambda found, truth: within(found, truth, 95)),
+        ("seconds", lambda found, _truth: found["seconds"]),
+    ):
+        means = [
+            np.mean([measure(a[name], job.truth) for a, job in zip(answers, wanted, strict=True)])
+            for name in names
+        ]
+        print(f"| {title} | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
+
+
+if __name__ == "__main__":
+    main()

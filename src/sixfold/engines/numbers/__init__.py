@@ -1,0 +1,1 @@
+"""Numbers: how a series goes on."""

@@ -1,0 +1,94 @@
+"""What was measured, as evenly spaced numbers: ordered by time, gaps found and filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import UnusableInput
+
+Values = NDArray[np.float64]
+
+LEAST = 2
+_MOST_STEPS = 20_000
+_OFF = 0.34  # of a step, that a time may lie beside the grid
+
+
+def read(points: Sequence[Any]) -> Values:
+    """The values at even steps; raises `UnusableInput`."""
+    values = _placed(points) if isinstance(points[0], Mapping) else _plain(points)
+    known = np.flatnonzero(np.isfinite(values))
+    if known.size < LEAST:
+        raise UnusableInput("A forecast needs a series of at least 2 values.")
+    if np.abs(values[known]).max() > 1e150:
+        raise UnusableInput("The series has values that are too large to be reckoned with.")
+    return values[known[0] : known[-1] + 1]
+
+
+def filled(values: Values, season: int) -> Values:
+    """Gaps closed by a line between the neighbours, on top of what the season usually is."""
+    known = np.isfinite(values)
+    if known.all():
+        return values
+    places = np.arange(values.size)
+    usual = np.zeros(values.size)
+    if season > 1:
+        level = float(np.nanmean(values))
+        phases = [values[at::season][known[at::season]] for at in range(season)]
+        usual = np.array([part.mean() - level if part.size else 0.0 for part in phases])[places % season]
+    flat = values - usual
+    return np.interp(places, places[known], flat[known]) + usual
+
+
+def _plain(points: Sequence[Any]) -> Values:
+    if any(isinstance(point, Mapping) for point in points):
+        raise UnusableInput("The series mixes plain numbers with objects of t and y; send one or the other.")
+    return np.array([np.nan if point is None else float(point) for point in points])
+
+
+def _placed(points: Sequence[Any]) -> Values:
+    """Values of {t, y} on the grid of their times."""
+    if not all(isinstance(point, Mapping) for point in points):
+        raise UnusableInput("The series mixes plain numbers with objects of t and y; send one or the other.")
+    given = _times([point["t"] for point in points])
+    values = np.array([np.nan if point["y"] is None else float(point["y"]) for point in points])
+    order = np.argsort(given, kind="stable")
+    times, values = given[order], values[order]
+    if times.size < LEAST:
+        return values
+    steps = np.diff(times)
+    if not steps.all():
+        raise UnusableInput("The series has two values for one time.")
+    places = (times - times[0]) / np.median(steps)
+    grid = np.rint(places)
+    if np.abs(places - grid).max() > _OFF or np.diff(grid).min() < 1:
+        return values  # no even grid: the order is all that is known
+    if grid[-1] >= _MOST_STEPS:
+        raise UnusableInput("The times of the series lie too far apart.")
+    found = np.full(int(grid[-1]) + 1, np.nan)
+    found[grid.astype(int)] = values
+    return found
+
+
+def _times(moments: Sequence[Any]) -> Values:
+    """Times as numbers: as they are, or dates in seconds; dates of one day of the month in months."""
+    if all(isinstance(moment, int | float) for moment in moments):
+        return np.array(moments, float)
+    dates = [_date(str(moment)) for moment in moments]
+    if len({(date.day, date.hour, date.minute) for date in dates}) == 1:
+        return np.array([date.year * 12.0 + date.month for date in dates])
+    return np.array([date.timestamp() for date in dates])
+
+
+def _date(text: str) -> datetime:
+    for whole in (text, f"{text}-01", f"{text}-01-01"):
+        try:
+            found = datetime.fromisoformat(whole)
+        except ValueError:
+            continue
+        return found.replace(tzinfo=found.tzinfo or UTC)
+    raise UnusableInput(f"The time {text[:40]!r} is no number and no date as 2026-05-31.")
