@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.accounts import idempotency, signins
+from sixfold.core.accounts import idempotency, oauth, signins
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
@@ -64,6 +64,8 @@ from sixfold.store.cache import Bounds, Cache
 from sixfold.store.files import FileStore
 from sixfold.store.keeping import Keeper, Loader
 from sixfold.store.secrets import provider_key
+from sixfold.upstreams.chat import opening as relays
+from sixfold.upstreams.chat.opening import Relaying
 
 DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
@@ -96,6 +98,7 @@ class Product:
     memory: Memory
     neighbours: Neighbours | None
     finder: Finder
+    relaying: Relaying
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -331,6 +334,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         memory=open_memory(settings, database, finder),
         neighbours=neighbours(database, bus, workers),
         finder=finder,
+        relaying=relays.build(settings, database),
     )
 
 
@@ -346,6 +350,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
     watcher = asyncio.create_task(_watch(product.standings), name="standings")
     sweeper = asyncio.create_task(_sweep(product), name="sweep")
     telling = asyncio.create_task(product.outbox.run(), name="webhooks")
+    await product.relaying.start(product.supervisor.boot, alone=product.neighbours is None)
     await product.finder.look()
     embedding = asyncio.create_task(product.finder.run(), name="embedding")
     try:
@@ -359,6 +364,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
         await product.live.drain()
         await product.supervisor.drain(product.settings.drain_seconds)
         await product.supervisor.stop()
+        await product.relaying.stop()
         if product.neighbours is not None:
             await product.neighbours.stop()
         await product.clients.aclose()
@@ -410,6 +416,7 @@ async def _sweep(product: Product) -> None:
             moment = await product.database.read(now())
             await product.database.write(idempotency.sweep(moment), durable=False)
             await product.database.write(signins.sweep(), durable=False)
+            await product.database.write(oauth.sweep(), durable=False)
             await product.outbox.sweep()
 
 

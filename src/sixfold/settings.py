@@ -39,6 +39,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "workers": (1, 1024),
     "max_attempts": (1, 100),
     "queue_limit": (1, math.inf),
+    "session_limit": (1, math.inf),
     "lease_seconds": (_SOME, math.inf),
     "run_limit_seconds": (_SOME, math.inf),
     "queue_ttl": (_SOME, math.inf),
@@ -78,6 +79,7 @@ class Settings:
     worker_memory_bytes: int = 4 * GIB
     idle_seconds: float | None = None
     run_limit_seconds: float = 600
+    session_limit: int = 20
     lease_seconds: float = 30
     max_attempts: int = 3
     queue_limit: int = 1000
@@ -216,7 +218,20 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
         values[name] = _parse(name, str(fields[name].type), value)
     values["data_dir"] = data_dir
     values["tables"] = {name: document[name] for name in _TABLES if name in document}
+    _find_keys(values["tables"].get("gateway"), env)
     return Settings(**values)
+
+
+def _find_keys(gateway: Any, env: Mapping[str, str]) -> None:
+    """Put the keys that `[gateway.upstreams.NAME] api_key_env` names where a written-out `api_key` would stand."""
+    upstreams = gateway.get("upstreams") if isinstance(gateway, dict) else None
+    for name, row in upstreams.items() if isinstance(upstreams, dict) else ():
+        variable = row.get("api_key_env") if isinstance(row, dict) else None
+        if not variable or row.get("api_key"):
+            continue
+        row["api_key"] = env.get(str(variable), "")
+        if not row["api_key"]:
+            raise InvalidSetting(f"[gateway.upstreams.{name}] needs the variable {variable}, which is not set")
 
 
 def api_key(environ: Mapping[str, str] | None = None) -> str | None:

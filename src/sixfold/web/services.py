@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sixfold.core.database import Database
 from sixfold.core.memory.memory import Memory
+from sixfold.core.relay.relay import Relay
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.media import MEDIA_PATH, Media
 from sixfold.core.work.outbox import Outbox
@@ -44,6 +45,7 @@ class Services:
     sessions: Sessions
     repeats: Repeats
     memory: Memory
+    relay: Relay
 
     def media_url(self, file: OutputFile) -> str:
         """The absolute URL of a stored file."""

@@ -1,8 +1,8 @@
 """What a key may spend and how often it may ask, whichever face it comes in by.
 
-`web.auth` says who speaks (`speaking`), once for each request; whoever takes an order reads `payer()` and hands
-it to `ledger.hold`, where a budget is counted in the transaction that holds the money. A budget's day and month
-are UTC's. Rates are kept in memory, by the generic cell rate algorithm: one number for each key.
+`web.auth` says who speaks (`speaking`), once for each request; whoever takes an order reads `payer()` and
+hands it to `ledger.hold`, where a budget is counted in the transaction that holds the money. A budget's day
+and month are UTC's. Rates are kept in memory, by the generic cell rate algorithm: one number for each key.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Area B: one key for every model, in the dialects that clients speak."""

@@ -1,0 +1,42 @@
+"""Anthropic's error object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from sixfold.errors import BudgetExceeded, InsufficientCredits, SixfoldError, Unauthenticated
+from sixfold.web import answers
+
+_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+def document(error: SixfoldError, request_id: str) -> dict[str, Any]:
+    """`{"type": "error", "error": {"type", "message", "code"}, "request_id"}`."""
+    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    told = {"type": kind, "message": error.message, "code": error.code}
+    return {"type": "error", "error": told, "request_id": request_id}
+
+
+def dialect(error: SixfoldError, request_id: str) -> Response:
+    """The error as an answer; what cannot succeed soon is not to be tried again by itself."""
+    headers = {**answers.error_headers(error), "request-id": request_id}
+    if isinstance(error, BudgetExceeded | InsufficientCredits | Unauthenticated):
+        headers["x-should-retry"] = "false"
+    return answers.json(document(error, request_id), error.status, headers)
+
+
+def event(error: SixfoldError, request_id: str) -> bytes:
+    """The error within a stream that had begun."""
+    return b"event: error\ndata: " + _encode(document(error, request_id)) + b"\n\n"

@@ -1,0 +1,237 @@
+"""What every `/v1` face that talks with models shares: whose key it is, one answer, a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import limits
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.relay.chat import Answer, Chat, Event
+from sixfold.core.relay.ports import Ask
+from sixfold.core.relay.relay import Flow, Relay, Reply
+from sixfold.web import auth, calls
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Dialect
+from sixfold.web.services import Services
+
+KEEP_ALIVE = b": keep-alive\n\n"
+_KEY_SECONDS = 0.25  # that a key which was just seen is believed; revoking one takes no longer
+_MAX_SEEN = 4096
+SERVICES = frozenset({"chat", "vision", "text-llm"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request as its face read it; `parse` reads the rest where another dialect must be asked."""
+
+    model: str
+    stream: bool
+    max_tokens: int | None
+    parse: Callable[[], Chat]
+    keep_usage: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tongue:
+    """A dialect's way to say an answer, its events and an error within them."""
+
+    wire: str
+    dialect: Dialect
+    whole: Callable[[Answer, Wanted, str], bytes]
+    stream: Callable[[AsyncIterator[Event], Wanted, str], AsyncGenerator[bytes]]
+    failed: Callable[[errors.SixfoldError, str], bytes]
+
+
+class Door:
+    """Keys of `/v1`, by `Authorization` or `x-api-key`; one seen a moment ago is not looked up again."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._seen: dict[str, tuple[float, Principal]] = {}
+
+    async def enter(self, request: Request) -> Principal:
+        """Who asks; raises `Unauthenticated`, `TooManyRequests`, and `Forbidden` for a key of the memory."""
+        token = auth.bearer_token(request) or request.headers.get("x-api-key")
+        moment = time.monotonic()
+        seen = self._seen.get(token or "")
+        if seen is not None and moment - seen[0] < _KEY_SECONDS:
+            principal = self._services.doors.admit(seen[1])
+        else:
+            principal = await self._services.doors.key(token)
+            if len(self._seen) >= _MAX_SEEN:
+                self._seen.clear()
+            self._seen[token or ""] = (moment, principal)
+        if principal.scope.memory_only:
+            raise errors.Forbidden("This key reaches the memory only")
+        return principal
+
+
+def require(principal: Principal, model: str) -> None:
+    """Raise `Forbidden` where a key is limited to services, neither chat nor this model among them."""
+    allowed = principal.scope.services
+    if allowed and model not in allowed and not SERVICES.intersection(allowed):
+        raise errors.Forbidden(f"This key may not use {model[:100]}")
+
+
+class Talker:
+    """Asks the relay on behalf of a request, and answers in a dialect."""
+
+    def __init__(self, services: Services, relay: Relay, tongue: Tongue) -> None:
+        self._services = services
+        self._relay = relay
+        self._tongue = tongue
+
+    async def answer(self, request: Request, principal: Principal, wanted: Wanted, raw: bytes) -> Response:
+        """The whole answer, or its stream."""
+        require(principal, wanted.model)
+        ask = self._ask(request, principal, wanted, raw)
+        repeated = "idempotency-key" in request.headers
+        if wanted.stream:
+            if repeated:
+                raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
+            return await self._streamed(ask, wanted, limits.payer_of(principal))
+        if not repeated:
+            return await self._whole(ask, wanted, limits.payer_of(principal))
+
+        async def work(_: str | None) -> Response:
+            return await self._whole(ask, wanted, limits.payer_of(principal))
+
+        once = Once(principal.account_id, raw, self._tongue.dialect)
+        return await self._services.repeats.run(request, once, work)
+
+    def _ask(self, request: Request, principal: Principal, wanted: Wanted, raw: bytes) -> Ask:
+        headers: dict[str, str] = {}
+        if self._tongue.wire == "messages":
+            headers = {
+                name: value for name, value in request.headers.items() if name.startswith("anthropic-")
+            }
+        return Ask(
+            account_id=principal.account_id,
+            request_id=calls.request_id(request),
+            face=self._tongue.wire,
+            wire=self._tongue.wire,
+            model=wanted.model,
+            body=raw,
+            parse=wanted.parse,
+            stream=wanted.stream,
+            max_tokens=wanted.max_tokens,
+            keep_usage=wanted.keep_usage,
+            tpm=principal.scope.tpm,
+            key_id=principal.key_id,
+            headers=headers,
+        )
+
+    async def _whole(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Response:
+        reply = await self._relay.whole(ask, payer)
+        if reply.answer is None:
+            body = reply.raw or b""
+        else:
+            body = self._tongue.whole(reply.answer, wanted, ask.request_id)
+        return Response(body, 200, _headers(reply), "application/json")
+
+    async def _streamed(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Response:
+        """Wait a little for the first byte, so that an error has its status; then keep the line alive."""
+        opening = asyncio.ensure_future(self._relay.flow(ask, payer))
+        try:
+            await asyncio.wait({opening}, timeout=self._relay.policy.keep_alive_seconds)
+            if opening.done():
+                opening.result()
+        except asyncio.CancelledError:
+            await _abandon(opening)
+            raise
+        return Streamed(self._source(opening, ask, wanted))
+
+    async def _source(self, opening: asyncio.Future[Flow], ask: Ask, wanted: Wanted) -> AsyncGenerator[bytes]:
+        begun = False
+        try:
+            while not opening.done():
+                yield KEEP_ALIVE
+                await asyncio.wait({opening}, timeout=self._relay.policy.keep_alive_seconds)
+            flow = opening.result()
+            begun = True
+            blocks = flow.blocks() if flow.raw else self._translated(flow, ask, wanted)
+            async with contextlib.aclosing(blocks):
+                async for block in blocks:
+                    yield block
+        except errors.SixfoldError as error:
+            yield self._tongue.failed(error, ask.request_id)
+        finally:
+            if not begun:
+                await _abandon(opening)
+
+    async def _translated(self, flow: Flow, ask: Ask, wanted: Wanted) -> AsyncGenerator[bytes]:
+        async with (
+            contextlib.aclosing(flow.events()) as events,
+            contextlib.aclosing(self._tongue.stream(events, wanted, ask.request_id)) as said,
+        ):
+            async for block in said:
+                yield block
+
+
+class Streamed(Response):
+    """Sends blocks as they come. When the caller leaves, the source is closed at once."""
+
+    def __init__(self, source: AsyncGenerator[bytes]) -> None:
+        super().__init__(
+            None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, "text/event-stream"
+        )
+        self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
+        self._source = source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the stream."""
+        watching = asyncio.ensure_future(_watch(receive, asyncio.current_task()))
+        left = False
+        try:
+            async with contextlib.aclosing(self._source) as source:
+                await send(
+                    {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+                )
+                async for block in source:
+                    await send({"type": "http.response.body", "body": block, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            left = watching.done() and not watching.cancelled()
+            task = asyncio.current_task()
+            if not left or task is None or task.uncancel() > 0:
+                raise
+        finally:
+            watching.cancel()
+
+
+async def _watch(receive: Receive, task: asyncio.Task[Any] | None) -> None:
+    """Cancel `task` as soon as the caller is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if task is not None:
+        task.cancel()
+
+
+async def _abandon(opening: asyncio.Future[Flow]) -> None:
+    """Nobody waits for this any more."""
+    if not opening.done():
+        opening.cancel()
+    with contextlib.suppress(asyncio.CancelledError, errors.SixfoldError):
+        flow = await opening
+        await flow.abandon()
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    headers = {
+        "X-Sixfold-Engine": reply.target.encode("ascii", "replace").decode(),
+        "X-Sixfold-Quality": "full",
+        "X-Sixfold-Cost": money.format_usd(reply.cost),
+        "Cache-Control": "no-store",
+    }
+    return {**headers, "X-Sixfold-Cache": "hit"} if reply.cached else headers

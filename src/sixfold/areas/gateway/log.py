@@ -1,0 +1,103 @@
+"""The log of an account's calls: newest first, searched by anything that a call says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import Row
+from sixfold.core.relay import requestlog
+from sixfold.core.relay.requestlog import Filter
+from sixfold.web import answers
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+_PAGE, _MAX_PAGE, _MAX_TEXT = 50, 200, 200
+_STATES = ("running", "succeeded", "left", "failed")
+
+
+class Log:
+    """Calls of model servers, as whoever made them may see them."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def page(self, request: Request) -> Response:
+        """Some of them."""
+        principal = await self._services.doors.bearer(request)
+        if principal.scope.memory_only:
+            raise errors.Forbidden("This key reaches the memory only")
+        limited = principal.scope != type(principal.scope)()
+        wanted = Filter(
+            model=_text(request, "model"),
+            state=_state(request),
+            key_id=(principal.key_id or "") if limited else _text(request, "key"),
+            text=_text(request, "q"),
+        )
+        cursor = _text(request, "cursor") or None
+        rows, following = await self._services.database.read(
+            requestlog.page(principal.account_id, wanted, _limit(request), cursor)
+        )
+        document = {"calls": [_shown(row) for row in rows], "next_cursor": following}
+        return answers.json(document, headers={"Cache-Control": "no-store"})
+
+
+def _shown(row: Row) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": row["id"],
+        "created_at": rfc3339(row["created_at"]),
+        "completed_at": rfc3339(row["ended_at"]),
+        "face": row["face"],
+        "key": row["key_id"],
+        "model": row["model"],
+        "target": row["target"],
+        "status": row["state"],
+        "stream": bool(row["streamed"]),
+        "attempts": row["attempts"],
+        "usage": {
+            "input_tokens": row["input_tokens"],
+            "cached_tokens": row["cached_tokens"],
+            "output_tokens": row["output_tokens"],
+            "counted_by": row["counted_by"],
+        },
+        "held_usd": money.format_usd(row["held"]),
+        "cost_usd": money.format_usd(row["cost"]),
+        "first_ms": row["first_us"] / 1000,
+        "total_ms": row["total_us"] / 1000,
+        "error": row["error"] or None,
+    }
+    for name in ("request", "response"):
+        if row[name] is not None:
+            shown[name] = row[name]
+    return shown
+
+
+def _text(request: Request, name: str) -> str:
+    value = request.query_params.get(name, "")
+    if len(value) > _MAX_TEXT:
+        raise errors.BadRequest(f"{name} is too long")
+    return value
+
+
+def _state(request: Request) -> str:
+    value = _text(request, "status")
+    if value and value not in _STATES:
+        raise errors.BadRequest(f"status must be one of {', '.join(_STATES)}")
+    return value
+
+
+def _limit(request: Request) -> int:
+    text = _text(request, "limit") or str(_PAGE)
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= _MAX_PAGE):
+        raise errors.BadRequest(f"limit must be from 1 to {_MAX_PAGE}")
+    return int(text)
+
+
+def face(services: Services) -> Face:
+    """`/api/gateway/calls`."""
+    return Face("calls", answers.coded, (Route("/api/gateway/calls", {"GET": Log(services).page}),))

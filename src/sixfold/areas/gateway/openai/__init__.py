@@ -1,0 +1,1 @@
+"""OpenAI's dialect: chat completions, responses, the list of models."""

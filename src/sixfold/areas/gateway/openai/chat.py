@@ -1,0 +1,266 @@
+"""Chat completions: a request read, an answer and its chunks said.
+
+Source: https://platform.openai.com/docs/api-reference/chat.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from sixfold.areas.gateway.asking import Tongue, Wanted
+from sixfold.areas.gateway.openai import errors as openai_errors
+from sixfold.areas.gateway.openai import reading
+from sixfold.areas.gateway.openai.errors import Wrong
+from sixfold.core.relay.chat import (
+    Answer,
+    Argument,
+    Call,
+    Calling,
+    Chat,
+    Ended,
+    Event,
+    Message,
+    Outcome,
+    Part,
+    Picture,
+    Said,
+    Stop,
+    Text,
+    Thinking,
+    Thought,
+    Tool,
+)
+from sixfold.core.relay.usage import Usage
+from sixfold.web import bodies
+
+_STOPS: Mapping[Stop, str] = {
+    "end": "stop",
+    "sequence": "stop",
+    "length": "length",
+    "tool": "tool_calls",
+    "filter": "content_filter",
+}
+_encode = reading.encode
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Head(msgspec.Struct):
+    model: str
+    messages: list[msgspec.Raw]
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+def wanted(raw: bytes) -> Wanted:
+    """What a request asks for; raises `BadRequest` or `Wrong`."""
+    head = cast("_Head", reading.head(_head, raw))
+    if not head.messages:
+        raise Wrong("messages must have at least one message", param="messages")
+    most = head.max_completion_tokens or head.max_tokens
+    if most is not None and most < 0:
+        raise Wrong("max_tokens must be positive", param="max_tokens")
+    number = head.n or 1
+    options = head.stream_options
+    return Wanted(
+        model=head.model,
+        stream=bool(head.stream),
+        max_tokens=most * number if most is not None else None,
+        parse=lambda: parse(raw),
+        keep_usage=not head.stream or (options is not None and bool(options.include_usage)),
+    )
+
+
+def parse(raw: bytes) -> Chat:
+    """A request in no dialect; raises `Wrong` for what only its own dialect knows."""
+    body = bodies.parse_object(raw)
+    return from_fields(body)
+
+
+def from_fields(body: Mapping[str, Any]) -> Chat:
+    """The same from its fields."""
+    if (body.get("n") or 1) != 1:
+        raise Wrong("n must be 1 for this model", param="n")
+    system: list[str] = []
+    messages: list[Message] = []
+    for index, item in enumerate(reading.items(body.get("messages"), "messages")):
+        where = f"messages[{index}]"
+        _take(reading.mapping(item, where), where, system, messages)
+    parallel = body.get("parallel_tool_calls")
+    return Chat(
+        messages=tuple(messages),
+        system="\n\n".join(system),
+        tools=tuple(_tool(tool) for tool in body.get("tools") or ()),
+        choice=reading.choice(body.get("tool_choice")),
+        parallel=parallel if isinstance(parallel, bool) else None,
+        shape=reading.shape(body.get("response_format"), "response_format"),
+        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        temperature=body.get("temperature"),
+        top_p=body.get("top_p"),
+        stop=reading.stops(body.get("stop")),
+        effort=str(body.get("reasoning_effort") or ""),
+        user=str(body.get("user") or ""),
+    )
+
+
+def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[Message]) -> None:
+    role, content = item.get("role"), item.get("content")
+    match role:
+        case "system" | "developer":
+            system.append("".join(part.text for part in _parts(content, where) if isinstance(part, Text)))
+        case "user":
+            messages.append(Message("user", _parts(content, where)))
+        case "assistant":
+            messages.append(Message("assistant", (*_parts(content, where), *_calls(item, where))))
+        case "tool" | "function":
+            told = cast("tuple[Text | Picture, ...]", _parts(content, where))
+            call_id = str(item.get("tool_call_id") or item.get("name") or "")
+            messages.append(Message("user", (Outcome(call_id, told),)))
+        case _:
+            raise Wrong(f"{where}.role is not known", param=f"{where}.role")
+
+
+def _parts(content: Any, where: str) -> tuple[Part, ...]:
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    return tuple(
+        _part(reading.mapping(part, where), f"{where}.content") for part in reading.items(content, where)
+    )
+
+
+def _part(part: Mapping[str, Any], where: str) -> Part:
+    match part.get("type"):
+        case "text" | "input_text" | "output_text":
+            return Text(str(part.get("text", "")))
+        case "refusal":
+            return Text(str(part.get("refusal", "")))
+        case "image_url":
+            found = part.get("image_url")
+            url = found if isinstance(found, str) else reading.mapping(found, where).get("url")
+            return reading.picture(url, f"{where}.image_url")
+        case kind:
+            raise Wrong(f"This model takes no part of type {kind!r}", param=where)
+
+
+def _calls(item: Mapping[str, Any], where: str) -> tuple[Call, ...]:
+    found: list[Call] = []
+    for call in item.get("tool_calls") or ():
+        row = reading.mapping(call, f"{where}.tool_calls")
+        function = reading.mapping(row.get("function"), f"{where}.tool_calls.function")
+        found.append(
+            Call(
+                str(row.get("id", "")), str(function.get("name", "")), str(function.get("arguments") or "{}")
+            )
+        )
+    return tuple(found)
+
+
+def _tool(value: Any) -> Tool:
+    row = reading.mapping(value, "tools")
+    if row.get("type", "function") != "function":
+        raise Wrong("This model takes functions as tools only", param="tools")
+    function = reading.mapping(row.get("function"), "tools.function")
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        raise Wrong("A tool needs a name", param="tools.function.name")
+    parameters: Any = function.get("parameters") or {"type": "object", "properties": {}}
+    return Tool(name, str(function.get("description") or ""), reading.mapping(parameters, "tools.function"))
+
+
+# -- saying ----------------------------------------------------------------------------------------
+
+
+def usage(used: Usage) -> dict[str, Any]:
+    """Usage in this dialect."""
+    return {
+        "prompt_tokens": used.input,
+        "completion_tokens": used.output,
+        "total_tokens": used.input + used.output,
+        "prompt_tokens_details": {"cached_tokens": used.cached, "audio_tokens": used.audio_in},
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning, "audio_tokens": used.audio_out},
+    }
+
+
+def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
+    """A chat completion."""
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in answer.calls
+    ]
+    thought = "".join(part.text for part in answer.parts if isinstance(part, Thought))
+    text = answer.text
+    message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+    message["refusal"] = None
+    if thought:
+        message["reasoning_content"] = thought
+    if calls:
+        message["tool_calls"] = calls
+    return _encode(
+        {
+            "id": f"chatcmpl-{request_id}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": answer.model or asked.model,
+            "choices": [
+                {
+                    "index": 0,
+                    "message": message,
+                    "logprobs": None,
+                    "finish_reason": _STOPS[answer.stop],
+                }
+            ],
+            "usage": usage(answer.usage),
+        }
+    )
+
+
+async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
+    """Chunks, and `[DONE]`."""
+    shared = {
+        "id": f"chatcmpl-{request_id}",
+        "object": "chat.completion.chunk",
+        "created": int(time.time()),
+        "model": asked.model,
+    }
+
+    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return b"data: " + _encode({**shared, "choices": [choice]}) + b"\n\n"
+
+    yield chunk({"role": "assistant", "content": ""})
+    async for event in events:
+        match event:
+            case Said():
+                yield chunk({"content": event.text})
+            case Thinking():
+                if event.text:
+                    yield chunk({"reasoning_content": event.text})
+            case Calling():
+                function = {"name": event.name, "arguments": ""}
+                call = {"index": event.number, "id": event.id, "type": "function", "function": function}
+                yield chunk({"tool_calls": [call]})
+            case Argument():
+                yield chunk({"tool_calls": [{"index": event.number, "function": {"arguments": event.text}}]})
+            case Ended():
+                yield chunk({}, _STOPS[event.stop])
+                if asked.keep_usage:
+                    last: dict[str, Any] = {**shared, "choices": [], "usage": usage(event.usage)}
+                    yield b"data: " + _encode(last) + b"\n\n"
+                yield b"data: [DONE]\n\n"
+
+
+TONGUE = Tongue("chat", openai_errors.dialect, whole, stream, openai_errors.event)

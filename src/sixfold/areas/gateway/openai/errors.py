@@ -1,0 +1,54 @@
+"""OpenAI's error object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from sixfold.errors import (
+    BudgetExceeded,
+    InsufficientCredits,
+    InvalidInput,
+    SixfoldError,
+    Unauthenticated,
+    UpstreamRefused,
+)
+from sixfold.web import answers
+
+_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class Wrong(UpstreamRefused):
+    """A field of the request is not valid."""
+
+    code = "invalid_value"
+
+
+def document(error: SixfoldError) -> dict[str, Any]:
+    """`{"error": {"message", "type", "param", "code"}}`."""
+    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    param = error.param or None if isinstance(error, UpstreamRefused) else None
+    if isinstance(error, InvalidInput):
+        param = error.problems[0].input
+    return {"error": {"message": error.message, "type": kind, "param": param, "code": error.code}}
+
+
+def dialect(error: SixfoldError, _request_id: str) -> Response:
+    """The error as an answer; what cannot succeed soon is not to be tried again by itself."""
+    headers = answers.error_headers(error)
+    if isinstance(error, BudgetExceeded | InsufficientCredits | Unauthenticated):
+        headers["x-should-retry"] = "false"
+    return answers.json(document(error), error.status, headers)
+
+
+def event(error: SixfoldError, _request_id: str) -> bytes:
+    """The error within a stream that had begun."""
+    return b"data: " + _encode(document(error)) + b"\n\n"

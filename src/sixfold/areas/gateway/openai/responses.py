@@ -1,0 +1,191 @@
+"""Responses: a request read, a response and its events said.
+
+Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. Nothing is kept
+between two requests here: `previous_response_id` works where the server asked keeps its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from sixfold.areas.gateway.asking import Tongue, Wanted
+from sixfold.areas.gateway.openai import errors as openai_errors
+from sixfold.areas.gateway.openai import reading
+from sixfold.areas.gateway.openai.errors import Wrong
+from sixfold.areas.gateway.openai.saying import Speaker
+from sixfold.core.relay.chat import (
+    Answer,
+    Argument,
+    Call,
+    Calling,
+    Chat,
+    Ended,
+    Event,
+    Message,
+    Outcome,
+    Part,
+    Picture,
+    Said,
+    Text,
+    Thinking,
+    Thought,
+    Tool,
+)
+from sixfold.web import bodies
+
+_encode = reading.encode
+
+
+class _Head(msgspec.Struct):
+    model: str
+    input: str | list[msgspec.Raw]
+    stream: bool | None = None
+    max_output_tokens: int | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+def wanted(raw: bytes) -> Wanted:
+    """What a request asks for; raises `BadRequest` or `Wrong`."""
+    head = cast("_Head", reading.head(_head, raw))
+    if not head.input:
+        raise Wrong("input must not be empty", param="input")
+    return Wanted(head.model, bool(head.stream), head.max_output_tokens, lambda: parse(raw))
+
+
+def parse(raw: bytes) -> Chat:
+    """A request in no dialect; raises `Wrong` for what only its own dialect knows."""
+    body = bodies.parse_object(raw)
+    for name in ("previous_response_id", "conversation", "prompt"):
+        if body.get(name):
+            raise Wrong(f"{name} needs a server that speaks responses itself", param=name)
+    system = [str(body["instructions"])] if body.get("instructions") else []
+    messages: list[Message] = []
+    given = body.get("input")
+    if isinstance(given, str):
+        messages.append(Message("user", (Text(given),)))
+    else:
+        for index, item in enumerate(reading.items(given, "input")):
+            _take(reading.mapping(item, f"input[{index}]"), f"input[{index}]", system, messages)
+    text: Any = body.get("text") or {}
+    reasoning: Any = body.get("reasoning") or {}
+    parallel = body.get("parallel_tool_calls")
+    return Chat(
+        messages=tuple(messages),
+        system="\n\n".join(system),
+        tools=tuple(tool for value in body.get("tools") or () if (tool := _tool(value)) is not None),
+        choice=reading.choice(body.get("tool_choice")),
+        parallel=parallel if isinstance(parallel, bool) else None,
+        shape=reading.shape(reading.mapping(text, "text").get("format"), "text.format"),
+        max_tokens=body.get("max_output_tokens"),
+        temperature=body.get("temperature"),
+        top_p=body.get("top_p"),
+        effort=str(reading.mapping(reasoning, "reasoning").get("effort") or ""),
+        user=str(body.get("user") or ""),
+    )
+
+
+def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[Message]) -> None:
+    match item.get("type", "message"):
+        case "message":
+            parts = _parts(item.get("content"), where)
+            if item.get("role") in ("system", "developer"):
+                system.append("".join(part.text for part in parts if isinstance(part, Text)))
+            else:
+                messages.append(Message("assistant" if item.get("role") == "assistant" else "user", parts))
+        case "function_call":
+            call = Call(
+                str(item.get("call_id") or ""),
+                str(item.get("name") or ""),
+                str(item.get("arguments") or "{}"),
+            )
+            messages.append(Message("assistant", (call,)))
+        case "function_call_output":
+            told = cast("tuple[Text | Picture, ...]", _parts(item.get("output"), where))
+            messages.append(Message("user", (Outcome(str(item.get("call_id") or ""), told),)))
+        case "reasoning":
+            seal = str(item.get("encrypted_content") or "")
+            thought = " ".join(str(part.get("text", "")) for part in item.get("summary") or ())
+            if seal:
+                messages.append(Message("assistant", (Thought(thought, seal),)))
+        case kind:
+            raise Wrong(f"This model takes no item of type {kind!r}", param=where)
+
+
+def _parts(content: Any, where: str) -> tuple[Part, ...]:
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    found: list[Part] = []
+    for value in reading.items(content or [], where):
+        part = reading.mapping(value, where)
+        match part.get("type"):
+            case "input_text" | "output_text" | "text":
+                found.append(Text(str(part.get("text", ""))))
+            case "refusal":
+                found.append(Text(str(part.get("refusal", ""))))
+            case "input_image":
+                found.append(reading.picture(part.get("image_url"), f"{where}.image_url"))
+            case kind:
+                raise Wrong(f"This model takes no part of type {kind!r}", param=where)
+    return tuple(found)
+
+
+def _tool(value: Any) -> Tool | None:
+    """A function; a tool that the provider itself would run is left out, as the model can do without."""
+    row = reading.mapping(value, "tools")
+    if row.get("type") != "function":
+        return None
+    parameters: Any = row.get("parameters") or {"type": "object", "properties": {}}
+    name, description = str(row.get("name") or ""), str(row.get("description") or "")
+    return Tool(name, description, reading.mapping(parameters, "tools.parameters"))
+
+
+def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
+    """A response."""
+    speaker = Speaker(request_id, answer.model or asked.model, int(time.time()))
+    for part in answer.parts:
+        match part:
+            case Text():
+                speaker.said(part.text)
+            case Thought():
+                speaker.thought(part.text)
+            case Call():
+                number = len(speaker.output)
+                speaker.calling(Calling(number, part.id, part.name))
+                speaker.argument(Argument(number, part.arguments))
+    speaker.close()
+    return _encode(speaker.response(Ended(answer.stop, answer.usage)))
+
+
+async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
+    """The events of a response."""
+    speaker = Speaker(request_id, asked.model, int(time.time()))
+    yield speaker.begin()
+    async for event in events:
+        match event:
+            case Said():
+                yield speaker.said(event.text)
+            case Thinking():
+                if event.text:
+                    yield speaker.thought(event.text)
+            case Calling():
+                yield speaker.calling(event)
+            case Argument():
+                yield speaker.argument(event)
+            case Ended():
+                yield speaker.close() + speaker.end(event)
+
+
+def failed(error: openai_errors.SixfoldError, request_id: str) -> bytes:
+    """An error within a stream that had begun."""
+    found = openai_errors.document(error)["error"]
+    told = {"type": "error", "code": found["code"], "message": found["message"], "param": found["param"]}
+    return b"event: error\ndata: " + _encode({**told, "sequence_number": 0}) + b"\n\n"
+
+
+TONGUE = Tongue("responses", openai_errors.dialect, whole, stream, failed)

@@ -1,0 +1,168 @@
+"""A response as it grows: its items, and the events that tell of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sixfold.areas.gateway.openai.reading import encode
+from sixfold.core.relay.chat import Argument, Calling, Ended
+from sixfold.core.relay.usage import Usage
+
+
+class Speaker:
+    """Takes what is said, gives the bytes that tell it; the items stay in `output`."""
+
+    def __init__(self, request_id: str, model: str, created: int) -> None:
+        self.output: list[dict[str, Any]] = []
+        self._id = request_id.removeprefix("req_")
+        self._model = model
+        self._created = created
+        self._number = -1
+        self._open: str = ""
+        self._calls: dict[int, int] = {}
+
+    def begin(self) -> bytes:
+        """The response exists."""
+        blank = self._document("in_progress", None)
+        return self._event("response.created", response=blank) + self._event(
+            "response.in_progress", response=blank
+        )
+
+    def said(self, text: str) -> bytes:
+        """More text."""
+        told = b""
+        if self._open != "message":
+            told = self.close()
+            item: dict[str, Any] = {"type": "message", "role": "assistant", "content": []}
+            told += self._add("message", f"msg_{self._id}_{len(self.output)}", item)
+            part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            told += self._event(
+                "response.content_part.added", **self._place(), content_index=0, part=dict(part)
+            )
+            self.output[-1]["content"].append(part)
+        self.output[-1]["content"][0]["text"] += text
+        return told + self._event(
+            "response.output_text.delta", **self._place(), content_index=0, delta=text, logprobs=[]
+        )
+
+    def thought(self, text: str) -> bytes:
+        """More of a thought."""
+        told = b""
+        if self._open != "reasoning":
+            told = self.close()
+            told += self._add(
+                "reasoning", f"rs_{self._id}_{len(self.output)}", {"type": "reasoning", "summary": []}
+            )
+            part = {"type": "summary_text", "text": ""}
+            told += self._event(
+                "response.reasoning_summary_part.added", **self._place(), summary_index=0, part=dict(part)
+            )
+            self.output[-1]["summary"].append(part)
+        self.output[-1]["summary"][0]["text"] += text
+        return told + self._event(
+            "response.reasoning_summary_text.delta", **self._place(), summary_index=0, delta=text
+        )
+
+    def calling(self, call: Calling) -> bytes:
+        """A tool is asked for."""
+        told = self.close()
+        self._calls[call.number] = len(self.output)
+        item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": ""}
+        return told + self._add("function_call", f"fc_{self._id}_{len(self.output)}", item)
+
+    def argument(self, more: Argument) -> bytes:
+        """More of a call's arguments."""
+        index = self._calls.get(more.number, len(self.output) - 1)
+        item = self.output[index]
+        item["arguments"] += more.text
+        return self._event(
+            "response.function_call_arguments.delta", item_id=item["id"], output_index=index, delta=more.text
+        )
+
+    def close(self) -> bytes:
+        """The item that was open is whole."""
+        kind, self._open = self._open, ""
+        if not kind:
+            return b""
+        item, place = self.output[-1], self._place()
+        item["status"] = "completed"
+        told = b""
+        if kind == "message":
+            part = item["content"][0]
+            told = self._event(
+                "response.output_text.done", **place, content_index=0, text=part["text"], logprobs=[]
+            )
+            told += self._event("response.content_part.done", **place, content_index=0, part=part)
+        elif kind == "reasoning":
+            part = item["summary"][0]
+            told = self._event(
+                "response.reasoning_summary_text.done", **place, summary_index=0, text=part["text"]
+            )
+            told += self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=part)
+        else:
+            told = self._event(
+                "response.function_call_arguments.done",
+                **place,
+                name=item["name"],
+                arguments=item["arguments"],
+            )
+        return told + self._event("response.output_item.done", output_index=place["output_index"], item=item)
+
+    def end(self, ended: Ended) -> bytes:
+        """The response is whole."""
+        document = self.response(ended)
+        return self._event(f"response.{document['status']}", response=document)
+
+    def response(self, ended: Ended) -> dict[str, Any]:
+        """The whole response."""
+        reasons = {"length": "max_output_tokens", "filter": "content_filter"}
+        reason = reasons.get(ended.stop)
+        document = self._document("incomplete" if reason else "completed", ended.usage)
+        document["incomplete_details"] = {"reason": reason} if reason else None
+        return document
+
+    def _add(self, kind: str, item_id: str, item: dict[str, Any]) -> bytes:
+        self._open = kind
+        self.output.append({"id": item_id, **item, "status": "in_progress"})
+        return self._event(
+            "response.output_item.added", output_index=len(self.output) - 1, item=self.output[-1]
+        )
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self.output[-1]["id"], "output_index": len(self.output) - 1}
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        self._number += 1
+        body = encode({"type": kind, "sequence_number": self._number, **fields})
+        return b"event: %s\ndata: %s\n\n" % (kind.encode(), body)
+
+    def _document(self, status: str, used: Usage | None) -> dict[str, Any]:
+        return {
+            "id": f"resp_{self._id}",
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "model": self._model,
+            "output": self.output,
+            "parallel_tool_calls": True,
+            "temperature": None,
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": None,
+            "store": False,
+            "usage": _usage(used) if used is not None else None,
+        }
+
+
+def _usage(used: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": used.input,
+        "input_tokens_details": {"cached_tokens": used.cached, "cache_write_tokens": used.cache_write},
+        "output_tokens": used.output,
+        "output_tokens_details": {"reasoning_tokens": used.reasoning},
+        "total_tokens": used.input + used.output,
+    }

@@ -1,0 +1,139 @@
+"""Area B's faces that talk with models: OpenAI's dialect, Anthropic's, and the log of calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.areas.gateway import log
+from sixfold.areas.gateway.anthropic import errors as anthropic_errors
+from sixfold.areas.gateway.anthropic import messages
+from sixfold.areas.gateway.asking import Door, Talker, require
+from sixfold.areas.gateway.openai import chat, responses
+from sixfold.areas.gateway.openai import errors as openai_errors
+from sixfold.core.clock import rfc3339
+from sixfold.core.relay.ports import Ask
+from sixfold.core.relay.relay import Relay
+from sixfold.errors import UnknownModel
+from sixfold.web import answers, calls
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+_CREATED = 1_763_683_200  # models have no age here
+
+
+class Models:
+    """`/v1/models`: every name that can be asked for, in both dialects at once."""
+
+    def __init__(self, door: Door, relay: Relay) -> None:
+        self._door = door
+        self._relay = relay
+
+    async def page(self, request: Request) -> Response:
+        """All of them."""
+        await self._door.enter(request)
+        rows = [_row(name, owner) for name, owner in self._relay.router.models()]
+        ends = (
+            {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
+            if rows
+            else {"first_id": None, "last_id": None}
+        )
+        return answers.json({"object": "list", "data": rows, "has_more": False, **ends})
+
+    async def show(self, request: Request) -> Response:
+        """One of them."""
+        await self._door.enter(request)
+        wanted = calls.path_value(request, "model")
+        for name, owner in self._relay.router.models():
+            if name == wanted:
+                return answers.json(_row(name, owner))
+        raise UnknownModel(f"There is no model {wanted[:100]!r} here")
+
+
+def _row(name: str, owner: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "type": "model",
+        "created": _CREATED,
+        "created_at": rfc3339(_CREATED * 1_000_000),
+        "owned_by": owner,
+        "display_name": name,
+    }
+
+
+class Talk:
+    """The faces that take a conversation."""
+
+    def __init__(self, services: Services, door: Door, relay: Relay) -> None:
+        self._door = door
+        self._relay = relay
+        self._chat = Talker(services, relay, chat.TONGUE)
+        self._responses = Talker(services, relay, responses.TONGUE)
+        self._messages = Talker(services, relay, messages.TONGUE)
+
+    async def chat(self, request: Request) -> Response:
+        """A chat completion."""
+        principal = await self._door.enter(request)
+        raw = await request.body()
+        return await self._chat.answer(request, principal, chat.wanted(raw), raw)
+
+    async def responses(self, request: Request) -> Response:
+        """A response."""
+        principal = await self._door.enter(request)
+        raw = await request.body()
+        return await self._responses.answer(request, principal, responses.wanted(raw), raw)
+
+    async def messages(self, request: Request) -> Response:
+        """A message."""
+        principal = await self._door.enter(request)
+        raw = await request.body()
+        return await self._messages.answer(request, principal, messages.wanted(raw), raw)
+
+    async def count(self, request: Request) -> Response:
+        """How many tokens a message would have; free."""
+        principal = await self._door.enter(request)
+        raw = await request.body()
+        wanted = messages.wanted(raw, counting=True)
+        require(principal, wanted.model)
+        forwarded = {name: value for name, value in request.headers.items() if name.startswith("anthropic-")}
+        ask = Ask(
+            account_id=principal.account_id,
+            request_id=calls.request_id(request),
+            face="messages",
+            wire="messages",
+            model=wanted.model,
+            body=raw,
+            parse=wanted.parse,
+            headers=forwarded,
+        )
+        return answers.json({"input_tokens": await self._relay.count(ask)})
+
+
+def faces(services: Services) -> tuple[Face, ...]:
+    """The part of Area B that talks with models."""
+    relay, door = services.relay, Door(services)
+    talk, models, body = Talk(services, door, relay), Models(door, relay), services.settings.inline_body_bytes
+    openai = Face(
+        "openai",
+        openai_errors.dialect,
+        (
+            Route("/v1/models", {"GET": models.page}),
+            Route("/v1/models/{model:path}", {"GET": models.show}),
+            Route("/v1/chat/completions", {"POST": talk.chat}, body),
+            Route("/v1/responses", {"POST": talk.responses}, body),
+        ),
+        prefixes=("/v1/",),
+    )
+    anthropic = Face(
+        "anthropic",
+        anthropic_errors.dialect,
+        (
+            Route("/v1/messages", {"POST": talk.messages}, body),
+            Route("/v1/messages/count_tokens", {"POST": talk.count}, body),
+        ),
+        prefixes=("/v1/messages",),
+    )
+    return openai, anthropic, log.face(services)

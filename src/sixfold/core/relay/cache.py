@@ -1,0 +1,63 @@
+"""Answers that are given again to exactly the same request of one account, where the operator wants it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sixfold.core.relay.ports import Ask
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[T]):
+    value: T
+    size: int
+    until: float
+
+
+class Cache(Generic[T]):
+    """In memory, at most `max_bytes`, each for `seconds`; the longest unused goes first."""
+
+    def __init__(self, max_bytes: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._clock = clock
+        self._kept: OrderedDict[bytes, _Kept[T]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, ask: Ask) -> T | None:
+        """The answer to a request, if it was given within the time."""
+        key = _key(ask)
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        if found.until < self._clock():
+            self._drop(key)
+            return None
+        self._kept.move_to_end(key)
+        return found.value
+
+    def put(self, ask: Ask, value: T, size: int) -> None:
+        """Keep the answer to a request."""
+        key = _key(ask)
+        if key in self._kept:
+            self._drop(key)
+        if size > self._max_bytes:
+            return
+        self._kept[key] = _Kept(value, size, self._clock() + self._seconds)
+        self._bytes += size
+        while self._bytes > self._max_bytes:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: bytes) -> None:
+        self._bytes -= self._kept.pop(key).size
+
+
+def _key(ask: Ask) -> bytes:
+    told = "\0".join((ask.account_id, ask.wire, ask.model)).encode()
+    return hashlib.sha256(told + b"\0" + ask.body).digest()

@@ -1,0 +1,77 @@
+"""How well each target does: its latency, and whether to leave it alone for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_FAILURES = 5  # in a row, and the circuit opens
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 120.0
+_WEIGHT = 0.2  # of the newest latency in the average
+_RETRY_SHARE, _RETRY_STORE = 0.2, 20.0
+
+
+@dataclass(slots=True)
+class Standing:
+    """What is known of one target; `open_until` in the clock's seconds."""
+
+    failures: int = 0
+    open_until: float = 0.0
+    trying: bool = False
+    first_seconds: float = 0.0
+
+
+class Health:
+    """Standings by target. A circuit that was open lets one call through before it closes."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: dict[str, Standing] = {}
+        self._retries = _RETRY_STORE
+
+    def standing(self, target: str) -> Standing:
+        """How a target stands."""
+        return self._known.setdefault(target, Standing())
+
+    def allows(self, target: str) -> bool:
+        """Whether a target may be asked now; an open circuit's first call is its trial."""
+        found = self.standing(target)
+        if found.failures < _FAILURES:
+            return True
+        if found.trying or self._clock() < found.open_until:
+            return False
+        found.trying = True
+        return True
+
+    def is_open(self, target: str) -> bool:
+        """Whether a target is left alone now."""
+        found = self.standing(target)
+        return found.failures >= _FAILURES and (found.trying or self._clock() < found.open_until)
+
+    def succeeded(self, target: str, first_seconds: float) -> None:
+        """It answered; `first_seconds` until its first byte."""
+        found = self.standing(target)
+        old = found.first_seconds or first_seconds
+        found.first_seconds = old + _WEIGHT * (first_seconds - old)
+        found.failures, found.trying = 0, False
+        self._retries = min(_RETRY_STORE, self._retries + _RETRY_SHARE)
+
+    def failed(self, target: str) -> None:
+        """It did not."""
+        found = self.standing(target)
+        found.failures += 1
+        found.trying = False
+        over = found.failures - _FAILURES
+        if over >= 0:
+            found.open_until = self._clock() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(over, 8))
+
+    def untried(self, target: str) -> None:
+        """It was not asked after all, or its answer says nothing about it."""
+        self.standing(target).trying = False
+
+    def may_retry(self) -> bool:
+        """Whether one more attempt is in the budget: a fifth of what succeeds, so that no storm grows."""
+        if self._retries < 1:
+            return False
+        self._retries -= 1
+        return True

@@ -1,0 +1,146 @@
+"""The `[gateway]` table of the configuration: which servers, under which names, by which rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+LOCAL_KINDS = frozenset({"ollama", "llamacpp", "vllm"})
+CHAT_KINDS = frozenset({"openai", "anthropic"}) | LOCAL_KINDS
+_NUMBERS: Mapping[str, tuple[float, float]] = {
+    "retries": (0, 10),
+    "timeout_seconds": (0.01, 3600),
+    "connect_seconds": (0.01, 60),
+    "call_seconds": (1, 24 * 3600),
+    "keep_alive_seconds": (0.01, 600),
+    "max_tokens": (1, 10_000_000),
+    "cache_seconds": (1, 30 * 24 * 3600),
+    "cache_bytes": (0, 2**34),
+    "log_days": (0, 3650),
+}
+_WHOLE = frozenset({"retries", "max_tokens", "cache_bytes", "log_days"})
+_SWITCHES = frozenset({"cache", "allow_unpriced", "log_bodies"})
+_TABLES = frozenset({"upstreams", "aliases", "prices"})
+_FIELDS = frozenset({"kind", "base_url", "api_key", "models", "local", "responses"})
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRow:
+    """One server as configured; `models` empty means whatever it lists."""
+
+    name: str
+    kind: str
+    base_url: str = ""
+    api_key: str = field(default="", repr=False)
+    models: tuple[str, ...] = ()
+    local: bool = False
+    responses: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One target of an alias; of weighted ones the first is drawn by weight, the others follow."""
+
+    target: str
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How calls are made. `max_tokens` is what is held for where a request names no limit."""
+
+    retries: int = 2
+    timeout_seconds: float = 600.0
+    connect_seconds: float = 10.0
+    call_seconds: float = 3600.0
+    keep_alive_seconds: float = 10.0
+    max_tokens: int = 4096
+    cache: bool = False
+    cache_seconds: float = 3600.0
+    cache_bytes: int = 64 * 2**20
+    allow_unpriced: bool = False
+    log_bodies: bool = False
+    log_days: int = 30
+    upstreams: tuple[UpstreamRow, ...] = ()
+    aliases: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict[str, tuple[Choice, ...]])
+
+
+def parse(table: Mapping[str, Any]) -> Policy:
+    """The policy of a table; raises `ValueError` with one sentence that names what is wrong."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name in _NUMBERS:
+            values[name] = _number(name, value)
+        elif name in _SWITCHES:
+            if not isinstance(value, bool):
+                raise ValueError(f"[gateway] {name} must be true or false, not {value!r}")
+            values[name] = value
+        elif name not in _TABLES:
+            raise ValueError(f"[gateway] has an unknown setting {name!r}")
+    upstreams = tuple(_upstream(name, row) for name, row in _table(table, "upstreams").items())
+    aliases = {name: _choices(name, value) for name, value in _table(table, "aliases").items()}
+    return Policy(**values, upstreams=tuple(row for row in upstreams if row is not None), aliases=aliases)
+
+
+def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = table.get(name, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"[gateway.{name}] must be a table")  # noqa: TRY004 - all that is wrong here is a ValueError
+    return cast("dict[str, Any]", value)
+
+
+def _number(name: str, value: Any) -> float:
+    least, most = _NUMBERS[name]
+    kinds = (int,) if name in _WHOLE else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        raise ValueError(f"[gateway] {name} must be a number from {least:g} to {most:g}, not {value!r}")
+    return value
+
+
+def _upstream(name: str, given: Any) -> UpstreamRow | None:
+    """A chat server, or None for a provider of pictures, which the engines know."""
+    if not isinstance(given, dict) or "/" in name:
+        raise ValueError(f"[gateway.upstreams.{name}] must be a table, with no / in its name")
+    row = cast("dict[str, Any]", given)
+    where, kind = f"[gateway.upstreams.{name}]", row.get("kind")
+    if not isinstance(kind, str):
+        raise ValueError(f"{where} needs a kind: {', '.join(sorted(CHAT_KINDS))}")  # noqa: TRY004 - as above
+    if kind not in CHAT_KINDS:
+        return None
+    if unknown := set(row) - _FIELDS - {"api_key_env"}:
+        raise ValueError(f"{where} has an unknown field {sorted(unknown)[0]!r}")
+    base_url = row.get("base_url", "")
+    if not isinstance(base_url, str) or (base_url and not base_url.startswith(("http://", "https://"))):
+        raise ValueError(f"{where} base_url must be an http or https address")
+    models = row.get("models", [])
+    if not isinstance(models, list) or not all(isinstance(model, str) for model in cast("list[Any]", models)):
+        raise ValueError(f"{where} models must be a list of names")
+    return UpstreamRow(
+        name=name,
+        kind=kind,
+        base_url=base_url.rstrip("/"),
+        api_key=str(row.get("api_key", "")),
+        models=tuple(cast("list[str]", models)),
+        local=bool(row.get("local", False)),
+        responses=row.get("responses"),
+    )
+
+
+def _choices(name: str, value: Any) -> tuple[Choice, ...]:
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    found = tuple(_choice(name, item) for item in items)
+    if not found:
+        raise ValueError(f"the alias {name} names no target")
+    return found
+
+
+def _choice(name: str, item: Any) -> Choice:
+    if isinstance(item, str) and item:
+        return Choice(item)
+    if isinstance(item, dict):
+        row = cast("dict[str, Any]", item)
+        weight, target = row.get("weight", 1), row.get("target")
+        if isinstance(target, str) and isinstance(weight, int | float) and weight >= 0:
+            return Choice(target, float(weight))
+    raise ValueError(f'the alias {name} needs targets such as "NAME/model", or {{ target, weight }}')

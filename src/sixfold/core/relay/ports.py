@@ -1,0 +1,149 @@
+"""What the relay needs of those who speak a model server's protocol, and of those who speak to callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sixfold.core.relay.chat import Answer, Chat, Event
+from sixfold.core.relay.usage import Usage
+
+
+class Broken(Exception):
+    """A server could not be reached, broke off, or said nothing in time; the text says which."""
+
+
+class Scan(Protocol):
+    """Reads a stream as it passes: what it used, how much it said, whether it came to its end."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the server said so far."""
+        ...
+
+    chars: int
+    complete: bool
+    error: str
+
+    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+        """The bytes to pass on now, of which a part of an event may be kept back until it is whole."""
+        ...
+
+
+class Listener(Scan, Protocol):
+    """Reads a stream into events of no dialect."""
+
+    def events(self, block: bytes) -> Sequence[Event]:
+        """What a block of the stream says."""
+        ...
+
+    def end(self) -> Event:
+        """How it ended; only where `complete`."""
+        ...
+
+
+class Wire(Protocol):
+    """One protocol: how it is asked, what it answers."""
+
+    name: str
+    path: str
+
+    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+        """A conversation as a request."""
+        ...
+
+    def pass_on(self, body: bytes, model: str) -> bytes:
+        """A request in this very protocol, for the server's own name of the model, asking for usage."""
+        ...
+
+    def read(self, body: bytes, chat: Chat) -> Answer:
+        """An answer; raises `ValueError` for what is none."""
+        ...
+
+    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+        """What an answer used, and how many characters it has; raises `ValueError` for what is none."""
+        ...
+
+    def refusal(self, body: bytes) -> tuple[str, str]:
+        """Message and parameter of an answer of failure."""
+        ...
+
+    def scan(self) -> Scan:
+        """For a stream that is passed on."""
+        ...
+
+    def listen(self, chat: Chat) -> Listener:
+        """For a stream that is translated."""
+        ...
+
+
+class Stream(Protocol):
+    """An answer that has begun."""
+
+    status: int
+    retry_after: str
+
+    async def read(self) -> bytes:
+        """The next bytes; none at the end. Raises `Broken`."""
+        ...
+
+    async def whole(self) -> bytes:
+        """All that is left. Raises `Broken`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of the connection. Idempotent."""
+        ...
+
+
+class Upstream(Protocol):
+    """One model server."""
+
+    name: str
+    local: bool
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be asked: its key is there."""
+        ...
+
+    def wire(self, asked: str) -> Wire:
+        """The protocol that it speaks for a request in the protocol `asked`."""
+        ...
+
+    def serves(self, model: str) -> bool:
+        """Whether it has a model, as far as is known."""
+        ...
+
+    def models(self) -> tuple[str, ...]:
+        """What it has, as far as is known."""
+        ...
+
+    async def refresh(self) -> None:
+        """Ask it what it has."""
+        ...
+
+    async def open(self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str]) -> Stream:
+        """POST a body; raises `Broken`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a caller wants: `body` in the protocol `wire`, and how to read it where it must be translated."""
+
+    account_id: str
+    request_id: str
+    face: str
+    wire: str
+    model: str
+    body: bytes
+    parse: Callable[[], Chat]
+    stream: bool = False
+    max_tokens: int | None = None
+    keep_usage: bool = True
+    services: tuple[str, ...] = ()
+    tpm: int | None = None
+    key_id: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -1,0 +1,153 @@
+"""Calls in the store: begun with their hold, ended with their money, read again by whoever made them.
+
+A call that costs something is written before it is made, so that its hold never outlives it; one that is free
+is written once, when it has ended. Its id is its request's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core.accounts import ledger
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.database import Query, Row, Transaction, Value
+from sixfold.core.relay.usage import NOTHING, Usage
+
+CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its hold is given back
+_MAX_WORDS, _MAX_ERROR = 20_000, 300
+_ABANDONED = "The server stopped while this ran"
+_LAST_ID = "~"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call under way; `held` in micro-dollars."""
+
+    id: str
+    account_id: str
+    key_id: str | None
+    face: str
+    model: str
+    target: str
+    streamed: bool
+    held: int = 0
+    attempts: int = 0
+    first_us: int = 0
+    total_us: int = 0
+    request: str | None = None
+    response: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a call ended: succeeded, left (by its caller, in the middle) or failed; `cost` in micro-dollars."""
+
+    state: str
+    usage: Usage = NOTHING
+    cost: int = 0
+    error: str = ""
+    counted_by: str = ""
+
+
+def begin(call: Call, holder: str, payer: Payer | None) -> Transaction[None]:
+    """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded`, and then nothing was written."""
+    yield from ledger.hold(call.account_id, call.id, call.held, payer)
+    yield Query("relay_begin", {**_who(call, holder), "held": call.held})
+
+
+def finish(call: Call, ending: Ending) -> Transaction[None]:
+    """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
+    rows = yield Query("relay_finish", {"id": call.id, "target": call.target, **_end(call, ending)})
+    if rows:
+        entry = ledger.Entry("chat", f"{call.model} by {call.target}", call.id)
+        yield from ledger.capture(call.id, ending.cost, entry)
+
+
+def insert(call: Call, ending: Ending, holder: str) -> Transaction[None]:
+    """Write a call that was free."""
+    yield Query("relay_insert", {**_who(call, holder), **_end(call, ending)})
+
+
+def sweep(holder: str, before: int, *, alone: bool) -> Transaction[int]:
+    """Free the holds of calls whose server is gone; gives how many.
+
+    `alone` says that this database has no server but `holder`; else only those begun before `before` count.
+    """
+    rows = yield Query("relay_orphans", {"alone": int(alone), "holder": holder, "before": before})
+    for row in rows:
+        ended = yield Query("relay_abandon", {"id": row["id"], "error": _ABANDONED})
+        if ended:
+            yield from ledger.release(str(row["id"]))
+    return len(rows)
+
+
+def forget(before: int) -> Transaction[int]:
+    """Forget calls that were begun before `before` (epoch µs); gives how many."""
+    return len((yield Query("relay_forget", {"before": before})))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which calls are asked for; an empty text takes all. `text` is looked for anywhere."""
+
+    model: str = ""
+    state: str = ""
+    key_id: str = ""
+    text: str = ""
+
+
+def page(
+    account_id: str, wanted: Filter, limit: int, cursor: str | None
+) -> Transaction[tuple[tuple[Row, ...], str | None]]:
+    """An account's calls, newest first, and the next page's cursor; raises `BadRequest` for a bad one."""
+    if cursor is not None and not cursor.startswith("req_"):
+        raise errors.BadRequest("Invalid cursor")
+    escaped = wanted.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    rows = yield Query(
+        "relay_page",
+        {
+            "account_id": account_id,
+            "before": cursor or _LAST_ID,
+            "model": wanted.model,
+            "state": wanted.state,
+            "key_id": wanted.key_id,
+            "pattern": f"%{escaped}%",
+            "limit": limit + 1,
+        },
+    )
+    found = tuple(rows[:limit])
+    return found, str(found[-1]["id"]) if len(rows) > limit else None
+
+
+def _who(call: Call, holder: str) -> dict[str, Value]:
+    return {
+        "id": call.id,
+        "account_id": call.account_id,
+        "key_id": call.key_id,
+        "face": call.face,
+        "model": call.model,
+        "target": call.target,
+        "holder": holder,
+        "streamed": int(call.streamed),
+    }
+
+
+def _end(call: Call, ending: Ending) -> dict[str, Value]:
+    error = ending.error[:_MAX_ERROR]
+    words = " ".join(filter(None, (call.id, call.model, call.target, error, call.request, call.response)))
+    return {
+        "state": ending.state,
+        "attempts": call.attempts,
+        "input_tokens": ending.usage.input,
+        "cached_tokens": ending.usage.cached,
+        "output_tokens": ending.usage.output,
+        "counted_by": ending.counted_by,
+        "cost": ending.cost,
+        "first_us": call.first_us,
+        "total_us": call.total_us,
+        "error": error,
+        "request": call.request,
+        "response": call.response,
+        "words": words[:_MAX_WORDS].casefold(),
+    }

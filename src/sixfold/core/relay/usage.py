@@ -1,0 +1,141 @@
+"""What a call took, in tokens, and what tokens cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from sixfold.core import money
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens. `input` and `output` count all; the others say how many of them were cached, pictures, sound.
+
+    `reported` is False where no server counted and the numbers are an estimate.
+    """
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    image_in: int = 0
+    audio_in: int = 0
+    audio_out: int = 0
+    reasoning: int = 0
+    reported: bool = True
+
+
+NOTHING = Usage(reported=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Micro-dollars per million tokens; what is absent costs what its kind costs.
+
+    `long_…` holds for all tokens of a request that has more than `long_tokens` of input.
+    """
+
+    input: int
+    output: int
+    cached_input: int | None = None
+    cache_write: int | None = None
+    image_input: int | None = None
+    audio_input: int | None = None
+    audio_output: int | None = None
+    long_input: int | None = None
+    long_output: int | None = None
+    long_tokens: int = 0
+
+    def cost(self, used: Usage) -> int:
+        """Micro-dollars, rounded up."""
+        is_long = bool(self.long_tokens) and used.input > self.long_tokens
+        rate_in = self.long_input if is_long and self.long_input is not None else self.input
+        rate_out = self.long_output if is_long and self.long_output is not None else self.output
+        plain_in = used.input - used.cached - used.cache_write - used.image_in - used.audio_in
+        total = max(0, plain_in) * rate_in + max(0, used.output - used.audio_out) * rate_out
+        for tokens, rate, usual in (
+            (used.cached, self.cached_input, rate_in),
+            (used.cache_write, self.cache_write, rate_in),
+            (used.image_in, self.image_input, rate_in),
+            (used.audio_in, self.audio_input, rate_in),
+            (used.audio_out, self.audio_output, rate_out),
+        ):
+            total += tokens * (usual if rate is None else rate)
+        return -(-total // _MILLION)
+
+
+FREE = Rates(0, 0)
+_SUFFIX = "_per_million_usd"
+_ALIASES = {"cached": "cached_input", "cached_output": "output"}
+_NAMES = frozenset(field.name for field in fields(Rates)) - {"long_tokens"}
+_REMARKS = frozenset({"as_of", "source"})
+
+
+def rates(row: Mapping[str, Any]) -> Rates:
+    """A row of the price table (`input_per_million_usd`, …); raises `ValueError` with one sentence."""
+    found: dict[str, int] = {}
+    for key, value in row.items():
+        if key in _REMARKS:
+            continue
+        name = key.removesuffix(_SUFFIX)
+        name = _ALIASES.get(name, name)
+        if key == "long_tokens" and isinstance(value, int):
+            found[key] = value
+        elif key.endswith(_SUFFIX) and name in _NAMES:
+            found[name] = _micros(key, value)
+        else:
+            raise ValueError(f"{key} is not known in a price; input{_SUFFIX} and output{_SUFFIX} are")
+    if "input" not in found:
+        raise ValueError(f"a price needs input{_SUFFIX}")
+    return Rates(**{"output": 0, **found})
+
+
+def _micros(key: str, value: Any) -> int:
+    try:
+        amount = Decimal(str(value)) * money.MICROS_PER_USD
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount < 0:
+        raise ValueError(f"{key} must be an amount in USD, not {value!r}")
+    return int(amount.to_integral_value())
+
+
+class PriceBook:
+    """What each target costs: the operator's rows, then the bundled ones, by model."""
+
+    def __init__(
+        self, bundled: Mapping[str, Mapping[str, Any]], own: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self._bundled = {name: rates(row) for name, row in bundled.items()}
+        self._own = {name: rates(row) for name, row in own.items()}
+
+    def find(self, upstream: str, model: str) -> Rates | None:
+        """The operator's row for `upstream/model` or for the model, else the bundled one of its family."""
+        own = self._own.get(f"{upstream}/{model}") or self._own.get(model)
+        return own if own is not None else self._bundled.get(_family(model, self._bundled))
+
+    def own(self, upstream: str, model: str) -> Rates | None:
+        """The operator's own row alone."""
+        return self._own.get(f"{upstream}/{model}") or self._own.get(model)
+
+
+def _family(model: str, known: Mapping[str, Rates]) -> str:
+    """The row of a model: its own, or the one that it continues with a date (`…-2025-08-07`, `…-latest`)."""
+    bare = model.rpartition("/")[2]
+    if bare in known:
+        return bare
+    for name in sorted(known, key=len, reverse=True):
+        rest = bare.removeprefix(name)
+        dated = rest.removeprefix("-").replace("-", "")
+        if (
+            rest != bare
+            and rest.startswith("-")
+            and (dated == "latest" or (dated.isdigit() and len(dated) >= 4))
+        ):
+            return name
+    return ""

@@ -1,0 +1,378 @@
+"""OpenAI's chat completions, which most other servers speak too.
+
+Source: https://platform.openai.com/docs/api-reference/chat (fields, streaming, `stream_options`, usage).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from sixfold.core.relay.chat import (
+    Answer,
+    Argument,
+    Call,
+    Calling,
+    Chat,
+    Ended,
+    Event,
+    Message,
+    Outcome,
+    Part,
+    Picture,
+    Said,
+    Stop,
+    Text,
+    Thinking,
+    Thought,
+)
+from sixfold.core.relay.usage import NOTHING, Usage
+from sixfold.upstreams.chat import sse
+
+_encode = msgspec.json.Encoder().encode
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_any = msgspec.json.Decoder().decode
+_USAGE = re.compile(rb'"usage":\s*\{')
+_STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
+_STOPS["content_filter"] = "filter"
+_WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+
+    def read(self) -> Usage:
+        inputs, outputs = (
+            self.prompt_tokens_details or _Details(),
+            self.completion_tokens_details or _Details(),
+        )
+        return Usage(
+            input=self.prompt_tokens,
+            output=self.completion_tokens,
+            cached=inputs.cached_tokens or 0,
+            image_in=inputs.image_tokens or 0,
+            audio_in=inputs.audio_tokens or 0,
+            audio_out=outputs.audio_tokens or 0,
+            reasoning=outputs.reasoning_tokens or 0,
+        )
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    index: int = 0
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Said(msgspec.Struct):
+    """A message, or a part of one."""
+
+    content: Any = None
+    reasoning_content: str | None = None
+    reasoning: Any = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            parts = cast("list[Any]", self.content)
+            return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+        return self.content if isinstance(self.content, str) else self.refusal or ""
+
+    @property
+    def thought(self) -> str:
+        return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
+
+
+class _Choice(msgspec.Struct):
+    message: _Said | None = None
+    delta: _Said | None = None
+    finish_reason: str | None = None
+
+
+class _Document(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_read = msgspec.json.Decoder(_Document).decode
+
+
+def message_of(body: bytes) -> tuple[str, str]:
+    """Message and parameter of an error object of any of these servers; never more than a few lines."""
+    try:
+        document = _any(body)
+    except (msgspec.MsgspecError, UnicodeError):
+        return "The model server refused this request", ""
+    found: Any = (
+        cast("dict[str, Any]", document).get("error", document) if isinstance(document, dict) else document
+    )
+    if isinstance(found, dict):
+        fields = cast("dict[str, Any]", found)
+        message = fields.get("message") or fields.get("detail")
+        return str(message or "The model server refused this request")[:2000], str(fields.get("param") or "")
+    return str(found)[:2000], ""
+
+
+class Completions:
+    """`POST /chat/completions`."""
+
+    name = "chat"
+    path = "/chat/completions"
+
+    def pass_on(self, body: bytes, model: str) -> bytes:
+        """The same request for the server's own name of the model; a stream is asked for its usage."""
+        fields = _raws(body)
+        fields["model"] = msgspec.Raw(_encode(model))
+        if fields.get("stream") == _TRUE:
+            given = fields.get("stream_options")
+            options = _raws(given) if given is not None and bytes(given) != b"null" else {}
+            fields["stream_options"] = (
+                msgspec.Raw(_encode({**options, "include_usage": True})) if options else _WITH_USAGE
+            )
+        return _encode(fields)
+
+    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+        """A conversation as a request."""
+        fields: dict[str, Any] = {"model": model, "messages": _messages(chat)}
+        if stream:
+            fields |= {"stream": True, "stream_options": {"include_usage": True}}
+        if chat.tools:
+            fields["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.schema,
+                    },
+                }
+                for tool in chat.tools
+            ]
+            named = chat.choice.startswith("=")
+            function = {"type": "function", "function": {"name": chat.choice[1:]}}
+            fields["tool_choice"] = function if named else chat.choice
+        given: dict[str, Any] = {
+            "max_tokens": chat.max_tokens,
+            "temperature": chat.temperature,
+            "top_p": chat.top_p,
+            "stop": list(chat.stop) or None,
+            "parallel_tool_calls": chat.parallel if chat.tools else None,
+            "reasoning_effort": chat.effort or None,
+            "user": chat.user or None,
+            "response_format": _format(chat),
+        }
+        return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
+
+    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+        """What an answer used, and how many characters it has."""
+        found = _document(body)
+        chars = sum(len(choice.message.text) for choice in found.choices if choice.message is not None)
+        return found.usage.read() if found.usage is not None else None, chars
+
+    def read(self, body: bytes, chat: Chat) -> Answer:
+        """An answer in no dialect."""
+        found = _document(body)
+        choice = found.choices[0] if found.choices else _Choice()
+        message = choice.message or _Said()
+        parts: list[Text | Call | Thought] = [Thought(message.thought)] if message.thought else []
+        if message.text:
+            parts.append(Text(message.text))
+        for call in message.tool_calls or []:
+            function = call.function or _Function()
+            parts.append(Call(call.id or "", function.name or "", function.arguments or "{}"))
+        stop = _STOPS.get(choice.finish_reason or "stop", "end")
+        usage = found.usage.read() if found.usage is not None else NOTHING
+        return Answer(found.id or "", found.model or "", tuple(parts), stop, usage)
+
+    def refusal(self, body: bytes) -> tuple[str, str]:
+        """Message and parameter of an error."""
+        return message_of(body)
+
+    def scan(self) -> Listening:
+        """For a stream that is passed on."""
+        return Listening()
+
+    def listen(self, chat: Chat) -> Listening:
+        """For a stream that is translated."""
+        return Listening()
+
+
+_TRUE = msgspec.Raw(b"true")
+
+
+class Listening:
+    """Reads `data:` lines of chat completion chunks."""
+
+    def __init__(self) -> None:
+        self.usage: Usage | None = None
+        self.chars = 0
+        self.complete = False
+        self.error = ""
+        self._stop: Stop = "end"
+        self._cutter = sse.Cutter()
+        self._calls: set[int] = set()
+
+    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+        """Whole events; without the one that tells of usage where the caller did not ask for it."""
+        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        if not events:
+            return b""
+        found = None
+        for data in sse.data(events):
+            if data == b"[DONE]":
+                self.complete = True
+            else:
+                found = self._take(data)
+        if keep_usage or found is None or not _USAGE.search(events):
+            return events
+        return _without_usage(events)
+
+    def events(self, block: bytes) -> Sequence[Event]:
+        """What a block says."""
+        said: list[Event] = []
+        for data in sse.data(self._cutter.feed(block)[0]):
+            if data == b"[DONE]":
+                self.complete = True
+                continue
+            found = self._take(data)
+            if found is not None and found.choices and found.choices[0].delta is not None:
+                said += self._said(found.choices[0].delta)
+        return said
+
+    def end(self) -> Ended:
+        """How it ended."""
+        return Ended(self._stop, self.usage or NOTHING)
+
+    def _take(self, data: bytes) -> _Document | None:
+        try:
+            found = _read(data)
+        except (msgspec.MsgspecError, UnicodeError):
+            return None
+        if found.error is not None:
+            self.error = f"The model server failed: {message_of(data)[0][:200]}"
+        if found.usage is not None:
+            self.usage = found.usage.read()
+        for choice in found.choices:
+            if choice.delta is not None:
+                self.chars += len(choice.delta.text) + len(choice.delta.thought)
+                for call in choice.delta.tool_calls or ():
+                    self.chars += len(call.function.arguments or "") if call.function else 0
+            if choice.finish_reason:
+                self.complete = True
+                self._stop = _STOPS.get(choice.finish_reason, "end")
+        return found
+
+    def _said(self, delta: _Said) -> list[Event]:
+        said: list[Event] = []
+        if delta.thought:
+            said.append(Thinking(delta.thought))
+        if delta.text:
+            said.append(Said(delta.text))
+        for call in delta.tool_calls or ():
+            function = call.function or _Function()
+            if call.index not in self._calls:
+                self._calls.add(call.index)
+                said.append(Calling(call.index, call.id or f"call_{call.index}", function.name or ""))
+            if function.arguments:
+                said.append(Argument(call.index, function.arguments))
+        return said
+
+
+def _without_usage(events: bytes) -> bytes:
+    """Events as they are, but for those that carry usage: an empty one goes, of another only its usage."""
+    kept: list[bytes] = []
+    for line in events.split(b"\n"):
+        if not line.startswith(b"data:") or not _USAGE.search(line):
+            kept.append(line)
+            continue
+        fields = _raws(line[5:].strip())
+        fields.pop("usage", None)
+        if _any(fields.get("choices", msgspec.Raw(b"[]"))):
+            kept.append(b"data: " + _encode(fields))
+    return b"\n".join(kept).lstrip(b"\n")
+
+
+def _document(body: bytes) -> _Document:
+    try:
+        found = _read(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError("no answer") from error
+    if not found.choices:
+        raise ValueError("an answer without a choice")
+    return found
+
+
+def _format(chat: Chat) -> dict[str, Any] | None:
+    if chat.shape is None:
+        return None
+    if chat.shape.schema is None:
+        return {"type": "json_object"}
+    schema = {"name": chat.shape.name, "schema": chat.shape.schema, "strict": chat.shape.strict}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _messages(chat: Chat) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] if chat.system else []
+    for message in chat.messages:
+        said += _outcomes(message)
+        rest = [part for part in message.parts if not isinstance(part, Outcome | Thought)]
+        if rest:
+            said.append(_turn(message.role, rest))
+    return said
+
+
+def _outcomes(message: Message) -> list[dict[str, Any]]:
+    """Tools' results are messages of their own; pictures among them follow as the caller's."""
+    told: list[dict[str, Any]] = []
+    pictures: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, Outcome):
+            text = "\n".join(inner.text for inner in part.parts if isinstance(inner, Text))
+            told.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
+            pictures += [inner for inner in part.parts if isinstance(inner, Picture)]
+    return [*told, _turn("user", pictures)] if pictures else told
+
+
+def _turn(role: str, parts: Sequence[Part]) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": role}
+    calls = [part for part in parts if isinstance(part, Call)]
+    if calls:
+        turn["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in calls
+        ]
+    if any(isinstance(part, Picture) for part in parts):
+        turn["content"] = [_content(part) for part in parts if isinstance(part, Text | Picture)]
+    else:
+        texts = [part.text for part in parts if isinstance(part, Text)]
+        turn["content"] = "".join(texts) if texts or not calls else None
+    return turn
+
+
+def _content(part: Text | Picture) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    url = part.url or f"data:{part.media_type};base64,{part.data}"
+    return {"type": "image_url", "image_url": {"url": url}}

@@ -1,0 +1,344 @@
+"""Anthropic's messages.
+
+Source: https://platform.claude.com/docs/en/api/messages and …/build-with-claude/streaming (events, stop
+reasons, usage, whose `input_tokens` leave out what was read from or written to the cache). A JSON answer is
+asked for as the input of a tool, which its models fill in by schema; that input is then the answer's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from sixfold.core.relay.chat import (
+    Answer,
+    Argument,
+    Call,
+    Calling,
+    Chat,
+    Ended,
+    Event,
+    Message,
+    Outcome,
+    Part,
+    Picture,
+    Said,
+    Stop,
+    Text,
+    Thinking,
+    Thought,
+)
+from sixfold.core.relay.usage import NOTHING, Usage
+from sixfold.upstreams.chat import sse
+from sixfold.upstreams.chat.completions import message_of
+
+_encode = msgspec.json.Encoder().encode
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_any = msgspec.json.Decoder().decode
+_DEFAULT_MAX_TOKENS = 4096
+_SHAPE = "answer_in_json"
+_THINKING = {"low": 1024, "medium": 4096, "high": 16384}
+_STOPS: dict[str, Stop] = {
+    "end_turn": "end",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "stop_sequence": "sequence",
+    "tool_use": "tool",
+    "refusal": "filter",
+}
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+    def read(self) -> Usage:
+        cached, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
+        return Usage(
+            input=(self.input_tokens or 0) + cached + written,
+            output=self.output_tokens or 0,
+            cached=cached,
+            cache_write=written,
+        )
+
+    def over(self, before: _Usage | None) -> _Usage:
+        """The newer numbers where they are told, else the older: the end of a stream need not repeat all."""
+        if before is None:
+            return self
+        pairs = {name: (getattr(self, name), getattr(before, name)) for name in self.__struct_fields__}
+        return _Usage(**{name: old if new is None else new for name, (new, old) in pairs.items()})
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Document(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    model: str | None = None
+    content: list[_Block] | None = None
+    stop_reason: str | None = None
+    usage: _Usage | None = None
+    index: int = 0
+    message: Any = None
+    content_block: _Block | None = None
+    delta: _Block | None = None
+    error: Any = None
+
+
+_read = msgspec.json.Decoder(_Document).decode
+
+
+class Messages:
+    """`POST /messages`."""
+
+    name = "messages"
+    path = "/messages"
+
+    def pass_on(self, body: bytes, model: str) -> bytes:
+        """The same request for the server's own name of the model."""
+        fields = _raws(body)
+        fields["model"] = msgspec.Raw(_encode(model))
+        return _encode(fields)
+
+    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+        """A conversation as a request."""
+        thinking = _THINKING.get(chat.effort) if not _shaped(chat) else None
+        limit = chat.max_tokens or _DEFAULT_MAX_TOKENS
+        fields: dict[str, Any] = {
+            "model": model,
+            "max_tokens": limit + (thinking or 0),
+            "messages": _turns(chat.messages),
+        }
+        if stream:
+            fields["stream"] = True
+        system = chat.system
+        if chat.shape is not None and not _shaped(chat):
+            system = f"{system}\n\nAnswer with one JSON object and nothing else.".strip()
+        given: dict[str, Any] = {
+            "system": system or None,
+            "temperature": None if thinking or chat.temperature is None else min(1.0, chat.temperature),
+            "top_p": chat.top_p if chat.temperature is None and not thinking else None,
+            "stop_sequences": [text for text in chat.stop if text.strip()] or None,
+            "metadata": {"user_id": chat.user} if chat.user else None,
+            "thinking": {"type": "enabled", "budget_tokens": thinking} if thinking else None,
+            **_tools(chat),
+        }
+        return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
+
+    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+        """What an answer used, and how many characters it has."""
+        found = _document(body)
+        chars = sum(len(block.text or block.thinking or "") for block in found.content or ())
+        return found.usage.read() if found.usage is not None else None, chars
+
+    def read(self, body: bytes, chat: Chat) -> Answer:
+        """An answer in no dialect."""
+        found = _document(body)
+        shaped = _shaped(chat)
+        parts: list[Text | Call | Thought] = []
+        for block in found.content or ():
+            if block.type == "text" and block.text:
+                parts.append(Text(block.text))
+            elif block.type == "thinking":
+                parts.append(Thought(block.thinking or "", block.signature or ""))
+            elif block.type == "tool_use":
+                arguments = bytes(block.input or b"{}").decode()
+                parts.append(Text(arguments) if shaped else Call(block.id or "", block.name or "", arguments))
+        stop = _STOPS.get(found.stop_reason or "end_turn", "end")
+        usage = found.usage.read() if found.usage is not None else NOTHING
+        return Answer(
+            found.id or "",
+            found.model or "",
+            tuple(parts),
+            "end" if shaped and stop == "tool" else stop,
+            usage,
+        )
+
+    def refusal(self, body: bytes) -> tuple[str, str]:
+        """Message and parameter of an error."""
+        return message_of(body)
+
+    def scan(self) -> Listening:
+        """For a stream that is passed on."""
+        return Listening(shaped=False)
+
+    def listen(self, chat: Chat) -> Listening:
+        """For a stream that is translated."""
+        return Listening(shaped=_shaped(chat))
+
+
+class Listening:
+    """Reads the events of a message."""
+
+    def __init__(self, *, shaped: bool) -> None:
+        self.chars = 0
+        self.complete = False
+        self.error = ""
+        self._told: _Usage | None = None
+        self._stop: Stop = "end"
+        self._shaped = shaped
+        self._cutter = sse.Cutter()
+        self._calls: dict[int, int] = {}
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was told so far."""
+        return self._told.read() if self._told is not None else None
+
+    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+        """Whole events."""
+        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        for data in sse.data(events):
+            self._take(data)
+        return events
+
+    def events(self, block: bytes) -> Sequence[Event]:
+        """What a block says."""
+        said: list[Event] = []
+        for data in sse.data(self._cutter.feed(block)[0]):
+            found = self._take(data)
+            if found is None:
+                continue
+            if (
+                found.content_block is not None
+                and found.content_block.type == "tool_use"
+                and not self._shaped
+            ):
+                number = self._calls.setdefault(found.index, len(self._calls))
+                said.append(Calling(number, found.content_block.id or "", found.content_block.name or ""))
+            if found.type == "content_block_delta" and found.delta is not None:
+                said += self._said(found.index, found.delta)
+        return said
+
+    def end(self) -> Ended:
+        """How it ended."""
+        stop = "end" if self._shaped and self._stop == "tool" else self._stop
+        return Ended(stop, self.usage or NOTHING)
+
+    def _take(self, data: bytes) -> _Document | None:
+        try:
+            found = _read(data)
+        except (msgspec.MsgspecError, UnicodeError):
+            return None
+        if found.type == "error":
+            self.error = f"The model server failed: {message_of(data)[0][:200]}"
+        elif found.type == "message_stop":
+            self.complete = True
+        elif found.type == "message_start" and isinstance(found.message, dict):
+            usage = cast("dict[str, Any]", found.message).get("usage")
+            self._told = msgspec.convert(usage, _Usage) if isinstance(usage, dict) else None
+        if found.usage is not None:
+            self._told = found.usage.over(self._told)
+        if found.delta is not None:
+            delta = found.delta
+            self.chars += len(delta.text or delta.partial_json or delta.thinking or "")
+            self._stop = _STOPS.get(delta.stop_reason, "end") if delta.stop_reason else self._stop
+        return found
+
+    def _said(self, index: int, delta: _Block) -> list[Event]:
+        if delta.text:
+            return [Said(delta.text)]
+        if delta.thinking or delta.signature:
+            return [Thinking(delta.thinking or "", delta.signature or "")]
+        if delta.partial_json:
+            number = self._calls.get(index, 0)
+            return [Said(delta.partial_json) if self._shaped else Argument(number, delta.partial_json)]
+        return []
+
+
+def _document(body: bytes) -> _Document:
+    try:
+        found = _read(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError("no answer") from error
+    if found.content is None:
+        raise ValueError("an answer without content")
+    return found
+
+
+def _shaped(chat: Chat) -> bool:
+    """Whether the JSON that is asked for comes as the input of a tool."""
+    return chat.shape is not None and not chat.tools
+
+
+def _tools(chat: Chat) -> dict[str, Any]:
+    if _shaped(chat) and chat.shape is not None:
+        schema = chat.shape.schema or {"type": "object", "additionalProperties": True}
+        tool = {"name": _SHAPE, "description": "Give the whole answer as this JSON.", "input_schema": schema}
+        return {"tools": [tool], "tool_choice": {"type": "tool", "name": _SHAPE}}
+    if not chat.tools:
+        return {}
+    tools = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": {"type": "object", **tool.schema},
+        }
+        for tool in chat.tools
+    ]
+    kinds = {"auto": "auto", "none": "none", "required": "any"}
+    choice: dict[str, Any] = {"type": kinds.get(chat.choice, "tool")}
+    if chat.choice.startswith("="):
+        choice["name"] = chat.choice[1:]
+    if chat.parallel is False and choice["type"] != "none":
+        choice["disable_parallel_tool_use"] = True
+    return {"tools": tools, "tool_choice": choice}
+
+
+def _turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Turns that alternate: neighbours of one role are one turn."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        blocks = [block for part in message.parts if (block := _block(part)) is not None]
+        if not blocks:
+            continue
+        if turns and turns[-1]["role"] == message.role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": message.role, "content": blocks})
+    return turns
+
+
+def _block(part: Part) -> dict[str, Any] | None:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text} if part.text else None
+        case Picture():
+            return {"type": "image", "source": _source(part)}
+        case Call():
+            return {"type": "tool_use", "id": part.id, "name": part.name, "input": _arguments(part.arguments)}
+        case Outcome():
+            content = [block for inner in part.parts if (block := _block(inner)) is not None]
+            told: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
+            return {**told, "is_error": True} if part.failed else told
+        case Thought():
+            sealed = {"type": "thinking", "thinking": part.text, "signature": part.seal}
+            return sealed if part.seal else None
+
+
+def _source(picture: Picture) -> dict[str, str]:
+    if picture.data:
+        return {"type": "base64", "media_type": picture.media_type, "data": picture.data}
+    return {"type": "url", "url": picture.url}
+
+
+def _arguments(text: str) -> Any:
+    try:
+        found = _any(text.encode())
+    except (msgspec.MsgspecError, UnicodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,89 @@
+"""The relay of one running server: built from its settings, looking for model servers while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.database import Database
+from sixfold.core.relay import policy as policies
+from sixfold.core.relay.health import Health
+from sixfold.core.relay.policy import Policy
+from sixfold.core.relay.relay import Relay
+from sixfold.core.relay.routing import Router
+from sixfold.core.relay.usage import PriceBook
+from sixfold.settings import InvalidSetting, Settings
+from sixfold.store.secrets import provider_key
+from sixfold.upstreams.chat.servers import Servers
+from sixfold.upstreams.chat.transport import Transport
+
+_PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
+_LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
+_FIRST_LOOK_SECONDS = 1.0  # that a start waits to know what is there; slower servers are known a little later
+
+
+class Relaying:
+    """The relay and what runs beside it."""
+
+    def __init__(self, relay: Relay, servers: Servers) -> None:
+        self.relay = relay
+        self._servers = servers
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, boot: str, *, alone: bool) -> None:
+        """Free what a dead server still holds, and look around; `alone`: no other has this database."""
+        self.relay.boot = boot
+        await self.relay.sweep(alone=alone)
+        looking = asyncio.create_task(self._look(), name="model-servers")
+        sweeping = asyncio.create_task(self._sweep(alone), name="relay-sweep")
+        self._tasks = [looking, sweeping]
+        await asyncio.wait({asyncio.ensure_future(self._servers.looked.wait())}, timeout=_FIRST_LOOK_SECONDS)
+
+    async def stop(self) -> None:
+        """Book what has ended, and let go of the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.relay.drain()
+        await self._servers.aclose()
+
+    async def _look(self) -> None:
+        while True:
+            await self._servers.refresh()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _sweep(self, alone: bool) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            with contextlib.suppress(errors.StoreFailed):
+                await self.relay.sweep(alone=alone)
+
+
+def build(settings: Settings, database: Database) -> Relaying:
+    """The relay of these settings; raises `InvalidSetting`."""
+    table: Mapping[str, Any] = settings.tables.get("gateway", {})
+    try:
+        policy = policies.parse(table)
+        prices = PriceBook(tomllib.loads(_PRICES.read_text("utf-8"))["models"], table.get("prices", {}))
+    except ValueError as error:
+        raise InvalidSetting(str(error)) from error
+    servers = _servers(settings, policy)
+    health = Health(time.monotonic)
+    router = Router(servers, policy.aliases, health)
+    return Relaying(Relay(database, router, health, prices, policy), servers)
+
+
+def _servers(settings: Settings, policy: Policy) -> Servers:
+    return Servers(
+        policy.upstreams,
+        Transport(policy.connect_seconds, policy.timeout_seconds),
+        lambda name: provider_key(settings, name),
+        probe=settings.probe,
+        own_ports=frozenset({settings.port, settings.comfyui_port}),
+    )

@@ -1,0 +1,197 @@
+"""The model servers: configured, found on this machine, and providers whose key is there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sixfold.core.relay.policy import LOCAL_KINDS, UpstreamRow
+from sixfold.core.relay.ports import Broken, Wire
+from sixfold.upstreams.chat.completions import Completions
+from sixfold.upstreams.chat.messages import Messages
+from sixfold.upstreams.chat.responses import Responses
+from sixfold.upstreams.chat.transport import Opened, Transport
+
+_WIRES: Mapping[str, Wire] = {"chat": Completions(), "messages": Messages(), "responses": Responses()}
+_BASES = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com/v1",
+    "ollama": "http://127.0.0.1:11434/v1",
+    "llamacpp": "http://127.0.0.1:8080/v1",
+    "vllm": "http://127.0.0.1:8000/v1",
+}
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_VERSION = "2023-06-01"
+_LIST_SECONDS, _PROBE_SECONDS = 5.0, 0.5
+_any = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A server that may run on this machine, by a path that it alone answers with this word in it."""
+
+    name: str
+    kind: str
+    port: int
+    path: str
+    word: bytes
+
+
+LOCAL = (
+    Found("ollama", "ollama", 11434, "/api/version", b"version"),
+    Found("llamacpp", "llamacpp", 8080, "/props", b"n_ctx"),
+    Found("vllm", "vllm", 8000, "/version", b"version"),
+)
+
+
+class Server:
+    """One model server. `key` is asked for each time: an operator may set it while the server runs."""
+
+    def __init__(self, row: UpstreamRow, transport: Transport, key: Callable[[], str]) -> None:
+        self.name = row.name
+        self.base_url = row.base_url or _BASES[row.kind]
+        self._row = row
+        self._transport = transport
+        self._key = key
+        self._listed: tuple[str, ...] = row.models
+        self.there = True
+        own = urlsplit(self.base_url).hostname in _LOOPBACK
+        self.local = row.local or row.kind in LOCAL_KINDS or (own and not key())
+        speaks = self.base_url == _BASES["openai"] if row.responses is None else row.responses
+        self._own = {"messages"} if row.kind == "anthropic" else {"chat", *(("responses",) if speaks else ())}
+        self._main = _WIRES["messages" if row.kind == "anthropic" else "chat"]
+
+    @property
+    def ready(self) -> bool:
+        """Whether it was there when it was last looked for, and a provider's key is set."""
+        return self.there and (bool(self._row.base_url) or self._row.kind in LOCAL_KINDS or bool(self._key()))
+
+    def wire(self, asked: str) -> Wire:
+        """The caller's own protocol where it speaks that."""
+        return _WIRES[asked] if asked in self._own else self._main
+
+    def serves(self, model: str) -> bool:
+        """Whether it has a model; one without a list is simply asked."""
+        return model in self._row.models if self._row.models else bool(model)
+
+    def models(self) -> tuple[str, ...]:
+        """What it has."""
+        return self._listed
+
+    async def refresh(self) -> None:
+        """Ask what it has, unless the configuration says; without an answer the last one stands."""
+        if self._row.models or not self.ready:
+            return
+        with contextlib.suppress(Broken, TimeoutError, ValueError):
+            async with asyncio.timeout(_LIST_SECONDS):
+                answer = await self._transport.get(f"{self.base_url}/models", self._headers())
+                try:
+                    body = await answer.whole()
+                finally:
+                    await answer.aclose()
+            if answer.status == 200:
+                self._listed = _names(body)
+
+    async def open(self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str]) -> Opened:
+        """POST a body; raises `Broken`."""
+        ours = self._headers()
+        if wire.name == "messages":
+            ours = {**ours, **headers}
+        return await self._transport.post(self.base_url + path, ours, body)
+
+    def _headers(self) -> dict[str, str]:
+        key = self._key()
+        headers = {"Content-Type": "application/json"}
+        if self._row.kind == "anthropic":
+            headers["anthropic-version"] = _VERSION
+            if key:
+                headers["x-api-key"] = key
+        elif key:
+            headers["Authorization"] = f"Bearer {key}"
+        return headers
+
+
+def _names(body: bytes) -> tuple[str, ...]:
+    try:
+        document = _any(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError("no list of models") from error
+    rows = cast("dict[str, Any]", document).get("data", []) if isinstance(document, dict) else []
+    return tuple(str(row["id"]) for row in rows if isinstance(row, dict) and "id" in row)
+
+
+class Servers:
+    """All of them; those that were found come after those that were configured."""
+
+    def __init__(
+        self,
+        rows: Iterable[UpstreamRow],
+        transport: Transport,
+        key: Callable[[str], str],
+        *,
+        probe: bool,
+        own_ports: frozenset[int] = frozenset(),
+    ) -> None:
+        self._transport = transport
+        configured = tuple(rows)
+        self._servers = [Server(row, transport, _given(row, key)) for row in configured]
+        names = {row.name for row in configured}
+        bases = {server.base_url for server in self._servers}
+        for kind in ("openai", "anthropic"):
+            if kind not in names and _BASES[kind] not in bases:
+                row = UpstreamRow(kind, kind)
+                self._servers.append(Server(row, transport, _given(row, key)))
+        self._local: list[tuple[Found, Server]] = []
+        for found in LOCAL if probe else ():
+            base = _BASES[found.kind]
+            if found.name not in names and base not in bases and found.port not in own_ports:
+                server = Server(UpstreamRow(found.name, found.kind, base), transport, str)
+                server.there = False
+                self._local.append((found, server))
+        self.looked = asyncio.Event()
+
+    def __call__(self) -> list[Server]:
+        """Every server, whether it is there or not."""
+        return [*self._servers, *(server for _, server in self._local)]
+
+    async def refresh(self) -> None:
+        """Look for the local ones, and ask all what they have."""
+        for (_, server), there in zip(
+            self._local,
+            await asyncio.gather(*(self._answers(found) for found, _ in self._local)),
+            strict=True,
+        ):
+            server.there = there
+        await asyncio.gather(*(server.refresh() for server in self()))
+        self.looked.set()
+
+    async def _answers(self, found: Found) -> bool:
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                answer = await self._transport.get(f"http://127.0.0.1:{found.port}{found.path}", {})
+                try:
+                    body = await answer.whole()
+                finally:
+                    await answer.aclose()
+        except (Broken, TimeoutError):
+            return False
+        return answer.status == 200 and found.word in body.lower()
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        await self._transport.aclose()
+
+
+def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
+    """Where a server's key comes from: its row, else the provider's own where it is the provider's server."""
+    if row.api_key:
+        return lambda: row.api_key
+    if row.base_url and row.base_url != _BASES.get(row.kind):
+        return str
+    return lambda: key(f"{row.kind}_api_key") if row.kind not in LOCAL_KINDS else ""
