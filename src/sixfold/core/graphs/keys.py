@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from sixfold.core.graphs.ports import File
 from sixfold.core.graphs.validate import Node
 
-_encoder = msgspec.json.Encoder(enc_hook=lambda value: _plain(value))
+_MOST_BITS = 63
 
 
 def keys(nodes: Mapping[str, Node]) -> dict[str, str]:
@@ -32,15 +31,17 @@ def keys(nodes: Mapping[str, Node]) -> dict[str, str]:
         if mark is None:
             found[node_id] = secrets.token_hex(16)
             continue
-        told = _encoder.encode((spec.class_type, spec.version, sorted(node.values.items()), links, mark))
+        values = [(name, _plain(node.values[name])) for name in sorted(node.values)]
+        told = msgspec.json.encode((spec.class_type, spec.version, values, links, mark))
         found[node_id] = hashlib.blake2b(told, digest_size=16).hexdigest()
     return found
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
+    """A value as JSON has it: a file by its content, a number that is too long as text."""
     if isinstance(value, File):
         return {"digest": value.digest}
-    raise NotImplementedError(f"{type(value).__name__} is nothing that JSON has")
+    return str(value) if type(value) is int and value.bit_length() > _MOST_BITS else value
 
 
 def files_named(node: Node) -> dict[str, tuple[str, str]]:

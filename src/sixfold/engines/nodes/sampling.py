@@ -1,0 +1,140 @@
+"""Latents into pictures: one order for the platform's image or film model at the node that decodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+
+from sixfold.core.graphs.ports import Asked, Child, File, NodeContext, Run
+from sixfold.core.work.engines import EngineError
+from sixfold.engines.nodes import reels, values
+from sixfold.engines.nodes.scaling import scaled
+from sixfold.engines.nodes.terms import Term, Wish, read
+from sixfold.engines.nodes.values import Film, Frames, frames
+
+IMAGE, RESTYLE, FILM = "graph-image", "graph-restyle", "graph-film"
+_SEEDS = 2**31
+_MOST_PICTURES = 64
+
+
+def asked(inputs: Mapping[str, Any]) -> tuple[Asked, ...]:
+    """What decoding a latent will order, without the pictures that go along."""
+    latent = inputs.get("samples")
+    if not isinstance(latent, Term):
+        return ()
+    wish = read(latent)
+    if not wish.sampled:
+        return ()
+    wish.width, wish.height = wish.width or 1024, wish.height or 1024
+    return tuple(_order(wish, at, None) for at in range(1 if wish.length else wish.count))
+
+
+async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames | Film]:
+    """A latent's pictures, ordered from the platform."""
+    if not isinstance(samples, Term):
+        raise EngineError("there is nothing to decode")
+    wish = read(samples)
+    source = None if wish.source is None else await asyncio.to_thread(frames, wish.source)
+    if not wish.sampled:
+        if source is None:
+            raise EngineError("the latent was never sampled")
+        return (source,)
+    if source is not None and not wish.width:
+        wish.height, wish.width = source.shape[1:3]
+    if not wish.width:
+        raise EngineError("the latent has no size")
+    if wish.count > _MOST_PICTURES:
+        raise EngineError(f"at most {_MOST_PICTURES} pictures are made at once")
+    picture = None if source is None else await asyncio.to_thread(_sent, context, source, wish)
+    if wish.length:
+        film = await context.child(_order(wish, 0, picture))
+        return (await asyncio.to_thread(_film, film, wish),)
+    orders = [_order(wish, at, picture) for at in range(wish.count)]
+    children = [await context.child(each) for each in orders]
+    return (await asyncio.to_thread(_pictures, context, children, wish, source),)
+
+
+def _sent(context: NodeContext, source: Frames, wish: Wish) -> File:
+    resized = scaled(source[:1, ..., :3], wish.width, wish.height, "area", "center")
+    return values.file(context, resized)
+
+
+def _order(wish: Wish, at: int, picture: File | None) -> Asked:
+    """The order for one picture, or for the film."""
+    shared: dict[str, Any] = {
+        "negative_prompt": wish.negative,
+        "seed": (wish.seed + at) % _SEEDS,
+        "steps": max(1, min(wish.steps, 150)),
+        "guidance": max(0.0, min(wish.cfg, 30.0)),
+    }
+    if wish.length:
+        size = {"width": _even(wish.width), "height": _even(wish.height)}
+        rate = max(1, min(60, round(wish.fps)))
+        order = {
+            **shared,
+            **size,
+            "prompt": wish.prompt,
+            "num_frames": wish.length,
+            "frames_per_second": rate,
+        }
+        return Asked(FILM, {**order, **({"image_url": picture} if picture else {})})
+    if not wish.anew:
+        words = {"style_prompt": wish.prompt, "strength": max(0.01, min(wish.denoise, 1.0))}
+        return Asked(RESTYLE, {**shared, **words, **({"source_image_url": picture} if picture else {})})
+    return Asked(IMAGE, {**shared, "prompt": wish.prompt, "width": wish.width, "height": wish.height})
+
+
+def _even(side: int) -> int:
+    return max(2, side // 2 * 2)
+
+
+def _pictures(context: NodeContext, children: list[Child], wish: Wish, source: Frames | None) -> Frames:
+    series = [scaled(_picture(child), wish.width, wish.height, "lanczos") for child in children]
+    made = np.concatenate(series)
+    if wish.mask is not None and source is not None:
+        made = _inside(made, scaled(source[..., :3], wish.width, wish.height, "area"), wish.mask)
+    if wish.control is not None:
+        made = led(made, frames(wish.control.image), wish.control.strength)
+    context.preview(values.small_jpeg(values.whole(made[:1])[0]))
+    return made
+
+
+def _picture(child: Child) -> Frames:
+    if not child.files:
+        raise EngineError("the model gave no picture")
+    return values.read(child.files[0].path)[0]
+
+
+def _inside(made: Frames, source: Frames, mask: Any) -> Frames:
+    """What was made where the mask is white, the source elsewhere."""
+    cover = scaled(values.mask(mask)[..., None], made.shape[2], made.shape[1], "bilinear")
+    return (made * cover + source * (1 - cover)).astype(np.float32)
+
+
+def led(made: Frames, lines: Frames, strength: float) -> Frames:
+    """Pictures drawn along lines: darker on them, lighter beside, so that they keep the shape that leads."""
+    guides = scaled(lines[..., :3], made.shape[2], made.shape[1], "area").mean(-1)
+    weight = np.float32(max(0.0, min(strength, 2.0)) * 0.5)
+    led = []
+    for at, picture in enumerate(made):
+        line = guides[min(at, len(guides) - 1)]
+        ink = np.clip(cv2.GaussianBlur(line, (0, 0), 0.8) * 1.4, 0, 1)[..., None]
+        glow = cv2.GaussianBlur(line, (0, 0), 6.0)[..., None]
+        led.append(np.clip(picture * (1 - ink * weight * 1.5) + glow * weight * 0.35, 0, 1))
+    return np.stack(led).astype(np.float32)
+
+
+def _film(child: Child, wish: Wish) -> Film | Frames:
+    if not child.files:
+        raise EngineError("the model gave no film")
+    if wish.control is None:
+        return Film(child.files[0])
+    pictures = reels.taken_apart(child.files[0].path)[0][: wish.length]
+    return led(pictures, frames(wish.control.image), wish.control.strength)
+
+
+RUNS: Mapping[str, Run] = {"VAEDecode": decode, "VAEDecodeTiled": decode}

@@ -1,0 +1,112 @@
+"""Nodes on words and numbers: they take no time, and run where they stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sixfold.core.graphs.ports import Given, NodeContext, Run
+from sixfold.core.work.engines import UnusableInput
+
+_MOST_CHARS = 2**22
+
+
+def value(_context: NodeContext, value: Any) -> tuple[Any]:
+    """A value, as it is."""
+    return (value,)
+
+
+def preview(_context: NodeContext, source: Any = None) -> Given:
+    """Whatever it is, as text."""
+    return Given(ui={"text": (shown(source),)})
+
+
+def shown(source: Any) -> str:
+    """A value as a text that can be read."""
+    if isinstance(source, str | int | float):
+        return str(source)
+    try:
+        return json.dumps(source, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return f"{type(source).__name__}, which has no text"
+
+
+def switch(_context: NodeContext, switch: bool, on_false: Any = None, on_true: Any = None) -> tuple[Any]:
+    """One of two values."""
+    return (on_true if switch else on_false,)
+
+
+def concatenate(_context: NodeContext, string_a: str, string_b: str, delimiter: str) -> tuple[str]:
+    """Two texts as one."""
+    return (_bounded(string_a + delimiter + string_b),)
+
+
+def _bounded(text: str) -> str:
+    if len(text) > _MOST_CHARS:
+        raise UnusableInput(f"a text may have at most {_MOST_CHARS} characters")
+    return text
+
+
+def substring(_context: NodeContext, string: str, start: int, end: int) -> tuple[str]:
+    """A part of a text."""
+    return (string[start:end],)
+
+
+def length(_context: NodeContext, string: str) -> tuple[int]:
+    """How many characters."""
+    return (len(string),)
+
+
+def case(_context: NodeContext, string: str, mode: str) -> tuple[str]:
+    """In other letters."""
+    return (_CASES[mode](string),)
+
+
+_CASES: Mapping[str, Callable[[str], str]] = {
+    "UPPERCASE": str.upper,
+    "lowercase": str.lower,
+    "Capitalize": str.capitalize,
+    "Title Case": str.title,
+}
+
+
+def trim(_context: NodeContext, string: str, mode: str) -> tuple[str]:
+    """Without the space around it."""
+    return ({"Both": string.strip(), "Left": string.lstrip(), "Right": string.rstrip()}[mode],)
+
+
+def replace(_context: NodeContext, string: str, find: str, replace: str) -> tuple[str]:
+    """A text with others in the place of some."""
+    return (_bounded(string.replace(find, replace)),)
+
+
+def contains(_context: NodeContext, string: str, substring: str, case_sensitive: bool) -> tuple[bool]:
+    """Whether a text holds another."""
+    return (substring in string if case_sensitive else substring.lower() in string.lower(),)
+
+
+def compare(
+    _context: NodeContext, string_a: str, string_b: str, mode: str, case_sensitive: bool
+) -> tuple[bool]:
+    """Whether a text begins with, ends with or is another."""
+    one, other = (string_a, string_b) if case_sensitive else (string_a.lower(), string_b.lower())
+    return ({"Starts With": one.startswith, "Ends With": one.endswith, "Equal": one.__eq__}[mode](other),)
+
+
+RUNS: Mapping[str, Run] = {
+    **dict.fromkeys(
+        ("PrimitiveString", "PrimitiveStringMultiline", "PrimitiveInt", "PrimitiveFloat", "PrimitiveBoolean"),
+        value,
+    ),
+    "PreviewAny": preview,
+    "ComfySwitchNode": switch,
+    "StringConcatenate": concatenate,
+    "StringSubstring": substring,
+    "StringLength": length,
+    "CaseConverter": case,
+    "StringTrim": trim,
+    "StringReplace": replace,
+    "StringContains": contains,
+    "StringCompare": compare,
+}

@@ -1,0 +1,150 @@
+"""A place where graphs run: real engines as children, files in a folder, a cache in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import blake3
+
+from sixfold import assembly
+from sixfold.core.graphs import execute, validate
+from sixfold.core.graphs.execute import Ended, Place
+from sixfold.core.graphs.ports import Child, Event, File, Made, Stored
+from sixfold.core.work.engines import Task
+from sixfold.engines.image.scene.engine import SceneEngine
+from sixfold.engines.image.style.engine import StyleEngine
+from sixfold.engines.nodes import classes
+from sixfold.engines.nodes.packing import Packer
+from sixfold.engines.video.engine import CameraEngine
+from sixfold.errors import NotFound
+
+ENGINES: Mapping[str, Callable[[], Any]] = {
+    "graph-image": SceneEngine,
+    "graph-restyle": StyleEngine,
+    "graph-film": CameraEngine,
+}
+Graph = dict[str, dict[str, Any]]
+
+
+class Quiet:
+    """An engine's context that listens to nothing."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+
+    def progress(self, fraction: float) -> None:
+        """Nobody asks."""
+
+    def log(self, line: str) -> None:
+        """Nobody reads."""
+
+
+class Children:
+    """Models in this process: the engine of each run, or what a test says that it gives."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self.given: dict[str, Callable[[Mapping[str, Any]], Child]] = {}
+
+    async def run(
+        self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
+    ) -> Child:
+        """A child's files, as the model's real engine makes them."""
+        self.asked.append((model, inputs))
+        if model in self.given:
+            return self.given[model](inputs)
+        scratch = self._folder / node_key
+        scratch.mkdir()
+        files = {name: value.path for name, value in inputs.items() if isinstance(value, File)}
+        row = assembly.models_document()["models"][model]
+        plain = {name: value for name, value in inputs.items() if name not in files}
+        task = Task(node_key, model, {**plain, **row.get("fixed", {})}, files)
+        result = ENGINES[model]().run(task, Quiet(scratch))
+        progress(1.0)
+        return Child(tuple(self._file(each) for each in result.artifacts), result.data)
+
+    def _file(self, artifact: Any) -> File:
+        data = artifact.path.read_bytes() if artifact.path else artifact.data
+        return self.file(data, artifact.content_type)
+
+    def file(self, data: bytes, content_type: str) -> File:
+        """Bytes as a file."""
+        digest = blake3.blake3(data).hexdigest()
+        path = self._folder / digest
+        path.write_bytes(data)
+        return File(digest, content_type, path)
+
+
+class Inputs:
+    """Input files by name, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def find(self, name: str, kind: str) -> File:
+        """The file of that name."""
+        path = self._folder / name.removeprefix("input/")
+        if not path.exists():
+            raise NotFound(f"There is no {kind} {name}")
+        types = {".mp4": "video/mp4", ".wav": "audio/wav"}
+        digest = blake3.blake3(path.read_bytes()).hexdigest()
+        return File(digest, types.get(path.suffix, "image/png"), path, name)
+
+
+class Shelf:
+    """Keeps what nodes made, in order."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, Made, bytes]] = []
+
+    async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
+        """Take the bytes."""
+        data = made.path.read_bytes() if made.path else made.data
+        self.made.append((node_id, made, data))
+        kind = "temp" if made.temporary else "output"
+        return {"filename": f"{made.prefix}_{len(self.made):05}_", "subfolder": "", "type": kind}
+
+
+class Cache(dict[str, Stored]):
+    """Outcomes in memory."""
+
+    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+        """What is known."""
+        return {key: self[key] for key in keys if key in self}
+
+    async def keep(self, entries: Mapping[str, Stored]) -> None:
+        """Keep it."""
+        self.update(entries)
+
+
+class Ground:
+    """One account's graphs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("scratch", "children", "input"):
+            (folder / name).mkdir()
+        self.children = Children(folder / "children")
+        self.shelf = Shelf()
+        self.cache = Cache()
+        self.events: list[Event] = []
+
+    @property
+    def place(self) -> Place:
+        """Where runs take place."""
+        scratch, files = self.folder / "scratch", Inputs(self.folder / "input")
+        return Place(self.children, files, self.shelf, Packer(scratch), scratch, self.cache)
+
+    async def run(self, graph: Graph) -> Ended:
+        """Check a graph and run it."""
+        verdict = validate.validate(graph, classes.registry())
+        assert verdict.valid, verdict.errors
+        self.events.clear()
+        return await execute.execute(verdict, self.place, self.events.append)
+
+    def kinds(self) -> list[str]:
+        """The events of the last run by name, progress left out."""
+        return [event.type for event in self.events if event.type not in ("progress", "preview")]
