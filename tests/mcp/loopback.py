@@ -12,13 +12,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 @asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[str]:
-    """The origin at which an application answers meanwhile."""
+async def served(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
+    """The origin at which an application answers meanwhile; a free port unless one is named."""
     config = uvicorn.Config(
         app, lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=2
     )
     server = uvicorn.Server(config)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -173,7 +173,7 @@ async def test_without_a_key_there_is_no_tool_and_no_look_at_the_body(home: Hous
         headers = {"Authorization": header} if header else {}
         answer = await home.client.post("/mcp", content=b"not json", headers=headers)
         assert answer.status_code == 401
-        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.headers["www-authenticate"].startswith("Bearer resource_metadata=")
         assert answer.json()["error"]["data"]["code"] == "invalid_api_key"
 
 

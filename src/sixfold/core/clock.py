@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 Clock = Callable[[], int]
 
 SECOND_US = 1_000_000
-HOUR_US = 3600 * SECOND_US
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
 DAY_US = 24 * HOUR_US
 
 

@@ -41,4 +41,4 @@ def serve(services: Services, server: Server, ping_seconds: float = transport.PI
     endpoint = Endpoint(services, server, ping_seconds)
     handlers = {"POST": endpoint.post, "GET": endpoint.get, "DELETE": endpoint.get}
     route = Route(PATH, handlers, services.settings.inline_body_bytes)
-    return Face("mcp", transport.dialect, (route,), prefixes=(PATH + "/",))
+    return Face("mcp", transport.dialect(services.settings.base_url), (route,), prefixes=(PATH + "/",))

@@ -45,7 +45,7 @@ def may_remember(principal: Principal) -> bool:
 
 
 def _may_write(principal: Principal) -> bool:
-    return may_remember(principal) and not principal.scope.memory_only
+    return may_remember(principal) and principal.scope.may_write
 
 
 def tools(operations: Sequence[Operation]) -> list[Tool]:

@@ -22,6 +22,7 @@ from sixfold.mcp import messages
 from sixfold.mcp.messages import Message, Plain, RpcError
 from sixfold.mcp.server import Call, Channel, Server
 from sixfold.web import answers, calls
+from sixfold.web.routing import Dialect
 from sixfold.web.services import Services
 
 _LOG = logging.getLogger("sixfold.mcp")
@@ -181,8 +182,23 @@ def _failed(message_id: messages.MessageId, failure: RpcError, status: int) -> R
     return Response(_encode(messages.error(message_id, failure)), status, _HEADERS, "application/json")
 
 
-def dialect(error: errors.SixfoldError, request_id: str) -> Response:
-    """What the doors refuse, as a JSON-RPC error with the status of the refusal."""
+def dialect(base_url: str) -> Dialect:
+    """What the doors refuse, as a JSON-RPC error with the status of the refusal.
+
+    A program without a key is told where it gets one (RFC 9728).
+    """
+    door = f'Bearer resource_metadata="{base_url}/.well-known/oauth-protected-resource/mcp"'
+
+    def told(error: errors.SixfoldError, request_id: str) -> Response:
+        response = _told(error, request_id)
+        if isinstance(error, errors.Unauthenticated):
+            response.headers["WWW-Authenticate"] = door
+        return response
+
+    return told
+
+
+def _told(error: errors.SixfoldError, request_id: str) -> Response:
     data = {"code": error.code, "status": error.status, "request_id": request_id}
     document = messages.error(None, RpcError(-32000 if error.status != 400 else -32600, error.message, data))
     headers = answers.error_headers(error) | _HEADERS

@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -21,7 +20,7 @@ from sixfold.core.work.pipeline import Order
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
-from sixfold.ui import passwords
+from sixfold.ui import consent, forms, passwords
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.pages import STATIC, Pages, took
 from sixfold.web import answers, bodies, calls, sessions
@@ -128,7 +127,7 @@ class Site:
     async def password(self, request: Request) -> Response:
         """Sign in with address and password."""
         self._services.sessions.guard(request, None, None)
-        form = await _form(request)
+        form = await forms.read(request)
         email = form.get("email", "").strip().lower()[:256]
         following = sessions.own_path(form.get("next", ""))
         peer = request.client.host if request.client is not None else ""
@@ -149,7 +148,7 @@ class Site:
     async def signout(self, request: Request) -> Response:
         """End the session."""
         session = await self._services.sessions.of(request)
-        form = await _form(request)
+        form = await forms.read(request)
         self._services.sessions.guard(request, session, form.get("csrf"))
         if session is not None:
             await self._services.database.write(signins.end(session.token))
@@ -229,16 +228,6 @@ class Static:
         return Response(found[0], 200, {"Cache-Control": "public, max-age=31536000, immutable"}, found[1])
 
 
-async def _form(request: Request) -> dict[str, str]:
-    if bodies.media_type(request) != "application/x-www-form-urlencoded":
-        raise errors.UnsupportedMedia("This takes a form")
-    try:
-        text = (await request.body()).decode("utf-8")
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20, errors="strict"))
-    except ValueError as error:
-        raise errors.BadRequest("Invalid form body") from error
-
-
 def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[Face, ...], Handler]:
     """The pages, what their script calls, and the start page's handler."""
     site, static = Site(services, documents), Static()
@@ -251,6 +240,7 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
             Route("/account", {"GET": site.account}),
             Route("/predictions/{prediction_id}", {"GET": site.prediction}),
             Route("/docs", {"GET": site.reference}),
+            *consent.routes(services, site.pages),
             Route("/static/{name}", {"GET": static.show, "HEAD": static.show}),
         ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sixfold.areas.platform import oauth
 from sixfold.areas.platform.accounts import Accounts
 from sixfold.areas.platform.health import Health
 from sixfold.areas.platform.media import MediaFiles
@@ -34,5 +35,6 @@ def face(services: Services, metrics: Metrics, documents: Mapping[str, Document]
             Route("/readyz", {"GET": health.ready}),
             Route("/metrics", {"GET": health.metrics}),
             Route("/openapi/{area}", {"GET": reference.show}),
+            *oauth.routes(services),
         ),
     )

@@ -22,11 +22,17 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     budget_month: int | None = None
     rpm: int | None = None
     tpm: int | None = None
+    memory: bool = False
 
     @property
     def memory_only(self) -> bool:
-        """Keys limited to collections, or read-only, reach the memory and nothing else."""
-        return self.read_only or bool(self.collections)
+        """Keys limited to the memory, to collections or to reading reach the memory and nothing else."""
+        return self.memory or not self.may_write
+
+    @property
+    def may_write(self) -> bool:
+        """Whether a key may change what it reaches of the memory."""
+        return not self.read_only and not self.collections
 
 
 UNLIMITED = Scope()

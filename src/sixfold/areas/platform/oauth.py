@@ -1,0 +1,171 @@
+"""OAuth 2.1 for programs: where the door is, registering at it, and changing codes for tokens.
+
+The page on which a person says yes is `ui/consent.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import oauth
+from sixfold.web import answers, bodies
+from sixfold.web.limits import Attempts
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+
+RESOURCE = "/.well-known/oauth-protected-resource"
+SERVER = "/.well-known/oauth-authorization-server"
+_FIVE_MINUTES = 300.0
+_BODY_BYTES = 16_384
+_NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+_OPEN = {"Access-Control-Allow-Origin": "*", "Cache-Control": "max-age=3600"}
+
+
+class OAuth:
+    """The endpoints that programs call; they carry no cookie, so that any origin may."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._base = services.settings.base_url
+        self._registering = Attempts(20, _FIVE_MINUTES, time.monotonic)
+        self._failing = Attempts(60, _FIVE_MINUTES, time.monotonic)
+
+    async def resource(self, request: Request) -> Response:
+        """What is protected here, and by whom."""
+        del request
+        document = {
+            "resource": f"{self._base}/mcp",
+            "authorization_servers": [self._base],
+            "scopes_supported": list(oauth.SCOPES),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Sixfold",
+            "resource_documentation": f"{self._base}/docs",
+        }
+        return answers.json(document, 200, _OPEN)
+
+    async def server(self, request: Request) -> Response:
+        """Where to ask, and in which ways."""
+        del request
+        document = {
+            "issuer": self._base,
+            "authorization_endpoint": f"{self._base}/oauth/authorize",
+            "token_endpoint": f"{self._base}/oauth/token",
+            "registration_endpoint": f"{self._base}/oauth/register",
+            "revocation_endpoint": f"{self._base}/oauth/revoke",
+            "scopes_supported": list(oauth.SCOPES),
+            "response_types_supported": ["code"],
+            "response_modes_supported": ["query"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "token_endpoint_auth_methods_supported": ["none"],
+            "revocation_endpoint_auth_methods_supported": ["none"],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+        }
+        return answers.json(document, 200, _OPEN)
+
+    async def register(self, request: Request) -> Response:
+        """A program introduces itself (RFC 7591)."""
+        self._registering.spend(_peer(request))
+        body = bodies.parse_object(await request.body())
+        uris = body.get("redirect_uris")
+        name = body.get("client_name")
+        try:
+            wanted = cast("list[object]", uris) if isinstance(uris, list) else []
+            text = name if isinstance(name, str) else ""
+            client = await self._services.database.write(oauth.register(text, wanted))
+        except oauth.Refused as refused:
+            return _refused(refused)
+        document = {
+            "client_id": client.id,
+            "client_id_issued_at": client.created_at // 1_000_000,
+            "client_name": client.name,
+            "redirect_uris": list(client.redirect_uris),
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": "none",
+        }
+        return answers.json(document, 201, _NO_STORE)
+
+    async def token(self, request: Request) -> Response:
+        """Tokens for a code, or for a refresh token."""
+        try:
+            form = await _form(request)
+            tokens = await self._tokens(form)
+        except oauth.Refused as refused:
+            self._failing.spend(_peer(request))
+            return _refused(refused)
+        return answers.json(tokens.plain(), 200, _NO_STORE)
+
+    async def _tokens(self, form: Mapping[str, str]) -> oauth.Tokens:
+        client_id = form.get("client_id", "")
+        match form.get("grant_type"):
+            case "authorization_code":
+                code, uri, verifier = (form.get(n, "") for n in ("code", "redirect_uri", "code_verifier"))
+                work = oauth.exchange(code, client_id, uri, verifier)
+            case "refresh_token":
+                work = oauth.refresh(form.get("refresh_token", ""), client_id)
+            case _:
+                raise oauth.Refused(
+                    "unsupported_grant_type", "grant_type must be authorization_code or refresh_token"
+                )
+        try:
+            tokens = await self._services.database.write(work)
+        except errors.Conflict as error:
+            raise oauth.Refused("invalid_grant", error.message) from error
+        if tokens is None:
+            raise oauth.Refused("invalid_grant", "This code or token is unknown, used, too old or another's")
+        return tokens
+
+    async def revoke(self, request: Request) -> Response:
+        """End a grant (RFC 7009)."""
+        try:
+            form = await _form(request)
+        except oauth.Refused as refused:
+            return _refused(refused)
+        await self._services.database.write(oauth.revoke(form.get("token", "")))
+        return Response(status_code=200, headers=_NO_STORE)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form, each once; raises `Refused`."""
+    if bodies.media_type(request) != "application/x-www-form-urlencoded":
+        raise oauth.Refused("invalid_request", "This takes a form (application/x-www-form-urlencoded)")
+    try:
+        text = (await request.body()).decode("utf-8")
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=20, errors="strict")
+    except ValueError as error:
+        raise oauth.Refused("invalid_request", "The form cannot be read") from error
+    form = dict(pairs)
+    if len(form) != len(pairs):
+        raise oauth.Refused("invalid_request", "A field of the form is there twice")
+    return form
+
+
+def _refused(refused: oauth.Refused) -> Response:
+    body: dict[str, Any] = {"error": refused.code, "error_description": str(refused)}
+    return answers.json(body, 401 if refused.code == "invalid_client" else 400, _NO_STORE)
+
+
+def _peer(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
+
+
+def routes(services: Services) -> tuple[Route, ...]:
+    """The endpoints; the places of the two documents are fixed by RFC 9728 and RFC 8414."""
+    door = OAuth(services)
+    return (
+        Route(RESOURCE, {"GET": door.resource}),
+        Route(f"{RESOURCE}/mcp", {"GET": door.resource}),
+        Route(SERVER, {"GET": door.server}),
+        Route(f"{SERVER}/mcp", {"GET": door.server}),
+        Route("/oauth/register", {"POST": door.register}, _BODY_BYTES),
+        Route("/oauth/token", {"POST": door.token}, _BODY_BYTES),
+        Route("/oauth/revoke", {"POST": door.revoke}, _BODY_BYTES),
+    )

@@ -1,0 +1,279 @@
+"""OAuth 2.1 for programs that a person lets in: registered by themselves, public, with PKCE.
+
+A grant gives an access token, which is a key of the account with an hour to live, and a refresh token,
+which is good for one turn: a spent one that comes back ends the grant, since somebody has stolen it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import keys
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from sixfold.core.database import Query, Row, Transaction, now, one
+
+SCOPES: Mapping[str, str] = {
+    "memory": "Read and write the memory",
+    "memory.read": "Read the memory",
+    "models": "Run models, which spends credit, and read and write the memory",
+}
+DEFAULT_SCOPE = "memory"
+KEY_LIFE_US, REFRESH_LIFE_US = HOUR_US, 30 * DAY_US
+_CODE_LIFE_US = 5 * MINUTE_US
+_CLIENT_LIFE_US = DAY_US  # of a program that nobody granted anything
+_MAX_URIS, _MAX_URI_CHARS, _MAX_NAME_CHARS = 10, 500, 80
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_NOT_OF_PROGRAMS = frozenset(
+    {"about", "blob", "data", "file", "filesystem", "ftp", "javascript", "vbscript", "ws", "wss"}
+)
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Refused(Exception):
+    """A request that OAuth answers with a code of its own; the text is for whoever wrote the program."""
+
+    def __init__(self, code: str, description: str) -> None:
+        super().__init__(description)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A program that registered itself."""
+
+    id: str
+    name: str
+    redirect_uris: tuple[str, ...]
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a program asks a person for, checked."""
+
+    client: Client
+    redirect_uri: str
+    scopes: tuple[str, ...]
+    challenge: str
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a program gets: an access token, which is a key, and the refresh token for the next."""
+
+    access_token: str
+    refresh_token: str
+    scopes: tuple[str, ...]
+
+    def plain(self) -> dict[str, object]:
+        """The answer of the token endpoint."""
+        return {
+            "access_token": self.access_token,
+            "token_type": "Bearer",
+            "expires_in": KEY_LIFE_US // SECOND_US,
+            "refresh_token": self.refresh_token,
+            "scope": " ".join(self.scopes),
+        }
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+
+def register(name: str, redirect_uris: Sequence[object]) -> Transaction[Client]:
+    """A new program; raises `Refused` for addresses to which no answer may go."""
+    if not 0 < len(redirect_uris) <= _MAX_URIS:
+        raise Refused("invalid_redirect_uri", f"redirect_uris must hold 1 to {_MAX_URIS} addresses")
+    uris = tuple(_redirect(uri) for uri in redirect_uris)
+    shown = " ".join(name.split())[:_MAX_NAME_CHARS] or "A program without a name"
+    client = Client(ids.new("client"), shown, uris, (yield from now()))
+    text = msgspec.json.encode(uris).decode()
+    yield Query("oauth_client_insert", {"id": client.id, "name": shown, "redirect_uris": text})
+    return client
+
+
+def _redirect(uri: object) -> str:
+    if not isinstance(uri, str) or len(uri) > _MAX_URI_CHARS or not uri.isascii() or not uri.isprintable():
+        raise Refused("invalid_redirect_uri", "A redirect address must be a short URI in ASCII")
+    parts = urlsplit(uri)
+    plain = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    own = _SCHEME.fullmatch(parts.scheme) and parts.scheme not in _NOT_OF_PROGRAMS | {"http"}
+    if parts.fragment or "*" in uri or not (plain or own) or (parts.scheme == "https" and not parts.hostname):
+        raise Refused(
+            "invalid_redirect_uri",
+            "A redirect address is https, http on this machine, or of a scheme of the program's own",
+        )
+    return uri
+
+
+def client(client_id: str) -> Transaction[Client]:
+    """A program by its id; raises `Refused`."""
+    row = yield from one("oauth_client", id=client_id)
+    if row is None:
+        raise Refused("invalid_client", "There is no such program: register it again")
+    uris = msgspec.json.decode(str(row["redirect_uris"]), type=tuple[str, ...])
+    return Client(row["id"], row["name"], uris, row["created_at"])
+
+
+def may_return(client: Client, uri: str) -> bool:
+    """Whether answers may go to `uri`: one that was registered; on this machine whatever its port."""
+    return any(uri == known or _portless(uri) == _portless(known) != "" for known in client.redirect_uris)
+
+
+def _portless(uri: str) -> str:
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError:
+        return ""
+    if parts.scheme != "http" or parts.hostname not in _LOOPBACK or parts.username is not None:
+        return ""
+    return parts._replace(netloc=str(parts.hostname)).geturl()
+
+
+def wish(client: Client, redirect_uri: str, asked: Mapping[str, str], resources: Sequence[str]) -> Wish:
+    """What an authorization request asks for, of a program whose address was checked; raises `Refused`.
+
+    `resources` are this server's own names: a request for another's is not for this door.
+    """
+    if asked.get("response_type") != "code":
+        raise Refused("unsupported_response_type", "response_type must be code")
+    if asked.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(
+        asked.get("code_challenge", "")
+    ):
+        raise Refused("invalid_request", "PKCE is needed: code_challenge with the method S256")
+    if asked.get("resource", "").rstrip("/") not in ("", *resources):
+        raise Refused("invalid_target", "This server is not that resource")
+    scopes = tuple(dict.fromkeys(asked.get("scope", "").split())) or (DEFAULT_SCOPE,)
+    if unknown := [scope for scope in scopes if scope not in SCOPES]:
+        raise Refused("invalid_scope", f"There is no scope {unknown[0][:40]}; {', '.join(SCOPES)} are there")
+    return Wish(client, redirect_uri, scopes, asked["code_challenge"], asked.get("state"))
+
+
+# -- grants ----------------------------------------------------------------------------------------
+
+
+def grant(account_id: str, wished: Wish) -> Transaction[str]:
+    """A person said yes; gives the code that the program changes for its tokens."""
+    code = ids.secret("code")
+    yield Query(
+        "oauth_grant_insert",
+        {
+            "id": ids.new("grant"),
+            "client_id": wished.client.id,
+            "account_id": account_id,
+            "scopes": " ".join(wished.scopes),
+            "redirect_uri": wished.redirect_uri,
+            "challenge": wished.challenge,
+            "code_hash": keys.hash_of(code),
+            "life": _CODE_LIFE_US,
+        },
+    )
+    yield Query(
+        "audit_insert",
+        {
+            "id": ids.new("aud"),
+            "account_id": account_id,
+            "action": "oauth.grant",
+            "detail": f"{wished.client.id} {' '.join(wished.scopes)}",
+        },
+    )
+    return code
+
+
+def exchange(code: str, client_id: str, redirect_uri: str, verifier: str) -> Transaction[Tokens | None]:
+    """The tokens for a code; None where it is no good. A code that comes twice ends its grant."""
+    row = yield from one("oauth_grant_by_code", code_hash=keys.hash_of(code))
+    if row is None or row["ended_at"] is not None:
+        return None
+    if row["code_taken_at"] is not None:
+        yield from _end(row)
+        return None
+    right = (
+        row["living"]
+        and row["client_id"] == client_id
+        and row["redirect_uri"] == redirect_uri
+        and _VERIFIER.fullmatch(verifier) is not None
+        and hmac.compare_digest(_challenge(verifier), str(row["challenge"]))
+    )
+    return (yield from _turn(row)) if right else None
+
+
+def refresh(token: str, client_id: str) -> Transaction[Tokens | None]:
+    """The next tokens for a refresh token; None where it is no good. A spent one ends its grant."""
+    token_hash = keys.hash_of(token)
+    row = yield from one("oauth_grant_by_refresh", refresh_hash=token_hash)
+    if row is None or row["ended_at"] is not None or row["client_id"] != client_id:
+        return None
+    if bytes(row["refresh_hash"]) != token_hash:
+        yield from _end(row)
+        return None
+    return (yield from _turn(row)) if row["living"] else None
+
+
+def _turn(row: Row) -> Transaction[Tokens]:
+    if row["key_id"]:
+        yield Query("key_revoke", {"id": row["key_id"]})
+    scopes = tuple(str(row["scopes"]).split())
+    key = yield from keys.create(row["account_id"], _scope(scopes), (yield from now()) + KEY_LIFE_US)
+    token = ids.secret("refresh")
+    turned = yield Query(
+        "oauth_grant_turn",
+        {
+            "id": row["id"],
+            "refresh_hash": keys.hash_of(token),
+            "key_id": key.id,
+            "old_key_id": row["key_id"] or "",
+            "life": REFRESH_LIFE_US,
+        },
+    )
+    if not turned:
+        raise errors.Conflict("This grant is being used by another request")
+    return Tokens(key.api_key, token, scopes)
+
+
+def revoke(token: str) -> Transaction[None]:
+    """End the grant of a token of either kind; one that is unknown is no error."""
+    token_hash = keys.hash_of(token)
+    row = yield from one("oauth_grant_by_refresh", refresh_hash=token_hash)
+    if row is None:
+        key = yield from one("key_by_hash", hash=token_hash)
+        row = None if key is None else (yield from one("oauth_grant_of_key", key_id=key["key_id"]))
+    if row is not None:
+        yield from _end(row)
+
+
+def _end(row: Row) -> Transaction[None]:
+    ended = yield Query("oauth_grant_end", {"id": row["id"]})
+    if ended and ended[0]["key_id"]:
+        yield Query("key_revoke", {"id": ended[0]["key_id"]})
+
+
+def sweep() -> Transaction[None]:
+    """Forget what is over, and programs that nobody let in."""
+    yield Query("oauth_sweep_grants", {})
+    yield Query("oauth_sweep_clients", {"before": (yield from now()) - _CLIENT_LIFE_US})
+
+
+def _scope(scopes: Sequence[str]) -> Scope:
+    if "models" in scopes:
+        return Scope()
+    return Scope(memory=True) if "memory" in scopes else Scope(read_only=True)
+
+
+def _challenge(verifier: str) -> str:
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,0 +1,2 @@
+DROP TABLE oauth_grant;
+DROP TABLE oauth_client;

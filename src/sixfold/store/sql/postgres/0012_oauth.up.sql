@@ -1,0 +1,27 @@
+-- Doors for hosted assistants (OAuth 2.1): programs that registered themselves, and what people granted them.
+-- A grant begins with a code that is taken once; then it has a refresh token and one key at a time.
+CREATE TABLE oauth_client (
+    id            TEXT PRIMARY KEY,
+    name          TEXT NOT NULL,
+    redirect_uris TEXT NOT NULL,
+    created_at    BIGINT NOT NULL
+);
+
+CREATE TABLE oauth_grant (
+    id            TEXT PRIMARY KEY,
+    client_id     TEXT NOT NULL REFERENCES oauth_client (id),
+    account_id    TEXT NOT NULL REFERENCES account (id),
+    scopes        TEXT NOT NULL,
+    redirect_uri  TEXT NOT NULL,
+    challenge     TEXT NOT NULL,
+    code_hash     BYTEA NOT NULL UNIQUE,
+    code_taken_at BIGINT,
+    refresh_hash  BYTEA UNIQUE,
+    spent_hash    BYTEA,
+    key_id        TEXT,
+    expires_at    BIGINT NOT NULL,
+    ended_at      BIGINT,
+    created_at    BIGINT NOT NULL
+);
+CREATE INDEX oauth_grant_client ON oauth_grant (client_id);
+CREATE INDEX oauth_grant_spent ON oauth_grant (spent_hash) WHERE spent_hash IS NOT NULL;

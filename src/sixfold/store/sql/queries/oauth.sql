@@ -1,0 +1,39 @@
+-- name: oauth_client_insert | A program that registered itself.
+INSERT INTO oauth_client (id, name, redirect_uris, created_at) VALUES (:id, :name, :redirect_uris, :now);
+
+-- name: oauth_client | One program.
+SELECT * FROM oauth_client WHERE id = :id;
+
+-- name: oauth_grant_insert | What a person granted a program, waiting for its code.
+INSERT INTO oauth_grant
+    (id, client_id, account_id, scopes, redirect_uri, challenge, code_hash, expires_at, created_at)
+VALUES
+    (:id, :client_id, :account_id, :scopes, :redirect_uri, :challenge, :code_hash, :now + :life, :now);
+
+-- name: oauth_grant_by_code | The grant that a code belongs to, taken or not.
+SELECT *, CASE WHEN expires_at > :now THEN 1 ELSE 0 END AS living FROM oauth_grant WHERE code_hash = :code_hash;
+
+-- name: oauth_grant_by_refresh | The grant that a refresh token belongs to, the one before the present one too.
+SELECT *, CASE WHEN expires_at > :now THEN 1 ELSE 0 END AS living FROM oauth_grant
+WHERE refresh_hash = :refresh_hash OR spent_hash = :refresh_hash;
+
+-- name: oauth_grant_turn | The grant's next refresh token and key, if nobody was quicker.
+UPDATE oauth_grant
+SET refresh_hash = :refresh_hash, spent_hash = refresh_hash, key_id = :key_id,
+    code_taken_at = COALESCE(code_taken_at, :now), expires_at = :now + :life
+WHERE id = :id AND ended_at IS NULL AND COALESCE(key_id, '') = :old_key_id
+RETURNING id;
+
+-- name: oauth_grant_end | End a grant; nothing when it has ended.
+UPDATE oauth_grant SET ended_at = :now WHERE id = :id AND ended_at IS NULL RETURNING key_id, account_id;
+
+-- name: oauth_grant_of_key | The grant that a key belongs to.
+SELECT * FROM oauth_grant WHERE key_id = :key_id AND ended_at IS NULL;
+
+-- name: oauth_sweep_grants | Forget grants whose time is up.
+DELETE FROM oauth_grant WHERE expires_at <= :now RETURNING id;
+
+-- name: oauth_sweep_clients | Forget programs to which nobody grants anything.
+DELETE FROM oauth_client
+WHERE created_at < :before AND NOT EXISTS (SELECT 1 FROM oauth_grant g WHERE g.client_id = oauth_client.id)
+RETURNING id;

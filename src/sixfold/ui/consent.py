@@ -1,0 +1,126 @@
+"""The page on which a person lets a program in, or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.accounts import oauth
+from sixfold.core.accounts.oauth import Wish
+from sixfold.ui import forms
+from sixfold.ui.pages import POLICY, Pages
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+
+PATH = "/oauth/authorize"
+_FORM_BYTES = 16_384
+_MAX_CHARS = 2000  # of one parameter
+_ASKED = (
+    "response_type",
+    "client_id",
+    "redirect_uri",
+    "scope",
+    "state",
+    "resource",
+    "code_challenge",
+    "code_challenge_method",
+)
+
+
+class Consent:
+    """Asks the person who is signed in, and sends the browser back with the answer."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+        base = services.settings.base_url
+        self._issuer = base
+        self._resources = (base, f"{base}/mcp")
+
+    async def ask(self, request: Request) -> Response:
+        """The question; whoever is not signed in does that first."""
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        asked = {name: value for name, value in request.query_params.items() if name in _ASKED}
+        wished = await self._wish(asked)
+        if isinstance(wished, Response):
+            return wished
+        session = await self._services.sessions.of(request)
+        if session is None:
+            there = urlencode({"next": f"{PATH}?{urlencode(asked)}"})
+            return RedirectResponse(f"/signin?{there}", 303)
+        page = self._pages.render(
+            "consent.html",
+            session,
+            program=wished.client.name,
+            target=_shown(wished.redirect_uri),
+            scopes=[oauth.SCOPES[scope] for scope in wished.scopes],
+            asked=asked,
+        )
+        # the browser follows the form's answer to the program's address, which the policy has to allow
+        page.headers["Content-Security-Policy"] = POLICY.replace(
+            "form-action 'self'", f"form-action 'self' {_source(wished.redirect_uri)}"
+        )
+        return page
+
+    async def answer(self, request: Request) -> Response:
+        """The answer: a code to the program, or that the person said no."""
+        session = await self._services.sessions.of(request)
+        form = await forms.read(request)
+        self._services.sessions.guard(request, session, form.get("csrf"))
+        if session is None:
+            raise errors.Unauthenticated("Sign in first")
+        wished = await self._wish(form)
+        if isinstance(wished, Response):
+            return wished
+        if form.get("decision") != "allow":
+            return self._back(wished.redirect_uri, wished.state, error="access_denied")
+        code = await self._services.database.write(oauth.grant(session.account.id, wished))
+        return self._back(wished.redirect_uri, wished.state, code=code)
+
+    async def _wish(self, asked: Mapping[str, str]) -> Wish | Response:
+        """What is asked for; or the answer to what nobody can be asked.
+
+        Until program and address are known to belong together, nothing is sent to that address.
+        """
+        if any(len(value) > _MAX_CHARS for value in asked.values()):
+            raise errors.BadRequest("A parameter of this request is too long")
+        try:
+            client = await self._services.database.read(oauth.client(asked.get("client_id", "")))
+        except oauth.Refused as refused:
+            raise errors.BadRequest(str(refused)) from refused
+        uri = asked.get("redirect_uri") or (client.redirect_uris[0] if len(client.redirect_uris) == 1 else "")
+        if not oauth.may_return(client, uri):
+            raise errors.BadRequest("redirect_uri is none of those that this program registered")
+        try:
+            return oauth.wish(client, uri, asked, self._resources)
+        except oauth.Refused as refused:
+            state = asked.get("state")
+            return self._back(uri, state, error=refused.code, error_description=str(refused))
+
+    def _back(self, uri: str, state: str | None, **values: str) -> Response:
+        told = {**values, "iss": self._issuer, **({"state": state} if state is not None else {})}
+        joint = "&" if urlsplit(uri).query else "?"
+        return RedirectResponse(f"{uri}{joint}{urlencode(told)}", 303, {"Cache-Control": "no-store"})
+
+
+def _shown(uri: str) -> str:
+    """Whither the answer goes, as a person should see it."""
+    parts = urlsplit(uri)
+    return parts.hostname or f"the program that opens {parts.scheme}: links"
+
+
+def _source(uri: str) -> str:
+    """The address as a policy names it."""
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else f"{parts.scheme}:"
+
+
+def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
+    """The question and its answer."""
+    consent = Consent(services, pages)
+    return (Route(PATH, {"GET": consent.ask, "POST": consent.answer}, _FORM_BYTES),)

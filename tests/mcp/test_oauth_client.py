@@ -1,0 +1,102 @@
+"""The official client finds the door by itself, is let in by a person in a browser, and turns its tokens."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import httpx2
+import pytest
+from mcp.client import Client
+from mcp.client.auth import OAuthClientProvider, TokenStorage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthToken,
+)
+
+from tests.areas.house import House, house
+from tests.areas.test_pages import link
+from tests.mcp.loopback import served
+
+pytestmark = pytest.mark.slow
+BACK = "http://127.0.0.1:8765/callback"
+
+
+class Kept(TokenStorage):
+    """Tokens in memory."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+class Person:
+    """Somebody at a browser, signed in, who says yes."""
+
+    def __init__(self, home: House, origin: str) -> None:
+        self._home = home
+        self._origin = origin
+        self._answer: dict[str, list[str]] = {}
+        self.asked = 0
+
+    async def opens(self, address: str) -> None:
+        """Read the page, and press its first button."""
+        self.asked += 1
+        async with httpx.AsyncClient(base_url=self._origin, headers={"Origin": self._origin}) as browser:
+            await browser.get("/signin", params={"token": await link(self._home)})
+            page = (await browser.get(address)).text
+            fields = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', page))
+            fields = {name: value.replace("&amp;", "&") for name, value in fields.items()}
+            sent = await browser.post("/oauth/authorize", data={**fields, "decision": "allow"})
+        self._answer = parse_qs(urlsplit(sent.headers["location"]).query)
+
+    async def comes_back(self) -> AuthorizationCodeResult:
+        """What the browser brought to the program."""
+        told = {name: values[0] for name, values in self._answer.items()}
+        return AuthorizationCodeResult(code=told["code"], state=told.get("state"), iss=told.get("iss"))
+
+
+async def test_the_official_client_is_let_in_and_comes_again_without_asking(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    kept = Kept()
+    async with house(tmp_path, port=port) as home, served(home.app, port) as origin:
+        person = Person(home, origin)
+        about = OAuthClientMetadata(
+            client_name="An assistant", redirect_uris=[BACK], token_endpoint_auth_method="none"
+        )
+        door = OAuthClientProvider(f"{origin}/mcp", about, kept, person.opens, person.comes_back)
+        async with (
+            httpx2.AsyncClient(auth=door) as http,
+            Client(streamable_http_client(f"{origin}/mcp", http_client=http)) as client,
+        ):
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert {"search", "write"} <= names
+        first = kept.tokens
+        assert first is not None
+        door.context.token_expiry_time = 1  # long ago
+        async with (
+            httpx2.AsyncClient(auth=door) as http,
+            Client(streamable_http_client(f"{origin}/mcp", http_client=http)) as client,
+        ):
+            assert (await client.list_tools()).tools
+        assert kept.tokens.access_token != first.access_token
+        assert person.asked == 1, "the refresh token was enough"
