@@ -123,6 +123,16 @@ def _run(commands: Group) -> None:
     )
     parser.add_argument("-o", "--output", metavar="OUT", help="the file, or folder, for what is made")
     parser.add_argument("--list", action="store_true", help="list the models and their inputs")
+    parser.add_argument("--quote", action="store_true", help="say what it would cost, and run nothing")
+    parser.add_argument("--hardware", metavar="ID", help="other hardware than the template's own")
+    parser.add_argument("--variant", metavar="NAME", help="one of a template's variants")
+    parser.add_argument(
+        "--mount",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a file that the run sees as /mnt/sixfold/artifacts/NAME",
+    )
     _client(parser)
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from sixfold.cli import receipt
 from sixfold.cli.client import Client, Document
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sixfold.core.work.catalog import Catalog, Model
 
 _ID_TAIL = 8
+_MOUNTS = "_artifacts_mounts"
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
@@ -36,8 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
     model = next((model for model in catalog.models() if model.name == arguments.model), None)
     _prepare_folder(arguments.output)
     inputs = _inputs(client, model, arguments.inputs)
+    order = {"input": inputs, **_terms(client, arguments)}
+    if arguments.quote:
+        return _quote(client, arguments, order)
     began = time.monotonic()
-    prediction = client.post("/api/containers/run", {"model": arguments.model, "input": inputs, "wait": 0})
+    prediction = client.post("/api/containers/run", {"model": arguments.model, "wait": 0, **order})
     try:
         ended = follow(client, prediction, began)
     except KeyboardInterrupt:
@@ -49,6 +53,34 @@ def run(arguments: argparse.Namespace) -> int:
     paths = [path for path, _ in _save(client, ended, arguments.output)]
     _tell(ended, paths, as_json=arguments.json)
     return 0 if ended["status"] == "succeeded" else 1
+
+
+def _terms(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Where it shall run, in which variant, and with which files beside its inputs."""
+    mounts: dict[str, str] = {}
+    for text in arguments.mount:
+        name, _, path = text.partition("=")
+        if not name or not Path(path).is_file():
+            raise Refused(f"{text!r} mounts no file: NAME=FILE is meant, as in score.mid=./score.mid")
+        mounts[name] = client.upload(Path(path))
+    wanted = {"hardware": arguments.hardware, "variant": arguments.variant, _MOUNTS: mounts}
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _quote(client: Client, arguments: argparse.Namespace, order: Mapping[str, Any]) -> int:
+    told = client.post(f"/api/containers/{quote(arguments.model, safe='')}/quote", order)
+    if arguments.json:
+        put_json(told)
+        return 0
+    start = ", with a worker that has to start first" if told["cold"] else ""
+    Paint().rows(
+        [
+            ("costs about", f"{told['price_usd']} USD"),
+            ("is held", f"{told['hold_usd']} USD"),
+            ("takes about", f"{told['eta_seconds']:g} s{start}"),
+        ]
+    )
+    return 0
 
 
 def follow(client: Client, prediction: Document, began: float) -> Document:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
 
@@ -203,3 +205,31 @@ def test_a_failed_run_says_why_and_is_status_1(start: Starter, tmp_path: Path) -
     assert done.status == 1
     assert json.loads(done.out)["status"] == "failed"
     assert "failed: nothing was charged" in run(server, "ra2", "prompt=x", *SMALL).out
+
+
+def test_a_quote_runs_nothing(server: Server, tmp_path: Path) -> None:
+    done = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-24gb-b")
+    assert (done.status, done.err) == (0, "")
+    assert "0.09 USD" in done.out  # 0.54 USD an hour for 600 s
+    told = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--json").json
+    assert set(told) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
+    refused = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-9000")
+    assert (refused.status, "There is no hardware gpu-9000" in refused.err) == (1, True)
+
+
+def test_a_mounted_file_is_an_input(server: Server, tmp_path: Path) -> None:
+    photo = _picture(tmp_path)
+    named = ("image=/mnt/sixfold/artifacts/photo", "--mount", f"photo={photo}")
+    done = run(server, "bg-remover", *named, "-o", str(tmp_path / "cut.png"))
+    assert (done.status, done.err) == (0, "")
+    assert size_of(tmp_path / "cut.png") == (64, 64)
+    missing = run(server, "bg-remover", "image=x", "--mount", "photo=/nowhere.png")
+    assert "mounts no file" in missing.err
+
+
+def _picture(folder: Path) -> Path:
+    path = folder / "photo.png"
+    picture = np.full((64, 64, 3), 255, np.uint8)
+    picture[16:48, 16:48] = (30, 60, 200)
+    Image.fromarray(picture).save(path)
+    return path
