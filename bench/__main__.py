@@ -26,6 +26,7 @@ NAMES = (
     "retrieval",
     "memory",
     "agents",
+    "forecast",
 )
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance

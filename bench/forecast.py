@@ -1,10 +1,9 @@
-"""Forecasts beside those of statsforecast: sMAPE, how often the truth lies within, and seconds.
+"""Forecasts beside statsforecast's: sMAPE, how often the truth lies within an interval, and time.
 
-    python -m bench.forecast            ours
-    PEERS=… python -m bench.forecast    with statsforecast, installed in the environment at PEERS
+PEERS=FOLDER .venv/bin/python -m bench forecast    FOLDER: a virtual environment with statsforecast
 
-Series: the monthly air passengers of 1949 to 1960 (from statsforecast, where it is there), and generated ones
-of six kinds. Each keeps its last values back, and both sides foretell those.
+The series: the air passengers of 1949 to 1960, as statsforecast has them, at four origins, and generated ones
+of six kinds. Each keeps its last twelve values back, which both sides foretell.
 """
 
 from __future__ import annotations
@@ -20,11 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.table import Row, of_samples
 from sixfold.core.work.engines import Task
 from sixfold.engines.numbers.engine import ForecastEngine
 
 Values = NDArray[np.float64]
 
+TITLE = "Forecasts"
 KINDS = ("level", "trend", "season", "growing season", "walk", "damped")
 EACH = 8
 LEVELS = [80, 95]
@@ -45,7 +46,8 @@ for job in jobs:
         found = model(season_length=job["season"]).forecast(y, job["horizon"], level=[80, 95])
         told[model.__name__] = {
             "mean": list(map(float, found["mean"])), "seconds": time.perf_counter() - began,
-            **{str(level): [list(map(float, found[f"{side}-{level}"])) for side in ("lo", "hi")] for level in (80, 95)},
+            **{str(level): [list(map(float, found[f"{side}-{level}"])) for side in ("lo", "hi")]
+               for level in (80, 95)},
         }
     out.append(told)
 print(json.dumps(out))
@@ -132,8 +134,8 @@ def within(found: dict[str, Any], truth: Values, level: int) -> float:
     return float(np.mean((truth >= low) & (truth <= high)))
 
 
-def main() -> None:
-    """Print the table."""
+def rows() -> list[Row]:
+    """Ours, and statsforecast's where `PEERS` names a virtual environment that has it."""
     place = os.environ.get("PEERS", "")
     python = f"{place}/bin/python" if place else ""
     wanted = list(jobs(peer(python, "passengers") if python else []))
@@ -143,26 +145,22 @@ def main() -> None:
         answers = [
             mine | theirs for mine, theirs in zip(answers, peer(python, "run", given=given), strict=True)
         ]
-    names = list(answers[0])
-    kinds = list(dict.fromkeys(job.kind for job in wanted))
-    print("| series | " + " | ".join(f"{name} sMAPE" for name in names) + " |")
-    print("|---" * (len(names) + 1) + "|")
-    for kind in kinds:
-        rows = [place for place, job in enumerate(wanted) if job.kind == kind]
-        means = [np.mean([smape(answers[row][name], wanted[row].truth) for row in rows]) for name in names]
-        print(f"| {kind} ({len(rows)}) | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
-    for title, measure in (
-        ("all, sMAPE", smape),
-        ("within 80 %", lambda found, truth: within(found, truth, 80)),
-        ("within 95 %", lambda found, truth: within(found, truth, 95)),
-        ("seconds", lambda found, _truth: found["seconds"]),
-    ):
-        means = [
-            np.mean([measure(a[name], job.truth) for a, job in zip(answers, wanted, strict=True)])
-            for name in names
-        ]
-        print(f"| {title} | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
-
-
-if __name__ == "__main__":
-    main()
+    told = [(answer, job.truth) for answer, job in zip(answers, wanted, strict=True)]
+    kinds = [job.kind for job in wanted]
+    found: list[Row] = []
+    for name in answers[0]:
+        for kind in dict.fromkeys(kinds):
+            errors = [
+                smape(one[name], truth) for (one, truth), of in zip(told, kinds, strict=True) if of == kind
+            ]
+            found.append(
+                Row(f"{name}, {kind}", float(np.mean(errors)), "% sMAPE", note=f"{len(errors)} series")
+            )
+        found.append(
+            Row(f"{name}, all", float(np.mean([smape(one[name], at) for one, at in told])), "% sMAPE")
+        )
+        for level in LEVELS:
+            share = 100 * float(np.mean([within(one[name], truth, level) for one, truth in told]))
+            found.append(Row(f"{name}, truth within {level} %", share, "%"))
+        found.append(of_samples(f"{name}, time of one", [one[name]["seconds"] for one, _ in told], "ms"))
+    return found

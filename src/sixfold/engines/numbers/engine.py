@@ -18,7 +18,7 @@ class ForecastEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """`mean`, `intervals`, `model`, `season_length`, and a rolling `backtest`: null for a short series."""
+        """`mean`, `intervals`, `model`, `season_length` and a `backtest`: null for a short series."""
         values = series.read(task.inputs["series"])
         rough = series.filled(values, 1)
         period = int(task.inputs.get("season_length") or season.length(rough))

@@ -18,8 +18,10 @@ DIMENSIONS = 384
 _WORD = re.compile(r"\w+")
 _WHOLE, _PAIR, _PART = 1.0, 0.6, 0.35  # weights of a word, of two in a row, of three letters of one
 _COMMON = frozenset(
-    "a an and are as at be by for from has he in is it its of on or she that the their they this to was were "
-    "will with der die das und ist in zu le la les et est un une el los las y es de del il lo e o os um uma".split()
+    _WORD.findall(
+        "a an and are as at be by for from has he in is it its of on or she that the their they this to was "
+        "were will with der die das und ist zu le la les et est un une el los las y es de del il lo e o os um"
+    )
 )
 _LEAST = 0.15  # of a word that every text has
 

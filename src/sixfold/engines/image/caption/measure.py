@@ -1,0 +1,170 @@
+"""What can be measured of a picture: colours and their names, light, sharpness, faces, lettering."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.image import faces
+from sixfold.engines.image.decode import Picture
+
+Array = NDArray[Any]
+
+_SIDE = 400
+_COLOURS = 6
+_LEAST_SHARE = 0.06
+_NAMES = {
+    "black": (12, 12, 14), "dark grey": (70, 70, 72), "grey": (128, 128, 128),
+    "light grey": (200, 200, 200), "white": (250, 250, 250), "red": (205, 35, 40),
+    "dark red": (110, 20, 25), "orange": (240, 135, 30), "brown": (115, 70, 35),
+    "beige": (222, 202, 168), "yellow": (245, 215, 50), "olive": (115, 115, 45), "green": (55, 150, 60),
+    "dark green": (25, 70, 40), "light green": (160, 215, 140), "teal": (25, 130, 130),
+    "turquoise": (70, 200, 200), "sky blue": (135, 190, 235), "blue": (45, 90, 200),
+    "dark blue": (20, 30, 90), "violet": (120, 70, 180), "lilac": (190, 160, 220),
+    "pink": (240, 160, 185), "magenta": (200, 45, 140), "peach": (230, 165, 135),
+    "cream": (247, 238, 214), "slate": (92, 108, 128),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """A colour of the palette: its name, `#rrggbb`, and its share of the picture."""
+
+    name: str
+    hex: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that was measured. `light` and `contrast` go from 0 to 1; a `sharpness` of 1 is usual.
+
+    `flatness` is the share of pixels that equal their neighbours; `upper` and `lower` are mean colours
+    (hue in degrees, saturation, value).
+    """
+
+    width: int
+    height: int
+    palette: tuple[Colour, ...]
+    light: float
+    contrast: float
+    colourfulness: float
+    sharpness: float
+    flatness: float
+    faces: tuple[faces.Face, ...]
+    lettering: int
+    transparent: float
+    upper: tuple[float, float, float]
+    lower: tuple[float, float, float]
+
+    @property
+    def largest_face(self) -> float:
+        """The largest face's share of the picture."""
+        return self.faces[0].area / (self.width * self.height) if self.faces else 0.0
+
+
+def measured(picture: Picture) -> Facts:
+    """Look at a picture once."""
+    rgb = picture.rgb
+    scale = min(1.0, _SIDE / max(rgb.shape[:2]))
+    small = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
+    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+    hsv = cv2.cvtColor(small, cv2.COLOR_RGB2HSV).astype(np.float32)
+    half = max(1, small.shape[0] * 2 // 5)
+    large = min(small.shape[:2]) >= 40
+    return Facts(
+        width=picture.width,
+        height=picture.height,
+        palette=_palette(small),
+        light=float(grey.mean() / 255),
+        contrast=float(grey.std() / 128),
+        colourfulness=_colourfulness(small),
+        sharpness=_sharpness(rgb),
+        flatness=_flatness(small),
+        faces=faces.find(rgb) if large else (),
+        lettering=_lettering(grey) if large else 0,
+        transparent=0.0 if picture.alpha is None else float((picture.alpha < 128).mean()),
+        upper=_mean(hsv[:half]),
+        lower=_mean(hsv[-half:]),
+    )
+
+
+def _palette(rgb: Array) -> tuple[Colour, ...]:
+    """The colours that the picture is made of, the commonest first; shades of one name are one."""
+    lab = cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).reshape(-1, 3).astype(np.float32)
+    chosen = lab[:: max(1, len(lab) // 8_000)]
+    kinds = min(_COLOURS, len(np.unique(chosen, axis=0)))
+    cv2.setRNGSeed(1)
+    ends = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 30, 0.5)
+    first = np.zeros((len(chosen), 1), np.int32)
+    _, labels, centres = cv2.kmeans(chosen, kinds, first, ends, 2, cv2.KMEANS_PP_CENTERS)
+    shares = np.bincount(labels.ravel(), minlength=kinds) / len(chosen)
+    found: dict[str, Colour] = {}
+    for place in np.argsort(-shares, kind="stable"):
+        pixel = np.rint(centres[place]).astype(np.uint8).reshape(1, 1, 3)
+        red, green, blue = map(int, cv2.cvtColor(pixel, cv2.COLOR_LAB2RGB)[0, 0])
+        name = _name(centres[place])
+        seen = found.get(name)
+        share = float(shares[place]) + (seen.share if seen else 0.0)
+        found[name] = Colour(name, seen.hex if seen else f"#{red:02x}{green:02x}{blue:02x}", share)
+    ordered = sorted(found.values(), key=lambda colour: -colour.share)
+    return tuple(colour for colour in ordered if colour.share >= _LEAST_SHARE) or tuple(ordered[:1])
+
+
+def _name(lab: Array) -> str:
+    known = np.array([list(_NAMES.values())], np.uint8)
+    table = cv2.cvtColor(known, cv2.COLOR_RGB2LAB)[0].astype(np.float32)
+    apart = (table - lab) * np.array([0.8, 1.0, 1.0], np.float32)
+    return list(_NAMES)[int(np.argmin((apart**2).sum(1)))]
+
+
+def _colourfulness(rgb: Array) -> float:
+    """By Hasler and Suesstrunk (2003), so that 1 is very colourful."""
+    red, green, blue = (rgb[..., channel].astype(np.float32) for channel in range(3))
+    one, other = red - green, (red + green) / 2 - blue
+    return float((np.hypot(one.std(), other.std()) + 0.3 * np.hypot(one.mean(), other.mean())) / 110)
+
+
+def _sharpness(rgb: Array) -> float:
+    """How strong the finest detail is beside the coarser, in the sharpest parts."""
+    side = max(rgb.shape[:2])
+    scale = min(1.0, 1024 / side)
+    size = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
+    grey = cv2.cvtColor(size, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    fine = np.abs(grey - cv2.GaussianBlur(grey, (0, 0), 1.0))
+    coarse = np.abs(cv2.GaussianBlur(grey, (0, 0), 1.0) - cv2.GaussianBlur(grey, (0, 0), 4.0))
+    return float(np.percentile(fine, 99) / max(1.0, float(np.percentile(coarse, 99))) * 2)
+
+
+def _flatness(rgb: Array) -> float:
+    grey = rgb.astype(np.int16)
+    same = (np.abs(np.diff(grey, axis=1)).max(2) <= 1)[:-1] & (np.abs(np.diff(grey, axis=0)).max(2) <= 1)[
+        :, :-1
+    ]
+    return float(same.mean()) if same.size else 1.0
+
+
+def _lettering(grey: Array) -> int:
+    """How many lines of what looks like lettering there are: even rows of steep strokes on a calm ground."""
+    edges = cv2.morphologyEx(grey, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8))
+    steep = (edges > max(60, int(np.percentile(edges, 90)) // 2)).astype(np.uint8)
+    rows = cv2.morphologyEx(steep, cv2.MORPH_CLOSE, np.ones((1, 11), np.uint8))
+    count, _, stats, _ = cv2.connectedComponentsWithStats(rows, connectivity=4)
+    lines = 0
+    for left, top, width, height, area in stats[1:count]:
+        inside = steep[top : top + height, left : left + width]
+        turns = float(np.abs(np.diff(inside.astype(np.int8), axis=1)).sum(1).mean()) / max(1, width) * height
+        even = 6 <= height <= grey.shape[0] * 0.2 and width >= 3.2 * height and area > 0.55 * width * height
+        lines += bool(even and 0.6 < turns < 8 and 0.25 < float(inside.mean()) < 0.92)
+    return lines
+
+
+def _mean(hsv: Array) -> tuple[float, float, float]:
+    """The mean hue in degrees (weighed by saturation), saturation and value from 0 to 1."""
+    turn = np.exp(2j * np.pi * hsv[..., 0] / 180) * hsv[..., 1]
+    hue = float(np.degrees(np.angle(turn.mean())) % 360)
+    return hue, float(hsv[..., 1].mean() / 255), float(hsv[..., 2].mean() / 255)

@@ -1,0 +1,97 @@
+"""What was measured of a picture, as a caption: a guess at its kind, and plain statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sixfold.engines.image.caption.measure import Facts
+
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six")
+
+
+def _is_sky(hsv: tuple[float, float, float]) -> bool:
+    hue, saturation, value = hsv
+    return 180 <= hue <= 250 and saturation > 0.12 and value > 0.45
+
+
+def _is_green(hsv: tuple[float, float, float]) -> bool:
+    return 65 <= hsv[0] <= 165 and hsv[1] > 0.15
+
+
+def _is_warm(hsv: tuple[float, float, float]) -> bool:
+    return (hsv[0] <= 50 or hsv[0] >= 320) and hsv[1] > 0.3 and hsv[2] > 0.35
+
+
+# The first that fits is the guess: what it is called, and when.
+_KINDS: Sequence[tuple[str, Callable[[Facts], bool]]] = (
+    ("an empty plane of one colour", lambda f: len(f.palette) == 1 and f.contrast < 0.03),
+    ("a cut-out on a transparent ground", lambda f: f.transparent > 0.15),
+    ("a portrait", lambda f: f.largest_face > 0.06),
+    ("a group of people", lambda f: len(f.faces) > 2),
+    ("a picture with people", lambda f: len(f.faces) > 0),
+    ("a page of text", lambda f: f.lettering >= 6 and f.light > 0.6 and f.colourfulness < 0.35),
+    ("a graphic with lettering", lambda f: f.lettering >= 1 and f.flatness > 0.55),
+    ("a night scene", lambda f: f.light < 0.2),
+    ("a flat graphic", lambda f: f.flatness > 0.8),
+    ("a landscape under a warm sky", lambda f: _is_warm(f.upper) and f.upper[2] > f.lower[2] + 0.12),
+    ("a landscape under a blue sky", lambda f: _is_sky(f.upper) and _is_green(f.lower)),
+    ("a view of water under the sky", lambda f: _is_sky(f.upper) and _is_sky(f.lower)),
+    ("an outdoor scene under the sky", lambda f: _is_sky(f.upper) and f.upper[2] > f.lower[2]),
+    ("a scene of greenery", lambda f: _is_green(f.upper) and _is_green(f.lower)),
+    ("a bright, pale scene", lambda f: f.light > 0.75 and f.colourfulness < 0.25),
+    ("a dark scene", lambda f: f.light < 0.32),
+    ("a close, warm scene", lambda f: _is_warm(f.upper) and _is_warm(f.lower)),
+    ("a picture", lambda _f: True),
+)
+
+
+def kind(facts: Facts) -> str:
+    """What sort of picture it seems to be."""
+    return next(name for name, fits in _KINDS if fits(facts))
+
+
+def shape(facts: Facts) -> str:
+    """Square, wide or tall."""
+    ratio = facts.width / facts.height
+    return "square" if 0.95 < ratio < 1.05 else "wide" if ratio > 1 else "tall"
+
+
+def light(facts: Facts) -> str:
+    """How bright it is, in a word."""
+    return next(word for most, word in _LIGHTS if facts.light <= most)
+
+
+def focus(facts: Facts) -> str:
+    """How sharp it is, in a word."""
+    return "blurred" if facts.sharpness < 0.25 else "soft" if facts.sharpness < 0.5 else "sharp"
+
+
+def caption(facts: Facts) -> str:
+    """Two or three sentences."""
+    colours = _listed([colour.name for colour in facts.palette[:3]])
+    found = kind(facts)
+    first = f"{found[0].upper()}{found[1:]}, {shape(facts)} and {light(facts)}, in {colours}."
+    parts = [first]
+    if facts.faces:
+        parts.append(_sentence(len(facts.faces), "face is", "faces are"))
+    if facts.lettering > 1 or "lettering" in found:  # one alone is often a fence or a row of windows
+        parts.append(_sentence(facts.lettering, "line of lettering is", "lines of lettering are"))
+    if len(facts.palette) > 1:
+        parts.append(f"It is {focus(facts)}, and its contrast is {_strength(facts.contrast)}.")
+    return " ".join(parts)
+
+
+_LIGHTS = ((0.2, "very dark"), (0.38, "dark"), (0.62, "evenly lit"), (0.82, "bright"), (1.0, "very bright"))
+
+
+def _strength(contrast: float) -> str:
+    return "low" if contrast < 0.25 else "moderate" if contrast < 0.5 else "strong"
+
+
+def _sentence(count: int, one: str, many: str) -> str:
+    number = _COUNTS[count] if count < len(_COUNTS) else str(count)
+    return f"{number.capitalize()} {one if count == 1 else many} to be seen."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
