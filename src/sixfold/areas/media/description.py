@@ -51,6 +51,7 @@ _RESIZED: Node = {
     },
     **_CHARGED,
 }
+_CONFIDENCE: Node = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
 _CUT_OUT: Node = {
     "image": {
         "type": "object",
@@ -60,7 +61,7 @@ _CUT_OUT: Node = {
             "width": _SIDE,
             "height": _SIDE,
             "content_type": {"const": "image/png"},
-            "confidence": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+            "confidence": _CONFIDENCE,
         },
     },
     **_CHARGED,
@@ -129,6 +130,8 @@ def document(catalog: Catalog) -> Document:
         "video-text": _all_of(_FILM),
         "video-image": _all_of(_FILM),
         "ra2v": _all_of({**_FILM_URL, "backend_used": _TEXT}),
+        "remove-background-video": _all_of({**_FILM, "confidence": _CONFIDENCE}),
+        "render": _all_of(_FILM),
         "QueuedJob": _all_of(_A4),
         **gallery_description.SCHEMAS,
     }
@@ -154,6 +157,7 @@ def _making(endpoint: Endpoint, catalog: Catalog, path: str) -> Node:
     failed = openapi.failures(error, *codes)
     if endpoint.model == "ra1":
         failed["502"] = openapi.answer(openapi.TEXTS[502], openapi.ref("Ra1Failure"))
+    made = openapi.answer("Made", openapi.ref(endpoint.model), headers=openapi.ENGINE_HEADERS)
     return {
         "summary": endpoint.summary,
         "operationId": path.removeprefix("/api/").strip("/").replace("-", "_").replace("/", "_"),
@@ -161,7 +165,7 @@ def _making(endpoint: Endpoint, catalog: Catalog, path: str) -> Node:
         "parameters": [openapi.IDEMPOTENCY],
         "requestBody": openapi.json_body(body),
         "responses": {
-            "200": openapi.answer("Made", openapi.ref(endpoint.model), headers=openapi.ENGINE_HEADERS),
+            **({} if endpoint.queued else {"200": made}),
             "202": openapi.answer("Queued", openapi.ref("QueuedJob")),
             **failed,
         },

@@ -19,7 +19,7 @@ class Endpoint:
     """One model's paths, its result (from the prediction and its files' URLs), and its failure.
 
     `job` tells the result of a job where it differs from what a waiting call gets; `sentences` are what is
-    said of inputs, by name, for which the contract has words of its own.
+    said of inputs, by name, for which the contract has words of its own. What is `queued` is always a job.
     """
 
     paths: tuple[str, ...]
@@ -30,6 +30,7 @@ class Endpoint:
     failure_text: str
     job: Presenter | None = None
     sentences: Mapping[str, str] = field(default_factory=dict[str, str])
+    queued: bool = False
 
     def result(self, prediction: Prediction, url: Callable[[OutputFile], str], *, job: bool = False) -> Any:
         """What a finished prediction gave, in this endpoint's words."""
@@ -81,8 +82,22 @@ ENDPOINTS = (
     _film("video-text", "A film with sound from words", films.whole),
     _film("video-image", "A film with sound from a picture", films.whole),
     _film("ra2v", "A film by the service that fits, chosen from prompt, picture and load", films.chosen),
+    Endpoint(
+        ("/api/remove-background-video", "/alt/api/remove-background-video"),
+        "remove-background-video",
+        "The subject of a film, on nothing",
+        films.cut_out,
+        VideoFailed,
+        films.FAILED,
+    ),
+    Endpoint(
+        ("/api/video-editor/render",),
+        "render",
+        "A timeline's project as a film",
+        films.whole,
+        VideoFailed,
+        films.FAILED,
+        queued=True,
+    ),
 )
 BY_MODEL = {endpoint.model: endpoint for endpoint in ENDPOINTS}
-
-# The contract's other paths: until they are built they are unknown, and say so in Area A's dialect.
-RESERVED = ("/api/remove-background-video", "/api/video-editor/render", "/alt/api/remove-background-video")

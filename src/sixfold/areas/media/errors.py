@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from sixfold.core.work import timeline
 from sixfold.errors import EngineFailed, InvalidInput, Problem, SixfoldError
 from sixfold.web import answers
 
@@ -11,6 +12,7 @@ GENERATION_FAILED = "Image generation failed. Please try again."
 _SPOKEN = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
 # Of a file that somebody else keeps, or that only a decoder can judge, the reason is worth saying.
 UNUSABLE = "unusable"
+_CLIPS = "tracks["  # what the files of a timeline's clips are called
 _EXPLAINED = frozenset({UNUSABLE, "fetch_refused", "fetch_failed", "too_large", "bad_request"})
 
 
@@ -33,10 +35,18 @@ def sentence(problem: Problem) -> str:
     return f"Invalid {problem.input}"
 
 
+def _sentence(error: InvalidInput) -> str:
+    """What is said of all that was refused: the first, but every one of a timeline's clips."""
+    first = error.problems[0]
+    if first.kind == timeline.KIND or first.input.startswith(_CLIPS):
+        return f"Invalid project: {'; '.join(problem.message for problem in error.problems)}"
+    return sentence(first)
+
+
 def answer(error: SixfoldError, _request_id: str) -> Response:
     """An error as Area A answers it."""
     headers = answers.error_headers(error)
     if isinstance(error, Ra1Failed):
         return answers.json({"success": False, "error": error.message}, error.status, headers)
-    text = sentence(error.problems[0]) if isinstance(error, InvalidInput) else error.message
+    text = _sentence(error) if isinstance(error, InvalidInput) else error.message
     return answers.json({"error": text, "status": error.status}, error.status, headers)

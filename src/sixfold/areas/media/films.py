@@ -31,6 +31,12 @@ def whole(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
     return {"video": video(prediction, urls[0]), **schemas.charged(prediction)}
 
 
+def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+    """The subject of a film on nothing, and how sure its engine is of it."""
+    data = prediction.output.data if prediction.output is not None else {}
+    return {**whole(prediction, urls), "confidence": data.get("confidence")}
+
+
 def address(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
     """`video_url` alone."""
     return {"video_url": urls[0], **schemas.charged(prediction)}

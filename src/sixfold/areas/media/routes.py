@@ -82,7 +82,7 @@ class Media:
             job=True,
         )
         prediction = await self._services.pipeline.submit(order)
-        if mode != POLLING:
+        if mode != POLLING and not endpoint.queued:
             seconds = self._services.settings.inline_seconds
             prediction = await self._services.pipeline.wait(prediction, seconds)
             if prediction.is_terminal:
@@ -124,5 +124,4 @@ def face(services: Services) -> Face:
         dialect.answer,
         (*makers, *gallery.routes(services), *jobs.routes(services)),
         ("/api/media/status/",),
-        endpoints.RESERVED,
     )

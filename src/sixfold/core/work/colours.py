@@ -33,7 +33,8 @@ slategray 708090, snow fffafa, springgreen 00ff7f, steelblue 4682b4, tan d2b48c,
 thistle d8bfd8, tomato ff6347, turquoise 40e0d0, violet ee82ee, wheat f5deb3, white ffffff
 whitesmoke f5f5f5, yellow ffff00, yellowgreen 9acd32
 """
-NAMED = {name: number for name, _, number in (pair.strip().partition(" ") for pair in _NAMES.split(","))}
+_WORDS = _NAMES.replace(",", " ").split()
+NAMED = dict(zip(_WORDS[::2], _WORDS[1::2], strict=True))
 _HEX = re.compile(r"#?([0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8})", re.ASCII)
 _PARTS = re.compile(r"rgba?\(([\d\s.,%/]{5,40})\)", re.ASCII)
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,6})?|\.\d{1,6})(%?)", re.ASCII)

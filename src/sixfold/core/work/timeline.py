@@ -176,11 +176,11 @@ def _list(given: Any, path: str, most: int, problems: list[Problem]) -> list[Any
     return []
 
 
-def _object(given: Any, path: str, problems: list[Problem]) -> Mapping[str, Any]:
+def _object(given: Any, path: str, problems: list[Problem]) -> Mapping[str, Any] | None:
     if isinstance(given, Mapping):
         return cast("Mapping[str, Any]", given)
     problems.append(_problem(path, "must be an object"))
-    return {}
+    return None
 
 
 def _checked(
@@ -199,10 +199,11 @@ def _checked(
 
 def _track(given: Any, path: str, problems: list[Problem]) -> dict[str, Any]:
     track = _object(given, path, problems)
+    if track is None:
+        return {"type": "text", "clips": []}
     kind = track.get("type")
-    if track and kind not in KINDS:
+    if kind not in KINDS:
         problems.append(_problem(path, f"type must be one of {', '.join(KINDS)}", "type"))
-    if not track or kind not in KINDS:
         return {"type": "text", "clips": []}
     clips = [
         _clip(clip, kind, f"{path}.clips[{at}]", problems)
@@ -213,15 +214,15 @@ def _track(given: Any, path: str, problems: list[Problem]) -> dict[str, Any]:
 
 def _clip(given: Any, kind: str, path: str, problems: list[Problem]) -> dict[str, Any]:
     said = _object(given, path, problems)
-    if not said:
+    if said is None:
         return {}
     before = len(problems)
     own = TEXT if kind == "text" else URL
     clip = _checked((own, *CLIP), said, path, problems)
     for name, rows in (("style", STYLE), ("transition", TRANSITION)):
         if said.get(name) is not None:
-            at = f"{path}.{name}"
-            clip[name] = _checked(rows, _object(said[name], at, problems), at, problems)
+            inner = _object(said[name], f"{path}.{name}", problems)
+            clip[name] = _checked(rows, inner or {}, f"{path}.{name}", problems)
     if len(problems) == before and kind not in FILMED:
         clip.setdefault("duration", STILL_SECONDS)
     return clip
