@@ -172,6 +172,7 @@ def _config(product: Product) -> uvicorn.Config:
         create_app(product),
         http="httptools",
         ws="websockets-sansio",
+        ws_ping_interval=10,
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
@@ -230,6 +231,7 @@ class _Ending:
             again = self._paint.dim("once more ends at once")
             self._paint.line(f"  Stopping: {runs} may finish, within {seconds:g} s; {again}")
         try:
+            await self._product.live.drain()
             await self._product.supervisor.drain(self._product.settings.drain_seconds)
             await self._product.supervisor.stop()
         finally:

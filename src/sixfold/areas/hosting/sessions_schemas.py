@@ -40,7 +40,8 @@ class Wanted:
 def wanted(body: dict[str, Any]) -> Wanted:
     """That body; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
-    given, fps = body.get("input") or {}, body.get("fps")
+    given: object = {} if body.get("input") is None else body["input"]
+    fps: object = body.get("fps")
     if not isinstance(given, dict):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int) or not 1 <= fps <= MAX_FPS):

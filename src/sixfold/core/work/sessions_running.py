@@ -76,6 +76,7 @@ class Running:
         self._backstage = backstage
         self._period = 1 / session.fps
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self.worker: LiveWorker | None = None
         self._viewer: Viewer | None = None
         self._standing: Standing | None = None
         self._kept: deque[Posed] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
@@ -178,6 +179,7 @@ class Running:
         began, failures = loop.time(), 0
         try:
             while True:
+                self.worker = worker
                 behind = loop.time() - began - (self._seq + 1) * self._period
                 if behind < 0:
                     await asyncio.sleep(-behind)

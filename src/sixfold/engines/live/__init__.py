@@ -1,0 +1,1 @@
+"""Engines that serve sessions: worlds to walk through, and bodies that move."""

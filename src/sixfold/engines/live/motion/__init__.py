@@ -1,0 +1,1 @@
+"""A body that walks, runs, jumps, waves, sits, turns and dances, as poses of a skeleton."""

@@ -1,0 +1,41 @@
+"""The motion engine: poses of one run, or one session's next poses."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.work.live import Step, Stepped
+from sixfold.engines.live.motion import walker
+
+FPS = 20
+
+
+class MotionEngine:
+    """Deterministic by prompt, controls and state; needs nothing but numpy."""
+
+    name = "procedural-motion"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """`steps` poses of a body that follows the prompt."""
+        state = walker.begin(str(task.inputs.get("prompt", "")))
+        steps = int(task.inputs.get("steps", 40))
+        poses: list[dict[str, Any]] = []
+        for number in range(steps):
+            pose = walker.advance(state, (), 1 / FPS)
+            poses.append({"t": round((number + 1) * 1000 / FPS), **pose})
+            context.progress((number + 1) / steps)
+        return Result(data={"poses": poses})
+
+    def step(self, step: Step) -> Stepped:
+        """A pose for each tick."""
+        if step.state is None:
+            state = walker.begin(str(step.inputs.get("prompt", "")))
+        else:
+            state = copy.deepcopy(dict(step.state))
+        walker.hear(state, step.controls)
+        keys = step.controls.keys
+        poses = tuple(walker.advance(state, keys, 1 / step.fps) for _ in range(step.ticks))
+        return Stepped(state, poses)

@@ -1,0 +1,1 @@
+"""A landscape to walk through, drawn column by column."""

@@ -1,0 +1,71 @@
+"""The world engine: one picture of a walk, or a session's next frame."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import cv2
+
+from sixfold.core.work.engines import Artifact, Context, Result, Task
+from sixfold.core.work.live import Frame, Step, Stepped
+from sixfold.engines.image.encode import CONTENT_TYPES, encode
+from sixfold.engines.live.world import land, walk, words
+from sixfold.engines.live.world.view import View
+
+WIDTH, HEIGHT = 480, 270
+_STILL = 2  # a single picture is this many times as large
+_STEP_SECONDS = 0.25  # of a single run
+_QUALITY = 82
+_KEPT = 2  # lands that stay built
+_DEFAULT = "a meadow by a lake, hills behind it, a clear day"
+
+
+class WorldEngine:
+    """Deterministic by prompt, keys and state."""
+
+    name = "voxel-world"
+    version = "1"
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[tuple[str, int], View] = OrderedDict()
+
+    def run(self, task: Task, context: Context) -> Result:
+        """The view after `steps` steps with `keys` held."""
+        prompt = str(task.inputs.get("prompt") or _DEFAULT)
+        view = self._view(prompt, _STILL)
+        context.progress(0.5)
+        state = walk.begin(view.land, prompt)
+        keys = tuple(key for key in str(task.inputs.get("keys") or "").lower() if key in "wasd")
+        steps = int(task.inputs.get("steps", 1))
+        for number in range(steps):
+            walk.advance(state, view.land, keys, _STEP_SECONDS)
+            context.progress(0.5 + 0.4 * (number + 1) / steps)
+        data = encode(view.draw(walk.eye(state)), format="webp", quality=90)
+        info = {"width": view.width, "height": view.height}
+        return Result((Artifact(CONTENT_TYPES["webp"], data, info),))
+
+    def step(self, step: Step) -> Stepped:
+        """Go on by some ticks; one frame where somebody looks."""
+        prompt = step.controls.prompt or (step.state["prompt"] if step.state else step.inputs.get("prompt"))
+        prompt = str(prompt or _DEFAULT)
+        view = self._view(prompt, 1)
+        state = walk.begin(view.land, prompt) if step.state is None else dict(step.state)
+        if state["prompt"] != prompt:
+            state["prompt"] = prompt
+            walk.settle(state, view.land)
+        walk.advance(state, view.land, step.controls.keys, step.ticks / step.fps)
+        if not step.draw:
+            return Stepped(state)
+        pixels = view.draw(walk.eye(state))
+        _, data = cv2.imencode(".jpg", pixels[..., ::-1], (cv2.IMWRITE_JPEG_QUALITY, _QUALITY))
+        return Stepped(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height))
+
+    def _view(self, prompt: str, scale: int) -> View:
+        """The view of a prompt's land, built when it is first asked for."""
+        key = (prompt, scale)
+        if key not in self._views:
+            self._views[key] = View(land.build(words.read(prompt)), WIDTH * scale, HEIGHT * scale)
+            while len(self._views) > _KEPT:
+                self._views.popitem(last=False)
+        self._views.move_to_end(key)
+        return self._views[key]

@@ -1,0 +1,117 @@
+"""The sky as a band once round the horizon: colours, sun or moon, stars; and clouds that drift over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.image.scene import noise
+from sixfold.engines.live.world.words import Place
+
+Field = NDArray[Any]
+ROUND, TALL = 1536, 384  # pixels once round, and from the horizon to the zenith
+_PAD = 640  # of the band again at its end, so that no view has a seam
+_DRIFT = 2.2  # pixels a second
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sky:
+    """`band` is RGB from 0 to 1, its row 0 the zenith; `clouds` RGBA with colour multiplied by its cover."""
+
+    band: Field
+    clouds: Field
+
+    def look(self, columns: Field, rows: Field, seconds: float) -> Field:
+        """The sky at band coordinates: columns of a screen's width, rows of its height."""
+        xs = np.broadcast_to(columns[None, :] % ROUND, (len(rows), len(columns))).astype(np.float32)
+        ys = np.broadcast_to(rows[:, None], xs.shape).astype(np.float32)
+        start = float(xs[0, 0])
+        xs = np.where(xs < start - 1, xs + ROUND, xs)  # no seam within one view
+        seen = cv2.remap(self.band, xs, ys, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        drifted = (xs - start) + np.float32((start + seconds * _DRIFT) % ROUND)
+        cover = cv2.remap(self.clouds, drifted, ys, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        return seen * (1 - cover[..., 3:]) + cover[..., :3]
+
+
+def build(place: Place, sun: Field) -> Sky:
+    """The sky of a place."""
+    rise = np.linspace(1, 0, TALL, dtype=np.float32)
+    middle, low = place.colour("middle"), place.colour("horizon")
+    upper = np.clip((rise - 0.28) / 0.72, 0, 1)[:, None] ** 0.8
+    lower = np.clip(rise / 0.28, 0, 1)[:, None] ** 0.62
+    column = np.where(
+        rise[:, None] > 0.28,
+        middle * (1 - upper) + place.colour("zenith") * upper,
+        low * (1 - lower) + middle * lower,
+    )
+    band = np.repeat(column[:, None], ROUND, 1).astype(np.float32)
+    _stars(place, band)
+    near = _glow(place, band, sun)
+    clouds = _clouds(place, near)
+    return Sky(_padded(np.clip(band, 0, 1)), _padded(clouds))
+
+
+def _padded(band: Field) -> Field:
+    return np.ascontiguousarray(np.concatenate([band, band, band[:, :_PAD]], 1), dtype=np.float32)
+
+
+def _stars(place: Place, band: Field) -> None:
+    strength = (
+        place.hour.get("stars", 0.0) * (1 - place.weather["clouds"]) * (1 - place.weather.get("grey", 0.0))
+    )
+    if strength <= 0:
+        return
+    rng = noise.stream("live", place.seed, "stars")
+    count = 900
+    rows, columns = (rng.random(count) ** 1.2 * TALL * 0.95).astype(int), rng.integers(0, ROUND, count)
+    light = (rng.random(count) ** 3 * 1.2 + 0.15) * strength
+    spots = np.zeros((TALL, ROUND), np.float32)
+    spots[rows, columns] = light
+    soft = spots + cv2.GaussianBlur(spots, (3, 3), 0.6) * 1.2
+    band += soft[..., None] * np.array([1.0, 0.98, 0.92], np.float32)
+
+
+def _glow(place: Place, band: Field, sun: Field) -> Field:
+    """Sun or moon with its light around it; gives how near each point is to it, 0 to 1."""
+    column = (np.arctan2(sun[0], sun[2]) / (2 * np.pi) % 1.0) * ROUND
+    row = TALL * (1 - min(0.98, float(np.arctan2(sun[1], np.hypot(sun[0], sun[2]))) / 1.1))
+    xs = np.abs(np.arange(ROUND, dtype=np.float32) - column)
+    xs = np.minimum(xs, ROUND - xs)[None, :]
+    ys = np.arange(TALL, dtype=np.float32)[:, None] - row
+    away = np.sqrt(xs**2 + ys**2 * 1.15)
+    clear = float(place.weather["sun"])
+    moon = bool(place.hour.get("stars"))
+    glow = place.colour("glow")
+    wide = np.exp(-away / (120 if not moon else 70)) * (0.55 if not moon else 0.28) * clear
+    disc = np.clip(9.0 - away, 0, 1) * clear * (clear > 0.4)
+    band += wide[..., None] * (glow - band * 0.4)
+    band[:] = band * (1 - disc[..., None]) + disc[..., None] * np.clip(glow * 1.15, 0, 1)
+    return np.exp(-away / 260).astype(np.float32) * clear
+
+
+def _clouds(place: Place, near: Field) -> Field:
+    """Drifting clouds, lit from the sun's side, thinner and flatter towards the horizon."""
+    cover = float(place.weather["clouds"])
+    rng = noise.stream("live", place.seed, "clouds")
+    tile = noise.tile(rng, 1024, 5, 7, 0.53)
+    rise = np.linspace(1, 0.0, TALL, dtype=np.float32)[:, None]
+    depth = 1 / (rise * 0.95 + 0.09)  # a flat deck seen from below
+    across = np.arange(ROUND, dtype=np.float32)[None, :] * (1024 * 2 / ROUND)
+    xs = np.broadcast_to(across, (TALL, ROUND)).astype(np.float32) % 1024
+    ys = np.broadcast_to(depth * 88, (TALL, ROUND)).astype(np.float32) % 1024
+    wrapped = np.pad(tile, ((0, 2), (0, 2)), mode="wrap")
+    body = cv2.remap(wrapped, xs, ys, cv2.INTER_LINEAR)
+    above = cv2.remap(wrapped, xs, (ys + 16) % 1024, cv2.INTER_LINEAR)
+    edge = 0.62 - 1.15 * cover
+    thick = np.clip((body - edge) / 0.5, 0, 1)
+    alpha = thick * thick * (3 - 2 * thick) * (0.42 + 0.58 * min(1.0, cover + 0.25)) * np.clip(rise * 9, 0, 1)
+    lit = np.clip(0.62 + (body - above) * 0.9 + near * 0.5, 0.25, 1.2)
+    bright = place.colour("light") * 0.55 + place.colour("horizon") * 0.5
+    dark = place.colour("shade") * 0.75 + place.colour("middle") * 0.25
+    colour = dark * (1 - lit[..., None]) + bright * lit[..., None]
+    colour = np.clip(colour + near[..., None] * place.colour("glow") * 0.22, 0, 1)
+    return np.concatenate([colour * alpha[..., None], alpha[..., None]], 2).astype(np.float32)

@@ -1,0 +1,307 @@
+"""One look at a land: ground column by column, water that mirrors it, trees, air, and what falls through it.
+
+The ground is taken at some two hundred depths for all columns at once; the highest so far at each depth says which
+depth a pixel shows, and a histogram gives that for every pixel without a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.image.scene import noise
+from sixfold.engines.live.world import sky as skies
+from sixfold.engines.live.world import trees
+from sixfold.engines.live.world.land import SIZE, Land
+
+Field = NDArray[Any]
+_NEAR, _FAR, _DEPTHS = 0.7, 900.0, 224
+_FIELD = math.radians(74)
+_HORIZON = 0.43  # of the height, from above
+_TREE_FAR, _MOST_TREES = 330.0, 260
+_EYE_MARGIN = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Eye:
+    """Where one looks from: metres, radians (0 looks along +z, growing to the left), and seconds."""
+
+    x: float
+    y: float
+    z: float
+    yaw: float
+    seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """Draws one land at one size."""
+
+    land: Land
+    width: int
+    height: int
+    sky: skies.Sky = field(init=False)
+    _sprites: list[list[Field]] = field(init=False)
+    _detail: Field = field(init=False)
+    _fall: tuple[Field, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        land, place = self.land, self.land.place
+        self.sky = skies.build(place, land.sun)
+        self._sprites = trees.draw(place)
+        fine = noise.tile(noise.stream("live", "detail"), 256, 64, 3, 0.9)
+        self._detail = np.pad((1 + 0.34 * fine).astype(np.float32), ((0, 2), (0, 2)), mode="wrap")
+        self._fall = _fall(str(place.weather.get("falling", "")), self.width, self.height)
+        self._depths = np.geomspace(_NEAR, _FAR, _DEPTHS).astype(np.float32)[:, None]
+        self._focal = self.width / 2 / math.tan(_FIELD / 2)
+        self._across = (np.arange(self.width, dtype=np.float32) - self.width / 2 + 0.5) / self._focal
+        self._horizon = self.height * _HORIZON
+        self._rows = np.arange(self.height, dtype=np.float32)
+        self._ground = _wrapped(land.height)
+        self._colour = _wrapped(land.colour)
+
+    _depths: Field = field(init=False)
+    _focal: float = field(init=False)
+    _across: Field = field(init=False)
+    _horizon: float = field(init=False)
+    _rows: Field = field(init=False)
+    _ground: Field = field(init=False)
+    _colour: Field = field(init=False)
+
+    def draw(self, eye: Eye) -> NDArray[np.uint8]:
+        """The picture, RGB."""
+        forward = math.sin(eye.yaw), math.cos(eye.yaw)
+        right = -math.cos(eye.yaw), math.sin(eye.yaw)
+        index, ramp = self._seen(eye, forward, right)
+        depth = self._depth(index, ramp)
+        wet, picture = self._paint(eye, forward, right, depth)
+        columns, rows = self._sky_places(eye)
+        air = self.sky.look(columns, rows, eye.seconds)
+        picture = self._aired(picture, depth, air, rows)
+        self._plant(picture, depth, wet, eye, air)
+        if wet.any():
+            picture = self._mirrored(picture, wet, depth, eye, air)
+        picture = self._weathered(picture, eye)
+        return (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+    # -- which depth each pixel shows --------------------------------------------------------------
+
+    def _seen(
+        self, eye: Eye, forward: tuple[float, float], right: tuple[float, float]
+    ) -> tuple[Field, Field]:
+        """For each pixel the first depth that covers it, and the rising outline of every depth."""
+        depths = self._depths
+        xs = np.float32(eye.x) + depths * (np.float32(forward[0]) + np.float32(right[0]) * self._across)
+        zs = np.float32(eye.z) + depths * (np.float32(forward[1]) + np.float32(right[1]) * self._across)
+        ground = cv2.remap(self._ground, xs % SIZE, zs % SIZE, cv2.INTER_LINEAR)
+        level = np.maximum(ground, np.float32(self.land.water))
+        outline = np.float32(self._horizon) + (np.float32(eye.y) - level) * (np.float32(self._focal) / depths)
+        ramp = np.minimum.accumulate(outline, axis=0)
+        first = np.clip(np.ceil(ramp), 0, self.height).astype(np.int32)
+        flat = first * self.width + np.arange(self.width, dtype=np.int32)
+        counts = np.bincount(flat.ravel(), minlength=(self.height + 1) * self.width)
+        below = np.cumsum(counts.reshape(self.height + 1, self.width)[: self.height], axis=0)
+        return _DEPTHS - below, ramp
+
+    def _depth(self, index: Field, ramp: Field) -> Field:
+        """Metres to what each pixel shows; infinite for the sky."""
+        columns = np.arange(self.width)
+        here = np.minimum(index, _DEPTHS - 1)
+        before = np.maximum(here - 1, 0)
+        high, low = ramp[here, columns], ramp[before, columns]
+        share = np.clip((low - self._rows[:, None]) / np.maximum(low - high, 1e-3), 0, 1)
+        flat = self._depths[:, 0]
+        depth = flat[before] + share * (flat[here] - flat[before])
+        return np.where(index >= _DEPTHS, np.float32(np.inf), depth).astype(np.float32)
+
+    # -- the ground --------------------------------------------------------------------------------
+
+    def _paint(
+        self, eye: Eye, forward: tuple[float, float], right: tuple[float, float], depth: Field
+    ) -> tuple[Field, Field]:
+        """Which pixels are water, and the colour of the ground; the sky is left black."""
+        solid = np.isfinite(depth)
+        far = np.where(solid, depth, np.float32(1.0))
+        xs = np.float32(eye.x) + far * (np.float32(forward[0]) + np.float32(right[0]) * self._across)
+        zs = np.float32(eye.z) + far * (np.float32(forward[1]) + np.float32(right[1]) * self._across)
+        xs, zs = xs % SIZE, zs % SIZE
+        colour = cv2.remap(self._colour, xs, zs, cv2.INTER_LINEAR)
+        close = np.clip(1.1 - far / 70, 0, 1)
+        fine = cv2.remap(self._detail, (xs * 26) % 256, (zs * 26) % 256, cv2.INTER_LINEAR)
+        coarse = cv2.remap(self._detail, (xs * 4) % 256, (zs * 4) % 256, cv2.INTER_LINEAR)
+        rough = 1 + (fine - 1) * np.clip(1.1 - far / 18, 0, 1) + (coarse - 1) * close * 0.8
+        colour *= (rough * solid)[..., None]
+        if self.land.place.land["water"] <= 0:
+            return np.zeros_like(far), colour
+        ground = cv2.remap(self._ground, xs, zs, cv2.INTER_LINEAR)
+        return np.clip((np.float32(self.land.water) - ground) * 6, 0, 1) * solid, colour
+
+    # -- the air -----------------------------------------------------------------------------------
+
+    def _sky_places(self, eye: Eye) -> tuple[Field, Field]:
+        """Columns and rows of the sky's band for the screen's columns and rows."""
+        around = (eye.yaw - np.arctan(self._across)) / (2 * math.pi) % 1.0 * skies.ROUND
+        rise = np.arctan((self._horizon - self._rows) / self._focal)
+        rows = skies.TALL * (1 - np.clip(rise / 1.1, 0, 0.999)) - 1
+        return around[::-1].astype(np.float32), rows.astype(np.float32)
+
+    def _aired(self, picture: Field, depth: Field, air: Field, rows: Field) -> Field:
+        """The sky behind, and distance before everything."""
+        edge = min(int(self._horizon), self.height - 1)
+        haze = cv2.GaussianBlur(air[max(0, edge - 3)][None], (31, 1), 0)
+        sight = float(self.land.place.weather["sight"])
+        veil = (1 - np.exp(-((depth / sight) ** 1.15)))[..., None]
+        veil[~np.isfinite(depth)] = 1
+        mixed = picture * (1 - veil) + haze * veil
+        thick = min(1.0, 160 / sight)  # in fog the sky is fog, too
+        behind = air * (1 - thick) + haze * thick
+        return np.where(np.isfinite(depth)[..., None], mixed, behind).astype(np.float32)
+
+    # -- trees -------------------------------------------------------------------------------------
+
+    def _plant(self, picture: Field, depth: Field, wet: Field, eye: Eye, air: Field) -> None:
+        """Trees from the farthest to the nearest, each behind what lies before it."""
+        stand = self.land.trees
+        if not len(stand):
+            return
+        forward, right = (math.sin(eye.yaw), math.cos(eye.yaw)), (-math.cos(eye.yaw), math.sin(eye.yaw))
+        dx = (stand[:, 0] - eye.x + SIZE / 2) % SIZE - SIZE / 2
+        dz = (stand[:, 1] - eye.z + SIZE / 2) % SIZE - SIZE / 2
+        ahead = dx * forward[0] + dz * forward[1]
+        aside = dx * right[0] + dz * right[1]
+        chosen = np.flatnonzero((ahead > 0.9) & (ahead < _TREE_FAR) & (np.abs(aside) < ahead * 0.80 + 6))
+        chosen = chosen[np.argsort(ahead[chosen])][:_MOST_TREES]
+        haze = air[min(int(self._horizon), self.height - 1) - 3].mean(0)
+        sight = float(self.land.place.weather["sight"])
+        for number in chosen[::-1]:
+            x, z, size, kind, light = stand[number]
+            ground = float(self.land.height[int(z) % SIZE, int(x) % SIZE])
+            near = float(ahead[number])
+            foot = self._horizon + (eye.y - ground + 0.15) * self._focal / near
+            tall = float(size) * self._focal / near
+            middle = self.width / 2 + float(aside[number]) * self._focal / near
+            veil = 1 - math.exp(-((near / sight) ** 1.15))
+            edge = max(0.0, (near - 0.75 * _TREE_FAR) / (0.25 * _TREE_FAR))  # they come out of the distance
+            drawn = self._stamp((picture, depth, wet), (middle, foot, tall), near, int(kind))
+            if drawn is not None:
+                _blend(*drawn, (haze, veil, 1 - edge, float(light)))
+
+    def _stamp(
+        self, onto: tuple[Field, Field, Field], at: tuple[float, float, float], near: float, kind: int
+    ) -> tuple[Field, Field, Field] | None:
+        """Where a tree goes: the parts of the picture and of the water behind it, and its drawing."""
+        picture, depth, wet = onto
+        middle, foot, tall = at
+        wide = tall * 0.75
+        left, top = round(middle - wide / 2), round(foot - tall)
+        right, low = max(left + 1, round(middle + wide / 2)), max(top + 1, round(foot))
+        x0, x1, y0, y1 = max(0, left), min(self.width, right), max(0, top), min(self.height, low)
+        if x0 >= x1 or y0 >= y1:
+            return None
+        levels = self._sprites[kind % len(self._sprites)]
+        level = min(len(levels) - 1, max(0, int(math.log2(max(1.0, 256 / max(tall, 1.0))))))
+        sprite = levels[level]
+        scale_y, scale_x = sprite.shape[0] / (low - top), sprite.shape[1] / (right - left)
+        matrix = np.array(
+            [[scale_x, 0, (x0 - left + 0.5) * scale_x - 0.5], [0, scale_y, (y0 - top + 0.5) * scale_y - 0.5]]
+        )
+        drawn = cv2.warpAffine(
+            sprite, matrix, (x1 - x0, y1 - y0), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        )
+        drawn *= (depth[y0:y1, x0:x1] > near - 0.6)[..., None]
+        return picture[y0:y1, x0:x1], wet[y0:y1, x0:x1], drawn
+
+    # -- water -------------------------------------------------------------------------------------
+
+    def _mirrored(self, picture: Field, wet: Field, depth: Field, eye: Eye, air: Field) -> Field:
+        """The water: what stands above it upside down, rippled, and more of it the flatter one looks."""
+        rows = np.broadcast_to(self._rows[:, None], depth.shape)
+        below = np.maximum(rows - self._horizon, 0.5)
+        wave = eye.seconds * 1.6
+        far = np.where(np.isfinite(depth), depth, 999)
+        phase_x = np.float32(eye.x) + far * self._across[None, :]
+        ripple = np.sin(far * 1.9 + wave * 1.7) * 0.5 + np.sin(phase_x * 2.1 + far * 0.9 - wave) * 0.5
+        strength = np.clip(below * 0.035, 0.15, 3.2)
+        source = 2 * self._horizon - rows - ripple * strength - below * 0.06
+        columns = np.arange(self.width, dtype=np.float32)[None, :] + ripple * strength * 0.8
+        lifted = picture.copy()
+        hidden = (wet > 0) | (rows > self._horizon)
+        lifted[hidden] = air[hidden]
+        mirror = cv2.remap(lifted, columns.astype(np.float32), np.clip(source, 0, self.height - 1).astype(np.float32),
+                           cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)  # fmt: skip
+        grazing = np.clip(1 - below / (self.height * 0.62), 0.05, 1)
+        share = (0.20 + 0.68 * grazing**1.6)[..., None]
+        glitter = np.clip(ripple - 0.55, 0, 1) * grazing * float(self.land.place.weather["sun"]) * 0.22
+        water = picture * (1 - share) + mirror * share * 0.96
+        water += (glitter[..., None] * self.land.place.colour("glow")).astype(np.float32)
+        return picture + (water - picture) * wet[..., None]
+
+    # -- what falls --------------------------------------------------------------------------------
+
+    def _weathered(self, picture: Field, eye: Eye) -> Field:
+        light = self.land.place.colour("horizon") * 0.35 + 0.55 * max(
+            0.35, float(self.land.place.colour("light").mean())
+        )
+        for number, layer in enumerate(self._fall):
+            speed, drift = (1500, 60) if self.land.place.weather["falling"] == "rain" else (52, 16)
+            scale = self.height / 270 * (1 + 0.55 * number)
+            down = int(eye.seconds * speed * scale) % layer.shape[0]
+            turn = (
+                eye.yaw * self._focal * 0.9
+                + math.sin(eye.seconds * 0.7 + number) * 9
+                + eye.seconds * drift * scale
+            )
+            across = int(turn) % layer.shape[1]
+            rows = (np.arange(self.height) - down) % layer.shape[0]
+            columns = (np.arange(self.width) - across) % layer.shape[1]
+            flakes = layer[rows[:, None], columns][..., None]
+            picture = picture * (1 - flakes) + flakes * light
+        return picture
+
+
+def _blend(part: Field, wet: Field, drawn: Field, air: tuple[Field, float, float, float]) -> None:
+    """Lay a tree over the picture, with the air before it; where it stands, no water is seen."""
+    haze, veil, shown, light = air
+    alpha = drawn[..., 3:] * np.float32(shown)
+    part *= 1 - alpha
+    part += drawn[..., :3] * np.float32((1 - veil) * shown * light) + haze * (alpha * np.float32(veil))
+    wet *= 1 - alpha[..., 0]
+
+
+def _wrapped(field_: Field) -> Field:
+    """With its first rows and columns again at the end, so that between the last and the first is smooth."""
+    pad = ((0, 2), (0, 2), *(((0, 0),) * (field_.ndim - 2)))
+    return np.ascontiguousarray(np.pad(field_, pad, mode="wrap"))
+
+
+def _fall(kind: str, width: int, height: int) -> tuple[Field, ...]:
+    """Layers of flakes or streaks, from the farthest."""
+    if not kind:
+        return ()
+    layers: list[Field] = []
+    for number in range(3):
+        rng = noise.stream("live", kind, number)
+        scale = height / 270 * (1 + 0.6 * number)
+        layer = np.zeros((height * 2, width * 2), np.float32)
+        for _ in range(int((620 if kind == "snow" else 520) / (1 + number))):
+            x, y = rng.random() * width * 2, rng.random() * height * 2
+            strength = 0.35 + 0.5 * rng.random()
+            if kind == "snow":
+                cv2.circle(layer, (int(x), int(y)), max(1, round(scale * 0.9)), strength, -1, cv2.LINE_AA)
+            else:
+                length = scale * (9 + 9 * rng.random())
+                cv2.line(
+                    layer,
+                    (int(x), int(y)),
+                    (int(x + length * 0.12), int(y + length)),
+                    strength * 0.38,
+                    1,
+                    cv2.LINE_AA,
+                )
+        layers.append(cv2.GaussianBlur(layer, (3, 3), 0.4 + 0.25 * number))
+    return tuple(layers)

@@ -1,0 +1,57 @@
+"""A prompt as a place: which land, which hour, which weather."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Colour = NDArray[Any]  # three floats from 0 to 1
+
+_TABLES = tomllib.loads((Path(__file__).parent / "lands.toml").read_text("utf-8"))
+_SEA = [36, 84, 108]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Everything that a prompt decides; colours are linear to nothing but the screen, 0 to 1."""
+
+    seed: str
+    land: Mapping[str, Any]
+    hour: Mapping[str, Any]
+    weather: Mapping[str, Any]
+
+    def colour(self, name: str) -> Colour:
+        """A colour of the land or of the hour, greyed and darkened by the weather where it is the sky's."""
+        if name in self.land or name == "sea":
+            return _colour(self.land.get(name, _SEA))
+        colour = _colour(self.hour[name])
+        grey, dark = self.weather.get("grey", 0.0), self.weather.get("dark", 0.0)
+        mean = float(colour.mean()) * 0.92
+        return (colour * (1 - grey) + np.array([0.97, 1.0, 1.04], np.float32) * (mean * grey)) * (1 - dark)
+
+
+def _colour(rgb: list[int]) -> Colour:
+    return np.array(rgb, np.float32) / 255
+
+
+@lru_cache(maxsize=64)
+def read(prompt: str) -> Place:
+    """What a prompt asks for; a clear day on a meadow where it says nothing of it."""
+    text = " ".join(prompt.lower().split())
+    land, hour, weather = (_found(_TABLES[table], text) for table in ("lands", "hours", "weathers"))
+    return Place(text, land, hour, weather)
+
+
+def _found(table: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+    """The entry whose words the text has most of; of equals the last; the table's first where there are none."""
+    counts = {name: len(set(re.findall(rf"\b(?:{row['words']})\b", text))) for name, row in table.items()}
+    best = max(reversed(counts), key=lambda name: counts[name])
+    return table[best] if counts[best] else next(iter(table.values()))
