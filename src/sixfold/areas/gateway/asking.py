@@ -18,8 +18,9 @@ from sixfold.core import money
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.relay.chat import Answer, Chat, Event
+from sixfold.core.relay.flow import Flow
 from sixfold.core.relay.ports import Ask
-from sixfold.core.relay.relay import Flow, Relay, Reply
+from sixfold.core.relay.relay import Relay, Reply
 from sixfold.web import auth, calls
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Dialect

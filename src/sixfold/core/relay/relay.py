@@ -8,11 +8,9 @@ than the event that it is a part of.
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 import re
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,27 +18,23 @@ from sixfold import errors
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.accounts.limits import Rates as Limiter
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
 from sixfold.core.relay import chat as chats
 from sixfold.core.relay import requestlog
+from sixfold.core.relay.asking import REFUSED, Asked, Attempts, Opened, Plan, first_block, whole_body
 from sixfold.core.relay.cache import Cache
-from sixfold.core.relay.chat import Answer, Chat, Event
+from sixfold.core.relay.chat import Answer, Chat
+from sixfold.core.relay.flow import Flow
 from sixfold.core.relay.health import Health
 from sixfold.core.relay.policy import Policy
-from sixfold.core.relay.ports import Ask, Broken, Scan, Stream, Wire
+from sixfold.core.relay.ports import Ask, Broken
 from sixfold.core.relay.requestlog import Call, Ending
 from sixfold.core.relay.routing import Router, Target
 from sixfold.core.relay.usage import FREE, PriceBook, Rates, Usage
 
-_LOG = logging.getLogger("sixfold.relay")
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
-_REFUSED = frozenset({400, 404, 409, 413, 415, 422})
-_OURS = frozenset({401, 402, 403})  # the operator's key or account is at fault, not the caller
-_REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
-_LONGEST_PAUSE = 2.0
 _KEPT_CHARS = 100_000  # of a body that the log keeps
 
 
@@ -55,53 +49,6 @@ class Reply:
     raw: bytes | None = None
     answer: Answer | None = None
     cached: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What a request may be asked of, at which price, and what is held for it."""
-
-    targets: tuple[tuple[Target, Rates], ...]
-    input_tokens: int
-    held: int
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A request under way."""
-
-    ask: Ask
-    plan: _Plan
-    call: Call
-    began: float
-    chat: Chat | None = None
-
-    def conversation(self) -> Chat:
-        """The request in no dialect, read once."""
-        if self.chat is None:
-            self.chat = self.ask.parse()
-        return self.chat
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """An answer that has begun well."""
-
-    target: Target
-    rates: Rates
-    wire: Wire
-    stream: Stream
-    first: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """An attempt that led to nothing: what to tell if it was the last, whether to ask again."""
-
-    error: errors.SixfoldError
-    again: bool = False
-    final: bool = False
-    after: float | None = None
 
 
 @dataclass
@@ -125,8 +72,9 @@ class Relay:
         self.boot = ""
         self._database = database
         self._health = health
+        self._attempts = Attempts(policy, health)
         self._prices = prices
-        self._limiter = Limiter(time.monotonic)
+        self._limiter = limits.Rates(time.monotonic)
         self._cache: Cache[Reply] | None = None
         if policy.cache:
             self._cache = Cache(policy.cache_bytes, policy.cache_seconds, time.monotonic)
@@ -147,12 +95,12 @@ class Relay:
             return replace(kept, cost=0, cached=True)
         asked = await self._begin(ask, payer)
         try:
-            opened, reply = await self._answered(asked)
+            reply = await self._answered(asked)
         except BaseException as error:
-            await self._shielded(self._settle(asked, None, Ending("failed", error=_told(error))))
+            await self._shielded(self._settle(asked, Ending("failed", error=_told(error))))
             raise
         ending = Ending("succeeded", reply.usage, reply.cost, counted_by=_counted_by(reply.usage))
-        await self._shielded(self._settle(asked, opened, ending))
+        await self._shielded(self._settle(asked, ending))
         if self._cache is not None:
             self._cache.put(ask, reply, len(reply.raw or b"") + len(ask.body) + 1024)
         return reply
@@ -161,11 +109,11 @@ class Relay:
         """An answer that has begun: its first bytes are there. Raises what `whole` raises."""
         asked = await self._begin(ask, payer)
         try:
-            opened = await self._open(asked, _first_block)
+            opened = await self._attempts.open(asked, first_block)
         except BaseException as error:
-            await self._shielded(self._settle(asked, None, Ending("failed", error=_told(error))))
+            await self._shielded(self._settle(asked, Ending("failed", error=_told(error))))
             raise
-        return Flow(self, asked, opened)
+        return Flow(asked, opened, self.policy.call_seconds, self._end)
 
     async def complete(
         self, principal: Principal, request_id: str, chat: Chat, model: str = "", face: str = "service"
@@ -214,10 +162,11 @@ class Relay:
             try:
                 async with asyncio.timeout(self.policy.timeout_seconds):
                     stream = await target.upstream.open(wire, f"{wire.path}/count_tokens", body, ask.headers)
-                    answer = await _whole_body(stream)
+                    answer = await stream.whole()
+                    await stream.aclose()
             except (Broken, TimeoutError):
                 continue
-            if stream.status in _REFUSED and stream.status != 404:
+            if stream.status in REFUSED and stream.status != 404:
                 message, param = wire.refusal(answer)
                 raise errors.UpstreamRefused(message, status=stream.status, param=param)
             found = _COUNTED.search(answer)
@@ -240,7 +189,7 @@ class Relay:
 
     # -- before a server is asked ------------------------------------------------------------------
 
-    async def _begin(self, ask: Ask, payer: Payer | None) -> _Asked:
+    async def _begin(self, ask: Ask, payer: Payer | None) -> Asked:
         plan = self._plan(ask)
         if ask.tpm is not None and ask.key_id is not None:
             self._limiter.spend(ask.key_id, ask.tpm, plan.input_tokens)
@@ -259,9 +208,9 @@ class Relay:
         if plan.held:
             # Only what is acknowledged is durable: with the machine's power the call is lost, and its hold.
             await self._database.write(requestlog.begin(call, self.boot, payer), durable=False)
-        return _Asked(ask, plan, call, time.perf_counter())
+        return Asked(ask, plan, call, time.perf_counter())
 
-    def _plan(self, ask: Ask) -> _Plan:
+    def _plan(self, ask: Ask) -> Plan:
         targets = self.router.resolve(ask.model)
         priced = [(target, self._rates(target)) for target in targets]
         allowed = tuple((target, rates) for target, rates in priced if rates is not None)
@@ -272,7 +221,7 @@ class Relay:
             )
         expected = _estimate(ask)
         most = Usage(expected, ask.max_tokens or self.policy.max_tokens)
-        return _Plan(allowed, expected, max(rates.cost(most) for _, rates in allowed))
+        return Plan(allowed, expected, max(rates.cost(most) for _, rates in allowed))
 
     def _rates(self, target: Target) -> Rates | None:
         """A target's price: the operator's, nothing for what runs here, the bundled one; else None."""
@@ -283,112 +232,23 @@ class Relay:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    async def _answered(self, asked: _Asked) -> tuple[_Opened, Reply]:
-        opened = await self._open(asked, _whole_body)
-        wire, body = opened.wire, opened.first
-        try:
-            if wire.name == asked.ask.wire:
-                usage, chars = wire.usage(body)
-                answer = None
-            else:
-                answer = wire.read(body, asked.conversation())
-                usage, chars = answer.usage if answer.usage.reported else None, len(answer.text)
-        except ValueError as error:
-            self._health.failed(opened.target.name)
-            raise errors.EngineFailed("The model server gave an answer that cannot be read") from error
+    async def _answered(self, asked: Asked) -> Reply:
+        opened = await self._attempts.open(asked, whole_body)
+        wire, body, (usage, chars) = opened.wire, opened.first, opened.told
+        answer = None
+        if wire.name != asked.ask.wire:
+            answer = wire.read(body, asked.conversation())
         if usage is None:
             usage = Usage(asked.plan.input_tokens, chats.tokens_of(chars), reported=False)
         cost = min(opened.rates.cost(usage), asked.plan.held)
         raw = body if answer is None else None
         if self.policy.log_bodies:
             asked.call.response = body[:_KEPT_CHARS].decode("utf-8", "replace")
-        return opened, Reply(opened.target.name, opened.target.model, usage, cost, raw, answer)
-
-    async def _open(self, asked: _Asked, take: Any) -> _Opened:
-        """The first answer that begins well, of the servers in turn."""
-        failure = _Failure(
-            errors.EngineFailed("Every model server of this name is out of order; try again soon")
-        )
-        for target, rates in asked.plan.targets:
-            for attempt in range(1 + self.policy.retries):
-                if not self._health.allows(target.name) or (attempt and not self._health.may_retry()):
-                    break
-                asked.call.attempts += 1
-                got = await self._attempt(asked, target, rates, take)
-                if isinstance(got, _Opened):
-                    return got
-                failure = got
-                if failure.final:
-                    raise failure.error
-                if not failure.again or attempt == self.policy.retries:
-                    break
-                pause = min(_LONGEST_PAUSE, 0.1 * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
-                if failure.after is not None and failure.after > _LONGEST_PAUSE:
-                    break
-                await asyncio.sleep(failure.after if failure.after is not None else pause)
-        raise failure.error
-
-    async def _attempt(self, asked: _Asked, target: Target, rates: Rates, take: Any) -> _Opened | _Failure:
-        ask, name = asked.ask, target.name
-        wire = target.upstream.wire(ask.wire)
-        if wire.name == ask.wire:
-            body = wire.pass_on(ask.body, target.model)
-        else:
-            try:
-                body = wire.ask(asked.conversation(), target.model, stream=ask.stream)
-            except errors.SixfoldError:
-                self._health.untried(name)
-                raise
-        began = time.perf_counter()
-        stream: Stream | None = None
-        try:
-            async with asyncio.timeout(self.policy.timeout_seconds):
-                stream = await target.upstream.open(wire, wire.path, body, ask.headers)
-                if stream.status >= 300:
-                    return await self._understood(stream, wire, name)
-                first = await take(stream)
-        except (Broken, TimeoutError) as error:
-            if stream is not None:
-                await stream.aclose()
-            self._health.failed(name)
-            said = str(error) or "did not answer in time"
-            return _Failure(errors.EngineFailed(f"The model server {said}"), again=isinstance(error, Broken))
-        except BaseException:
-            if stream is not None:
-                await stream.aclose()
-            self._health.untried(name)
-            raise
-        seconds = time.perf_counter() - began
-        self._health.succeeded(name, seconds)
-        asked.call.target = name
-        asked.call.first_us = int((time.perf_counter() - asked.began) * 1_000_000)
-        return _Opened(target, rates, wire, stream, first)
-
-    async def _understood(self, stream: Stream, wire: Wire, name: str) -> _Failure:
-        """What an answer of failure means."""
-        status, after = stream.status, _seconds(stream.retry_after)
-        try:
-            message, param = wire.refusal(await stream.whole())
-        finally:
-            await stream.aclose()
-        if status in _REFUSED:
-            self._health.untried(name)
-            error = errors.UpstreamRefused(message, status=status, param=param)
-            return _Failure(error, final=status != 404)
-        self._health.failed(name)
-        if status == 429:
-            busy = errors.TooManyRequests("The model server is busy", retry_after=max(1, int(after or 1)))
-            return _Failure(busy, again=True, after=after)
-        if status in _OURS:
-            _LOG.warning("%s does not take this server's key: %d", name, status)
-            return _Failure(errors.EngineFailed("The model server does not take this server's key"))
-        return _Failure(
-            errors.EngineFailed("The model server failed"), again=status in _REPEATED, after=after
-        )
+        return Reply(opened.target.name, opened.target.model, usage, cost, raw, answer)
 
     # -- money -------------------------------------------------------------------------------------
 
-    async def _settle(self, asked: _Asked, opened: _Opened | None, ending: Ending) -> None:
+    async def _settle(self, asked: Asked, ending: Ending) -> None:
         """Book how a call ended; what a broken store keeps from that, the next sweep does."""
         call, ask = asked.call, asked.ask
         call.total_us = int((time.perf_counter() - asked.began) * 1_000_000)
@@ -422,116 +282,15 @@ class Relay:
         task.add_done_callback(self._settling.discard)
         await asyncio.shield(task)
 
-    async def end(self, asked: _Asked, opened: _Opened, scan: Scan, ending: tuple[str, str]) -> None:
-        """End a flow: `ending` is its state and its error."""
-        state, error = ending
-        await opened.stream.aclose()
-        if state == "failed":
+    async def _end(self, asked: Asked, opened: Opened, usage: Usage | None, state: str, error: str) -> None:
+        """End a flow; without usage it failed."""
+        if usage is None:
             self._health.failed(opened.target.name)
-            await self._shielded(self._settle(asked, opened, Ending("failed", error=error)))
-            return
-        usage = _used(asked, scan, whole=state == "succeeded")
-        cost = min(opened.rates.cost(usage), asked.plan.held)
-        done = Ending(state, usage, cost, counted_by=_counted_by(usage))
-        await self._shielded(self._settle(asked, opened, done))
-
-
-class Flow:
-    """An answer as it comes. Read it to its end, or close the iterator: that is when its money is booked."""
-
-    def __init__(self, relay: Relay, asked: _Asked, opened: _Opened) -> None:
-        self.target = opened.target.name
-        self.raw = opened.wire.name == asked.ask.wire
-        self._relay = relay
-        self._asked = asked
-        self._opened = opened
-
-    async def blocks(self) -> AsyncGenerator[bytes]:
-        """The server's own bytes, for a flow that is `raw`; raises `EngineFailed` when it fails midway."""
-        scan = self._opened.wire.scan()
-        keep_usage = self._asked.ask.keep_usage
-        ending = ("left", "")
-        try:
-            async for block in self._read():
-                passed = scan.pass_on(block, keep_usage=keep_usage)
-                if passed:
-                    yield passed
-            rest = scan.pass_on(b"", keep_usage=keep_usage)
-            if rest:
-                yield rest
-            ending = _verdict(scan)
-        except Broken as error:
-            ending = ("failed", f"The model server {error}")
-        finally:
-            await self._relay.end(self._asked, self._opened, scan, ending)
-        if ending[0] == "failed":
-            raise errors.EngineFailed(ending[1])
-
-    async def events(self) -> AsyncGenerator[Event]:
-        """What is said, in no dialect; for a flow that is not `raw`."""
-        listener = self._opened.wire.listen(self._asked.conversation())
-        ending = ("left", "")
-        try:
-            async for block in self._read():
-                for event in listener.events(block):
-                    yield event
-            ending = _verdict(listener)
-            if ending[0] == "succeeded":
-                usage = _used(self._asked, listener, whole=True)
-                ended = listener.end()
-                yield replace(ended, usage=usage) if isinstance(ended, chats.Ended) else ended
-        except Broken as error:
-            ending = ("failed", f"The model server {error}")
-        finally:
-            await self._relay.end(self._asked, self._opened, listener, ending)
-        if ending[0] == "failed":
-            raise errors.EngineFailed(ending[1])
-
-    async def abandon(self) -> None:
-        """For a flow that nobody will read: its caller left before it began."""
-        await self._relay.end(
-            self._asked, self._opened, self._opened.wire.scan(), ("failed", "Nobody waited")
-        )
-
-    async def _read(self) -> AsyncGenerator[bytes]:
-        stream, last = self._opened.stream, self._asked.began + self._relay.policy.call_seconds
-        block = self._opened.first
-        while block:
-            yield block
-            if time.perf_counter() > last:
-                raise Broken("took too long")
-            block = await stream.read()
-
-
-async def _first_block(stream: Stream) -> bytes:
-    block = await stream.read()
-    if not block:
-        raise Broken("gave an empty answer")
-    return block
-
-
-async def _whole_body(stream: Stream) -> bytes:
-    try:
-        return await stream.whole()
-    finally:
-        await stream.aclose()
-
-
-def _verdict(scan: Scan) -> tuple[str, str]:
-    if scan.error:
-        return "failed", scan.error
-    return ("succeeded", "") if scan.complete else ("failed", "The model server broke off its answer")
-
-
-def _used(asked: _Asked, scan: Scan, *, whole: bool) -> Usage:
-    """What a flow used, as its server says, else as much as was delivered, by estimate."""
-    told = scan.usage
-    if whole and told is not None:
-        return told
-    delivered = chats.tokens_of(scan.chars)
-    if told is not None and told.input:
-        return replace(told, output=delivered, reported=False)
-    return Usage(asked.plan.input_tokens, delivered, reported=False)
+            ending = Ending(state, error=error)
+        else:
+            cost = min(opened.rates.cost(usage), asked.plan.held)
+            ending = Ending(state, usage, cost, counted_by=_counted_by(usage))
+        await self._shielded(self._settle(asked, ending))
 
 
 def _counted_by(usage: Usage) -> str:
@@ -549,13 +308,6 @@ def _estimate(ask: Ask) -> int:
             size -= found.end() - found.start()
             pictures += 1
     return chats.tokens_of(size) + 1500 * pictures
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        return max(0.0, float(text)) if text else None
-    except ValueError:
-        return None
 
 
 def _told(error: BaseException) -> str:
