@@ -312,7 +312,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     road.on_accepted = workers.accepted
     road.on_cancel = workers.cancel
     outbox = Outbox(database, fetcher)
-    bus.watchers.append(outbox.wake)
+    bus.watchers.append(outbox.heard)
     return Product(
         settings=settings,
         database=database,

@@ -17,6 +17,7 @@ from sixfold.areas.memory import routes as memory
 from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
 from sixfold.assembly import Product
+from sixfold.core.work.history import Histories
 from sixfold.core.work.quotes import Times
 from sixfold.mcp import face as mcp
 from sixfold.ui import routes as ui
@@ -73,8 +74,8 @@ def build_services(product: Product) -> Services:
     """What the faces are built from."""
     settings, database = product.settings, product.database
     origins = Origins(settings)
-    times = Times()
-    product.bus.watchers.append(times.note)
+    times, histories = Times(), Histories()
+    product.bus.watchers += [times.heard, histories.note]
     return Services(
         settings=settings,
         database=database,
@@ -86,6 +87,7 @@ def build_services(product: Product) -> Services:
         pipeline=product.pipeline,
         supervisor=product.supervisor,
         times=times,
+        histories=histories,
         outbox=product.outbox,
         live=product.live,
         origins=origins,

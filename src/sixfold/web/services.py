@@ -8,6 +8,7 @@ from sixfold.core.database import Database
 from sixfold.core.memory.memory import Memory
 from sixfold.core.relay.relay import Relay
 from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.history import Histories
 from sixfold.core.work.media import MEDIA_PATH, Media
 from sixfold.core.work.outbox import Outbox
 from sixfold.core.work.pipeline import Pipeline
@@ -38,6 +39,7 @@ class Services:
     pipeline: Pipeline
     supervisor: Supervisor
     times: Times
+    histories: Histories
     outbox: Outbox
     live: LiveSessions
     origins: Origins

@@ -8,10 +8,10 @@ from typing import Any, assert_never
 
 import msgspec
 
-from sixfold.core.clock import Clock, steady_clock
+from sixfold.core.clock import steady_clock
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
-from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.records import Prediction
+from sixfold.web.services import Services
 
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
@@ -31,15 +31,13 @@ def last_id(header: str | None) -> int:
 class Stream:
     """What one follower is told. It begins after the event that he saw last, or with how things stand."""
 
-    def __init__(
-        self, pipeline: Pipeline, prediction: Prediction, tell: Tell, seen: int, clock: Clock | None = None
-    ) -> None:
-        self._pipeline = pipeline
+    def __init__(self, services: Services, prediction: Prediction, tell: Tell, seen: int) -> None:
+        self._pipeline = services.pipeline
+        self._histories = services.histories
         self._id = prediction.id
         self._account_id = prediction.account_id
         self._tell = tell
         self._seen = seen
-        self._clock = clock or steady_clock()
         self._ended = False
 
     async def frames(self) -> AsyncIterator[bytes]:
@@ -64,7 +62,7 @@ class Stream:
 
     async def _begin(self) -> list[bytes]:
         """What he missed, where that is still known; else how the prediction stands now."""
-        history = self._pipeline.bus.history(self._id)
+        history = self._histories.of(self._id)
         missed = self._news()
         if missed is not None:
             if not missed and history is not None and _is_over(history.events[-1][1]):
@@ -72,14 +70,14 @@ class Stream:
                 return [_NOTHING_MORE]
             return missed
         current = await self._pipeline.get(self._id, self._account_id)
-        moment = current.completed_at or self._clock()
+        moment = current.completed_at or steady_clock()()
         last = history.events[-1][0] if history is not None and history.events else 0
         number = max(self._seen + 1, last, (moment - current.created_at) // 1000)
         return [self._frame(number, Moved(current))]
 
     def _news(self) -> list[bytes] | None:
         """Every event after the last that he saw; None where some of them are forgotten."""
-        history = self._pipeline.bus.history(self._id)
+        history = self._histories.of(self._id)
         told = None if history is None else history.since(self._seen)
         return None if told is None else [self._frame(number, event) for number, event in told]
 

@@ -23,6 +23,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
+from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 
@@ -113,9 +114,9 @@ class Outbox:
         self._wake = asyncio.Event()
         self.tellers: dict[str, Tell] = {}
 
-    def wake(self, prediction: Prediction) -> None:
-        """A prediction took a step."""
-        if prediction.webhook is not None:
+    def heard(self, _prediction_id: str, event: Event) -> None:
+        """A prediction took a step, of which somebody may want to know."""
+        if isinstance(event, Moved) and event.prediction.webhook is not None:
             self._wake.set()
 
     async def run(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sixfold.core.clock import SECOND_US, Clock, steady_clock
+from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 
@@ -31,10 +32,11 @@ class Times:
         self._clock = clock or steady_clock()
         self._took: dict[tuple[str, str], Took] = {}
 
-    def note(self, prediction: Prediction) -> None:
+    def heard(self, _prediction_id: str, event: Event) -> None:
         """Learn from a prediction that has succeeded."""
-        if prediction.state is not State.SUCCEEDED:
+        if not isinstance(event, Moved) or event.prediction.state is not State.SUCCEEDED:
             return
+        prediction = event.prediction
         key, stations = (prediction.model, prediction.engine), prediction.stations
         run = stations.run / SECOND_US
         start = stations.cold_start / SECOND_US if stations.cold_start else None
