@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from fractions import Fraction
 from pathlib import Path
@@ -56,6 +57,16 @@ async def uploaded(home: House, data: bytes) -> str:
     answer = await home.client.post("/api/uploads", content=data, headers=home.bearer)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["url"])
+
+
+async def ended(home: House, status_url: str) -> dict[str, Any]:
+    """A job's status once it has ended."""
+    async with asyncio.timeout(60):
+        while True:
+            body: dict[str, Any] = (await home.client.get(status_url)).json()
+            if body["status"] != "in_progress":
+                return body
+            await asyncio.sleep(0.02)
 
 
 class Seen:

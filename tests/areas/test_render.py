@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ from PIL import Image
 
 from sixfold import assembly
 from tests.areas.house import House, house
-from tests.areas.moving import Seen, film, near, uploaded, wav
+from tests.areas.moving import Seen, ended, film, near, uploaded, wav
 from tests.corpora import tricks
 from tests.unit.net import servers
 
@@ -46,16 +45,6 @@ async def ordered(home: House, wanted: Any, **more: Any) -> Any:
     """The answer to an order."""
     body = {"api_key": home.key, "project": wanted, **more}
     return await home.client.post(RENDER, json=body)
-
-
-async def ended(home: House, status_url: str) -> dict[str, Any]:
-    """A job's status once it has ended."""
-    async with asyncio.timeout(60):
-        while True:
-            body: dict[str, Any] = (await home.client.get(status_url)).json()
-            if body["status"] != "in_progress":
-                return body
-            await asyncio.sleep(0.02)
 
 
 async def rendered(home: House, wanted: Any, **more: Any) -> tuple[dict[str, Any], Seen]:
