@@ -54,7 +54,7 @@ def hole(marked: Array, grow: int, feather: int) -> Hole:
     """The hole of a mask, grown by `grow` pixels, its edge `feather` pixels soft beyond that."""
     apart = cv2.distanceTransform((~marked).astype(np.uint8), cv2.DIST_L2, 5)
     beyond = np.maximum(0, apart - grow)
-    cover = np.clip(1 - beyond / (feather + 1), 0, 1).astype(np.float32)
+    cover = np.clip(1 - beyond / max(feather, 1e-3), 0, 1).astype(np.float32)
     cover = cover * cover * (3 - 2 * cover)
     gone = cover > 0
     if gone.mean() > _MOST:

@@ -1,0 +1,94 @@
+"""Depth: what stands low and out is near; maps and films of it; and nearness by a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import EngineError
+from sixfold.engines.image.depth import guess, maps
+from sixfold.engines.video.fx_depth import DepthEngine, OnnxDepthEngine
+from tests.unit.engines import onnx_model, onnx_tiny, orders
+from tests.unit.engines.video import films
+
+
+def landscape() -> Any:
+    """Sky, ground, and a thing that stands on it."""
+    rgb = np.empty((144, 192, 3), np.float32)
+    rgb[:70] = np.linspace((120, 170, 230), (200, 215, 235), 70)[:, None]
+    rng = np.random.default_rng(2)
+    rgb[70:] = np.array((90, 120, 60)) + rng.normal(0, 14, (74, 192, 1))
+    cv2.circle(rgb, (96, 88), 26, (200, 40, 30), -1)
+    return np.clip(rgb, 0, 255).astype(np.uint8)
+
+
+def shown(folder: Path, engine: Any, **inputs: Any) -> Any:
+    """What a run on the landscape gives."""
+    return orders.run(engine, folder, inputs, image=orders.saved(folder / "in.png", landscape()))
+
+
+def test_a_thing_is_nearer_than_the_ground_behind_it_and_the_sky_is_far() -> None:
+    near = guess.nearness(landscape())
+    assert near.shape == (144, 192)
+    assert near[90, 96] > near[80, 10] + 0.2
+    assert near[90, 96] > near[10, 96] + 0.5
+    assert near[140, 10] > near[74, 10]
+    assert near[:30].max() < 0.35
+
+
+def test_each_map_is_a_png_of_the_pictures_size_and_strength_changes_it(tmp_path: Path) -> None:
+    seen = {}
+    for effect in maps.MAPS:
+        weak, strong = (shown(tmp_path, DepthEngine(), effect=effect, strength=s)[0] for s in (0.2, 1.0))
+        seen[effect] = [orders.pixels(one).astype(int) for one in (weak, strong)]
+        assert (weak.content_type, dict(weak.info)) == ("image/png", {"width": 192, "height": 144})
+    for weak, strong in (seen["depth"], seen["heatmap"]):
+        assert strong.std() > 1.2 * weak.std()
+    grey = seen["depth"][1]
+    assert (grey[..., 0] == grey[..., 1]).all()
+    assert np.ptp(seen["heatmap"][1], axis=2).max() > 100
+
+
+def test_normals_have_length_one_and_look_the_way_that_surfaces_do() -> None:
+    x = np.linspace(-1, 1, 96, dtype=np.float32)
+    ball = np.sqrt(np.clip(0.8 - x[None] ** 2 - x[:, None] ** 2, 0, 1))
+    directions = maps.normals(ball, 0.4).astype(float) / 127.5 - 1
+    assert np.abs(np.linalg.norm(directions, axis=2) - 1).max() < 0.02
+    assert directions[48, 70, 0] > 0.2 > -0.2 > directions[48, 25, 0]  # right of the middle looks right
+    assert directions[25, 48, 1] > 0.2 > -0.2 > directions[70, 48, 1]  # above it looks up
+    assert directions[48, 48, 2] > 0.98
+
+
+def test_parallax_is_a_film_of_the_asked_length_that_comes_back_to_its_beginning(tmp_path: Path) -> None:
+    source = orders.saved(tmp_path / "in.png", cv2.GaussianBlur(landscape(), (0, 0), 2))
+    wish = {"effect": "parallax", "strength": 1.0, "seconds": 1}
+    artifact, result, _ = orders.run(DepthEngine(), tmp_path, wish, image=source)
+    assert (artifact.content_type, result.quality) == ("video/mp4", "preview")
+    film = films.watched(artifact.path)
+    assert len(film.frames) == 24
+    assert film.frames[0].shape == (144, 192, 3)
+    gaps = [np.abs(frame.astype(int) - film.frames[0]).mean() for frame in film.frames]
+    assert gaps[-1] < 0.6 * max(gaps)
+    weak, _, _ = orders.run(DepthEngine(), tmp_path, {**wish, "strength": 0.1}, image=source)
+    still = films.watched(weak.path).frames
+    assert max(np.abs(frame.astype(int) - still[0]).mean() for frame in still) < 0.7 * max(gaps)
+
+
+def test_a_model_tells_nearness_at_its_own_size(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    onnx_model.write(tmp_path / "depth.onnx", (1.0, 0.0, 0.0), side="n")
+    engine = OnnxDepthEngine(weights=str(tmp_path), side=70)
+    artifact, result, _ = shown(tmp_path, engine, effect="depth", strength=0.55)
+    grey = orders.pixels(artifact)[..., 0].astype(int)
+    assert (result.quality, engine.version) == ("full", "1/depth")
+    assert grey[88, 96] > grey[110, 20] + 60  # the red thing is near to a model that looks for red
+    fixed = onnx_model.write(tmp_path / "fixed.onnx", (0.0, 0.0, 1.0), side=28)
+    grey = orders.pixels(shown(tmp_path, OnnxDepthEngine(source=str(fixed)), effect="depth")[0])[..., 0]
+    assert int(grey[20, 96]) > int(grey[130, 96])
+    other = onnx_tiny.enlarger(tmp_path / "large.onnx", 2)
+    with pytest.raises(EngineError, match="no model that tells depth"):
+        shown(tmp_path, OnnxDepthEngine(source=str(other), side=56), effect="depth")

@@ -1,0 +1,105 @@
+"""Taking things out: where, how far, how softly; textures that go on, lines that are drawn through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.image.inpaint import masks, onnx
+from sixfold.engines.image.inpaint.engine import InpaintEngine
+from tests.unit.engines import onnx_tiny, orders
+
+SIDE = 128
+
+
+def weave() -> Any:
+    """A regular texture of stripes and checks."""
+    rows, columns = np.indices((SIDE, SIDE))
+    lit = 120 + 60 * np.sin(columns * np.pi / 8) + 40 * np.sign(np.sin(rows * np.pi / 12))
+    return np.clip(np.dstack([lit, lit * 0.8, 255 - lit]), 0, 255).astype(np.uint8)
+
+
+def spot(radius: int = 14, middle: tuple[int, int] = (64, 64)) -> Any:
+    """A mask with a white disc."""
+    return cv2.circle(np.zeros((SIDE, SIDE), np.uint8), middle, radius, 255, -1)
+
+
+def cleaned(folder: Path, picture: Any, mask: Any, **inputs: Any) -> Any:
+    """The picture after a run."""
+    files = {"image": orders.saved(folder / "i.png", picture), "mask": orders.saved(folder / "m.png", mask)}
+    artifact, result, _ = orders.run(InpaintEngine(), folder, inputs, **files)
+    assert (artifact.content_type, result.quality) == ("image/png", "preview")
+    return orders.pixels(artifact)
+
+
+def test_a_thing_on_a_texture_is_gone_and_the_texture_goes_on(tmp_path: Path) -> None:
+    truth, mask = weave(), spot()
+    spoilt = truth.copy()
+    spoilt[mask > 0] = (255, 0, 255)
+    made = cleaned(tmp_path, spoilt, mask, grow=4, feather=2)
+    inside = mask > 0
+    assert orders.psnr(made[inside], truth[inside]) > 15
+    assert orders.psnr(made[inside], spoilt[inside]) < 8
+    assert made[inside].std() > 0.7 * truth[inside].std()
+
+
+def test_outside_the_soft_edge_nothing_changes_and_grow_and_feather_say_where_that_is(tmp_path: Path) -> None:
+    picture = orders.scenery((SIDE, SIDE))
+    away = cv2.distanceTransform(255 - spot(), cv2.DIST_L2, 5)
+    for grow, feather in ((0, 0), (8, 6), (20, 12)):
+        made = cleaned(tmp_path, picture, spot(), grow=grow, feather=feather)
+        changed = np.abs(made.astype(int) - picture).max(2) > 0
+        assert not changed[away > grow + feather + 2].any()
+    hard, soft = masks.hole(spot() > 0, 4, 0), masks.hole(spot() > 0, 4, 20)
+    assert set(np.unique(hard.cover)) == {0.0, 1.0}
+    assert 0.05 < ((soft.cover > 0) & (soft.cover < 1)).mean() < 0.9
+    assert hard.cover[away <= 4].min() == soft.cover[away <= 4].min() == 1
+
+
+def test_a_thin_line_is_taken_out_of_a_soft_ground(tmp_path: Path) -> None:
+    truth = np.repeat(np.linspace(40, 220, SIDE)[None, :, None], SIDE, 0).repeat(3, 2).astype(np.uint8)
+    mask = cv2.line(np.zeros((SIDE, SIDE), np.uint8), (10, 20), (118, 100), 255, 2)
+    spoilt = truth.copy()
+    spoilt[mask > 0] = 0
+    made = cleaned(tmp_path, spoilt, mask, grow=1, feather=1)
+    assert np.abs(made.astype(int) - truth).max() < 12
+
+
+def test_the_same_order_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (cleaned(tmp_path, weave(), spot(), grow=2) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_masks_of_other_sizes_fit_empty_ones_change_nothing_whole_ones_are_refused(tmp_path: Path) -> None:
+    picture = weave()
+    small = cv2.resize(spot(), (SIDE // 2, SIDE // 2))
+    assert np.abs(cleaned(tmp_path, picture, small).astype(int) - picture).max() > 0
+    assert np.array_equal(cleaned(tmp_path, picture, np.zeros_like(spot())), picture)
+    with pytest.raises(UnusableInput, match="covers the whole picture"):
+        cleaned(tmp_path, picture, np.full_like(spot(), 255))
+
+
+def test_alpha_is_kept(tmp_path: Path) -> None:
+    rgba = np.dstack([weave(), np.full((SIDE, SIDE), 90, np.uint8)])
+    assert (cleaned(tmp_path, rgba, spot())[..., 3] == 90).all()
+
+
+def test_a_model_fills_what_the_mask_covers_and_nothing_else(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    onnx_tiny.filler(tmp_path / "lama.onnx")
+    engine = onnx.OnnxInpaintEngine(weights=str(tmp_path))
+    picture = weave() // 2
+    files = {
+        "image": orders.saved(tmp_path / "i.png", picture),
+        "mask": orders.saved(tmp_path / "m.png", spot()),
+    }
+    artifact, result, _ = orders.run(engine, tmp_path, {"grow": 2, "feather": 0}, **files)
+    made = orders.pixels(artifact)
+    assert (result.quality, engine.version) == ("full", "1/lama")
+    assert made[spot(10) > 0].min() > 200
+    assert np.array_equal(made[spot(30) == 0], picture[spot(30) == 0])

@@ -1,0 +1,128 @@
+"""Enlarging: closer to the truth than a stretch, true to the small picture, seamless, and by a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.engines.image.upscale import engine as upscale
+from sixfold.engines.image.upscale import onnx, restore
+from sixfold.engines.image.upscale.engine import UpscaleEngine
+from tests.unit.engines import onnx_tiny, orders
+
+
+@pytest.mark.parametrize(("scale", "gain"), [(2, 0.4), (4, 0.3)])
+@pytest.mark.parametrize("model", ["general", "anime"])
+def test_it_is_closer_to_the_truth_than_a_bicubic_stretch(
+    tmp_path: Path, scale: int, gain: float, model: str
+) -> None:
+    truth = orders.scenery()
+    height, width = truth.shape[:2]
+    small = cv2.resize(truth, (width // scale, height // scale), interpolation=cv2.INTER_AREA)
+    path = orders.saved(tmp_path / "in.png", small)
+    artifact, result, _ = orders.run(UpscaleEngine(), tmp_path, {"scale": scale, "model": model}, image=path)
+    large = orders.pixels(artifact)
+    stretched = cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
+    assert (large.shape, result.quality) == (truth.shape, "preview")
+    assert dict(artifact.info) == {"width": width, "height": height}
+    assert orders.psnr(large, truth) > orders.psnr(stretched, truth) + gain
+    again = cv2.resize(large, small.shape[1::-1], interpolation=cv2.INTER_AREA)
+    assert orders.psnr(again, small) > orders.psnr(
+        cv2.resize(stretched, small.shape[1::-1], interpolation=cv2.INTER_AREA), small
+    )
+
+
+def test_general_and_anime_differ_and_each_gives_the_same_bytes_again(tmp_path: Path) -> None:
+    path = orders.saved(tmp_path / "in.png", orders.scenery((48, 64)))
+    made = {
+        name: [
+            orders.run(UpscaleEngine(), tmp_path, {"scale": 2, "model": name}, image=path)[0].data
+            for _ in range(2)
+        ]
+        for name in ("general", "anime")
+    }
+    assert all(first == second for first, second in made.values())
+    assert made["general"][0] != made["anime"][0]
+
+
+def test_pieces_leave_no_seam() -> None:
+    rgb = orders.scenery((90, 120))
+
+    def enlarge(piece: np.ndarray, scale: int) -> np.ndarray:
+        return restore.enlarged(piece, scale, restore.RECIPES["general"])
+
+    whole, pieced = (
+        upscale.in_pieces(rgb, 2, enlarge, orders.Note(Path()), side).astype(int) for side in (400, 40)
+    )
+    assert np.abs(whole - pieced).mean() < 0.05
+    assert np.abs(whole - pieced).max() <= 24
+
+
+def test_transparency_stays_and_odd_shapes_are_taken(tmp_path: Path) -> None:
+    rgba = np.dstack([orders.scenery((33, 57)), np.zeros((33, 57), np.uint8)])
+    rgba[:, :20, 3] = 255
+    path = orders.saved(tmp_path / "in.png", rgba)
+    large = orders.pixels(orders.run(UpscaleEngine(), tmp_path, {"scale": 4}, image=path)[0])
+    assert large.shape == (132, 228, 4)
+    assert large[60, 30, 3] == 255
+    assert large[60, 200, 3] == 0
+    one = orders.saved(tmp_path / "one.png", np.full((1, 1, 3), 90, np.uint8))
+    tiny = orders.pixels(orders.run(UpscaleEngine(), tmp_path, {"scale": 4}, image=one)[0])
+    assert tiny.shape == (4, 4, 3)
+    assert np.abs(tiny.astype(int) - 90).max() <= 1
+
+
+def test_what_would_be_too_large_is_refused_and_faces_need_weights(tmp_path: Path) -> None:
+    path = orders.saved(tmp_path / "in.png", np.zeros((2000, 1600, 3), np.uint8))
+    with pytest.raises(UnusableInput, match="at most 48 megapixels"):
+        orders.run(UpscaleEngine(), tmp_path, {"scale": 4}, image=path)
+    with pytest.raises(EngineError, match="weights"):
+        orders.run(UpscaleEngine(), tmp_path, {"face_enhance": True}, image=path)
+
+
+@pytest.mark.parametrize(("own", "scale"), [(4, 4), (4, 2), (2, 4)])
+def test_a_model_enlarges_by_what_was_asked_for_whatever_its_own_scale(
+    tmp_path: Path, own: int, scale: int
+) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    onnx_tiny.enlarger(tmp_path / "tiny.onnx", own)
+    rgb = orders.scenery((45, 70))
+    path = orders.saved(tmp_path / "in.png", rgb)
+    engine = onnx.OnnxUpscaleEngine(weights=str(tmp_path))
+    artifact, result, _ = orders.run(engine, tmp_path, {"scale": scale}, image=path)
+    large = orders.pixels(artifact)
+    assert (large.shape, result.quality, engine.version) == ((45 * scale, 70 * scale, 3), "full", "1/tiny")
+    small = cv2.resize(large, (70, 45), interpolation=cv2.INTER_AREA)
+    assert np.abs(small.astype(int) - rgb).max() <= (1 if own >= scale else 60)
+
+
+def test_a_model_of_fixed_size_sees_pieces_of_it_and_drawings_may_have_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    fixed = onnx_tiny.enlarger(tmp_path / "fixed.onnx", 2, side=64)
+    drawn = onnx_tiny.enlarger(tmp_path / "drawn.onnx", 4)
+    engine = onnx.OnnxUpscaleEngine(source=str(fixed), anime=str(drawn))
+    rgb = orders.scenery((50, 70))
+    path = orders.saved(tmp_path / "in.png", rgb)
+    large = orders.pixels(orders.run(engine, tmp_path, {"scale": 2}, image=path)[0])
+    assert np.array_equal(large, rgb.repeat(2, 0).repeat(2, 1))
+    assert engine.version == "1/fixed/drawn"
+    little = onnx.OnnxUpscaleEngine(source=str(onnx_tiny.enlarger(tmp_path / "little.onnx", 2, side=16)))
+    with pytest.raises(EngineError, match="too few"):
+        orders.run(little, tmp_path, {"scale": 2}, image=path)
+
+
+def test_what_is_no_model_that_enlarges_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    path = orders.saved(tmp_path / "in.png", orders.scenery((40, 40)))
+    other = onnx_tiny.filler(tmp_path / "filler.onnx", side=64)
+    with pytest.raises(EngineError, match="filler takes 2 inputs"):
+        orders.run(onnx.OnnxUpscaleEngine(source=str(other)), tmp_path, {"scale": 2}, image=path)
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    with pytest.raises(EngineError, match=r"bad\.onnx is no ONNX model"):
+        onnx.OnnxUpscaleEngine(source=str(tmp_path / "bad.onnx"))
+    with pytest.raises(EngineError, match="There is no ONNX model none"):
+        onnx.OnnxUpscaleEngine(source=str(tmp_path / "none.onnx"))
