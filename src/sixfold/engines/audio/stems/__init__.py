@@ -1,0 +1,1 @@
+"""A mix taken apart."""

@@ -1,0 +1,1 @@
+"""Media as other media: transcoded, cut, drawn, and made small for pages."""
