@@ -1,0 +1,237 @@
+"""A graph as a picture: ranks by the longest path, order by barycentres, quiet boxes and curves, in SVG.
+
+Each node is a `<g data-node="…">` so that a page may colour it while it runs. Colours are tokens
+(`--graph-…`) with values of their own for light and dark, which a page may replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.nodes import Graph, Registry, is_link
+
+_WIDTH, _LINE, _HEAD = 196, 18, 46
+_ACROSS, _DOWN, _MARGIN = 76, 26, 28
+_SWEEPS = 6
+_MOST_LINES = 3
+_CHARS = 27
+
+# Hues by what flows: the token's name of each type; others are plain.
+_HUES = {
+    "IMAGE": "image",
+    "MASK": "mask",
+    "LATENT": "latent",
+    "MODEL": "model",
+    "CLIP": "clip",
+    "VAE": "vae",
+    "CONDITIONING": "words",
+    "STRING": "words",
+    "AUDIO": "sound",
+    "VIDEO": "film",
+    "CONTROL_NET": "control",
+}
+_LIGHT = {
+    "ground": "#fbfaf8",
+    "card": "#ffffff",
+    "edge": "#dcd8d1",
+    "ink": "#2a2825",
+    "faint": "#8a857c",
+    "plain": "#b3ada3",
+    "image": "#4f8fd6",
+    "mask": "#5fae8a",
+    "latent": "#b878c8",
+    "model": "#8b83d9",
+    "clip": "#d9a441",
+    "vae": "#d2736b",
+    "words": "#dd8f52",
+    "sound": "#45a9a5",
+    "film": "#6a7fd0",
+    "control": "#7ba450",
+}
+_DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece8e1", "faint": "#948f86"}
+
+
+@dataclass(slots=True)
+class _Box:
+    """One node in the picture."""
+
+    id: str
+    title: str
+    lines: tuple[str, ...]
+    hue: str
+    rank: int = 0
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def height(self) -> float:
+        return _HEAD + _LINE * len(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """One link in the picture: from a box to a box, in the hue of what flows."""
+
+    origin: str
+    target: str
+    hue: str
+
+
+def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str:
+    """The graph as SVG text."""
+    known = registry or Registry()
+    boxes = {node_id: _box(node_id, node, known) for node_id, node in graph.items()}
+    edges = _edges(graph, known)
+    columns = _ordered(_ranked(boxes, edges), edges)
+    width, height = _placed(boxes, columns)
+    lines = [_path(boxes[edge.origin], boxes[edge.target], edge) for edge in edges]
+    cards = [_card(box) for box in boxes.values()]
+    name = escape(title or "Graph")
+    return "".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" ',
+            f'height="{height:g}" role="img" aria-label="{name}" class="graph"><title>{name}</title>',
+            f"<style>{_style()}</style>",
+            f'<rect class="ground" width="{width:g}" height="{height:g}"/>',
+            *lines,
+            *cards,
+            "</svg>",
+        )
+    )
+
+
+def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> _Box:
+    class_type = str(node.get("class_type"))
+    spec = registry.get(class_type)
+    title = str(mapping(node.get("_meta")).get("title") or class_type)
+    values = [
+        f"{name} {value}"
+        for name, value in mapping(node.get("inputs")).items()
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip()
+    ]
+    hue = _HUES.get(spec.outputs[0].type, "plain") if spec and spec.outputs else "plain"
+    lines = tuple(_cut(" ".join(value.split())) for value in values[:_MOST_LINES])
+    return _Box(node_id, title, lines, hue)
+
+
+def _cut(text: str, most: int = _CHARS) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def _edges(graph: Graph, registry: Registry) -> list[_Edge]:
+    found: list[_Edge] = []
+    for node_id, node in graph.items():
+        for value in mapping(node.get("inputs")).values():
+            if is_link(value) and str(value[0]) in graph:
+                origin = str(value[0])
+                spec = registry.get(str(graph[origin].get("class_type")))
+                slot = value[1]
+                outputs = spec.outputs if spec else ()
+                kind = outputs[slot].type if isinstance(slot, int) and 0 <= slot < len(outputs) else ""
+                found.append(_Edge(origin, node_id, _HUES.get(kind, "plain")))
+    return found
+
+
+def _ranked(boxes: Mapping[str, _Box], edges: list[_Edge]) -> list[list[_Box]]:
+    """The boxes in columns: each right of all that it takes from, as near to what it feeds as it may."""
+    feeds: dict[str, list[str]] = {node_id: [] for node_id in boxes}
+    waits = dict.fromkeys(boxes, 0)
+    for edge in edges:
+        feeds[edge.origin].append(edge.target)
+        waits[edge.target] += 1
+    order = [node_id for node_id, count in waits.items() if count == 0]
+    for node_id in order:
+        for target in feeds[node_id]:
+            boxes[target].rank = max(boxes[target].rank, boxes[node_id].rank + 1)
+            waits[target] -= 1
+            if waits[target] == 0:
+                order.append(target)
+    for node_id in reversed(order):
+        if feeds[node_id]:
+            boxes[node_id].rank = min(boxes[target].rank for target in feeds[node_id]) - 1
+    columns: list[list[_Box]] = [[] for _ in range(max((box.rank for box in boxes.values()), default=-1) + 1)]
+    for box in boxes.values():
+        columns[max(0, box.rank)].append(box)
+    return columns
+
+
+def _ordered(columns: list[list[_Box]], edges: list[_Edge]) -> list[list[_Box]]:
+    """The columns with few crossings: each box at the mean of its neighbours' places, to and fro."""
+    near: dict[str, list[str]] = {}
+    for edge in edges:
+        near.setdefault(edge.origin, []).append(edge.target)
+        near.setdefault(edge.target, []).append(edge.origin)
+    place = {box.id: float(at) for column in columns for at, box in enumerate(column)}
+    for sweep in range(_SWEEPS):
+        for column in columns if sweep % 2 == 0 else reversed(columns):
+            means = {
+                box.id: sum(place[other] for other in near[box.id]) / len(near[box.id])
+                if near.get(box.id)
+                else place[box.id]
+                for box in column
+            }
+            column.sort(key=lambda box: means[box.id])  # sorted at once
+            middle = (len(column) - 1) / 2
+            place.update({box.id: at - middle for at, box in enumerate(column)})
+    return columns
+
+
+def _placed(boxes: Mapping[str, _Box], columns: list[list[_Box]]) -> tuple[float, float]:
+    heights = [sum(box.height for box in column) + _DOWN * (len(column) - 1) for column in columns]
+    tallest = max(heights, default=0.0)
+    for rank, column in enumerate(columns):
+        y = _MARGIN + (tallest - heights[rank]) / 2
+        for box in column:
+            box.x, box.y = _MARGIN + rank * (_WIDTH + _ACROSS), y
+            y += box.height + _DOWN
+    width = 2 * _MARGIN + max(1, len(columns)) * (_WIDTH + _ACROSS) - _ACROSS
+    return width, 2 * _MARGIN + max(tallest, _HEAD if not boxes else 0)
+
+
+def _path(origin: _Box, target: _Box, edge: _Edge) -> str:
+    x, y = origin.x + _WIDTH, origin.y + _HEAD / 2
+    to_x, to_y = target.x, target.y + _HEAD / 2
+    bend = max(36.0, abs(to_x - x) / 2)
+    curve = f"M{x:g} {y:g}C{x + bend:g} {y:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
+    ends = f'data-from="{escape(edge.origin)}" data-to="{escape(edge.target)}"'
+    return f'<path class="link {edge.hue}" {ends} d="{curve}"/>'
+
+
+def _card(box: _Box) -> str:
+    title = escape(_cut(box.title, 24))
+    texts = [
+        f'<text class="value" x="16" y="{_HEAD + 4 + _LINE * at:g}">{escape(line)}</text>'
+        for at, line in enumerate(box.lines)
+    ]
+    return (
+        f'<g class="node" data-node="{escape(box.id)}" transform="translate({box.x:g} {box.y:g})">'
+        f"<title>{escape(box.title)}</title>"
+        f'<rect class="card" width="{_WIDTH}" height="{box.height:g}" rx="10"/>'
+        f'<rect class="mark {box.hue}" x="0" y="12" width="3" height="22" rx="1.5"/>'
+        f'<text class="title" x="16" y="28">{title}</text>'
+        f'<text class="id" x="{_WIDTH - 12}" y="28">{escape(_cut(box.id, 7))}</text>'
+        f"{''.join(texts)}</g>"
+    )
+
+
+def _style() -> str:
+    def tokens(table: Mapping[str, str]) -> str:
+        return "".join(f"--g-{name}:var(--graph-{name},{colour});" for name, colour in table.items())
+
+    hues = "".join(
+        f".graph .link.{hue}{{stroke:var(--g-{hue})}}.graph .mark.{hue}{{fill:var(--g-{hue})}}"
+        for hue in sorted({*_HUES.values(), "plain"})
+    )
+    return (
+        f".graph{{{tokens(_LIGHT)}font-family:ui-sans-serif,system-ui,sans-serif}}"
+        f"@media(prefers-color-scheme:dark){{.graph{{{tokens(_DARK)}}}}}"
+        ".graph .ground{fill:var(--g-ground)}.graph .link{fill:none;stroke-width:1.6;opacity:.75}"
+        ".graph .card{fill:var(--g-card);stroke:var(--g-edge)}"
+        ".graph .title{font-size:13px;font-weight:600;fill:var(--g-ink)}"
+        ".graph .value{font-size:11px;fill:var(--g-faint)}"
+        ".graph .id{font-size:10px;fill:var(--g-faint);text-anchor:end}" + hues
+    )

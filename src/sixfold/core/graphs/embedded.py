@@ -1,0 +1,99 @@
+"""Workflows inside pictures: ComfyUI's text chunks of PNG, and its words in the EXIF of WebP and JPEG."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sixfold.core.graphs.convert import NotAWorkflow
+from sixfold.core.graphs.documents import Json, mapping
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_NAMES = ("workflow", "prompt")
+_MOST_BYTES = 16 * 2**20
+
+
+def read(data: bytes) -> Json:
+    """The document of a file: JSON itself, or what a picture carries; raises `NotAWorkflow`.
+
+    Of the two that a picture may carry, the graph that ran (`prompt`) is taken before the editor's.
+    """
+    if data.startswith(_PNG):
+        carried = dict(_png(data))
+    elif data[:2] == b"\xff\xd8" or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+        carried = dict(_exif(data))
+    else:
+        return _json(data)
+    for name in reversed(_NAMES):
+        if carried.get(name):
+            return _json(carried[name])
+    raise NotAWorkflow("The picture carries no workflow")
+
+
+def _json(data: bytes) -> Json:
+    try:
+        found: object = json.loads(data, parse_constant=lambda _word: None)
+    except (ValueError, RecursionError):
+        raise NotAWorkflow("The file is neither JSON nor a picture with a workflow") from None
+    document = mapping(found)
+    if not document:
+        raise NotAWorkflow
+    return document
+
+
+def _png(data: bytes) -> Iterator[tuple[str, bytes]]:
+    at = len(_PNG)
+    while at + 12 <= len(data):
+        length = int.from_bytes(data[at : at + 4])
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        name, _, rest = body.partition(b"\0")
+        if kind in (b"tEXt", b"iTXt", b"zTXt") and name.decode("latin-1") in _NAMES:
+            yield name.decode("latin-1"), _text(kind, rest)
+        at += length + 12
+
+
+def _text(kind: bytes, rest: bytes) -> bytes:
+    if kind == b"tEXt":
+        return rest
+    if kind == b"zTXt":
+        return _inflated(rest[1:])
+    packed, rest = rest[:1] == b"\1", rest[2:]
+    text = rest.split(b"\0", 2)[-1]
+    return _inflated(text) if packed else text
+
+
+def _inflated(data: bytes) -> bytes:
+    unpacker = zlib.decompressobj()
+    try:
+        return unpacker.decompress(data, _MOST_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _exif(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, wherever the EXIF holds them."""
+    for name in _NAMES:
+        mark = name.encode() + b":{"
+        at = data.find(mark)
+        if at >= 0:
+            end = data.find(b"\0", at)
+            yield name, data[at + len(mark) - 1 : end if end >= 0 else None]
+
+
+def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None) -> bytes:
+    """The text chunks that ComfyUI writes into a PNG, to be put before its `IEND`."""
+    made = b""
+    for name, document in (("prompt", prompt), ("workflow", workflow)):
+        if document is not None:
+            body = name.encode() + b"\0" + json.dumps(document).encode("latin-1", "replace")
+            check = zlib.crc32(b"tEXt" + body).to_bytes(4)
+            made += len(body).to_bytes(4) + b"tEXt" + body + check
+    return made
+
+
+def written(png: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None) -> bytes:
+    """A PNG with its graph in it, so that the picture can be dropped back and run again."""
+    end = png.rfind(b"IEND") - 4
+    return png[:end] + chunks(prompt, workflow) + png[end:] if png.startswith(_PNG) and end > 0 else png

@@ -1,0 +1,49 @@
+"""What a graph will order before it runs: trivial nodes are tried, what only a run can know is unknown."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sixfold.core.graphs.ports import Asked, Given, NodeContext
+from sixfold.core.graphs.validate import Verdict
+from sixfold.core.work.engines import EngineError
+
+
+class Unknown:
+    """A value that only a run can give."""
+
+    shape = ()
+
+
+UNKNOWN: Final = Unknown()
+
+
+def orders(verdict: Verdict, context: NodeContext | None = None) -> tuple[tuple[str, Asked], ...]:
+    """The orders of a checked graph by node, in the order of its nodes; none is placed.
+
+    Raises what a node's own estimate raises: an `EngineUnavailable` says so before anything is held.
+    """
+    values: dict[str, tuple[Any, ...]] = {}
+    found: list[tuple[str, Asked]] = []
+    for node_id, node in verdict.nodes.items():
+        inputs = dict(node.values)
+        for name, (origin, slot) in node.links.items():
+            inputs[name] = values[origin][slot]
+        spec = node.spec
+        unknown = (UNKNOWN,) * len(spec.outputs)
+        if spec.estimate is not None:
+            found += [(node_id, each) for each in spec.estimate(inputs)]
+        values[node_id] = unknown
+        if spec.where == "inline" and spec.run is not None and not spec.output_node:
+            values[node_id] = _tried(spec.run, context, inputs) or unknown
+    return tuple(found)
+
+
+def _tried(run: Any, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
+    if any(value is UNKNOWN for value in inputs.values()) and run.__name__ != "record":
+        return ()
+    try:
+        given = run(context, **inputs)
+    except (EngineError, TypeError, ValueError):
+        return ()
+    return given.outputs if isinstance(given, Given) else tuple(given)
