@@ -25,7 +25,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing to do: speed in m/s, turn in rad/s, for how long when more follows; `steps` keeps feet busy."""
+    """One thing to do: m/s, rad/s, for how many seconds when more follows; `steps` keeps the feet busy."""
 
     name: str
     words: str
@@ -124,7 +124,8 @@ def _stand(m: Moment) -> Vector:
     breath, sway = math.sin(1.6 * m.t), math.sin(0.55 * m.t)
     return angles(
         pitch=0.02 + 0.012 * breath, roll=0.012 * sway, aside=0.012 * sway, down=0.004 * breath,
-        look=0.16 * math.sin(0.31 * m.t) + 0.08 * math.sin(0.83 * m.t), nod=0.05 + 0.03 * math.sin(0.47 * m.t),
+        look=0.16 * math.sin(0.31 * m.t) + 0.08 * math.sin(0.83 * m.t),
+        nod=0.05 + 0.03 * math.sin(0.47 * m.t),
         left_out=0.13, right_out=0.13, left_elbow=0.28 + 0.02 * breath, right_elbow=0.28 + 0.02 * breath,
         left_raise=0.02, right_raise=0.02,
     )  # fmt: skip
@@ -137,7 +138,8 @@ def _gait(m: Moment, *, reach: float, elbow: float, lean: float, bounce: float) 
         aside=0.018 * _swing(m.phase - 0.06), roll=-0.02 * _swing(m.phase - 0.1),
         down=bounce * math.cos(4 * math.pi * (m.phase - 0.08)), nod=0.02,
         left_raise=-reach * swing, right_raise=reach * swing, left_out=0.10, right_out=0.10,
-        left_elbow=elbow + 0.25 * max(0.0, -swing) * reach, right_elbow=elbow + 0.25 * max(0.0, swing) * reach,
+        left_elbow=elbow + 0.25 * max(0.0, -swing) * reach,
+        right_elbow=elbow + 0.25 * max(0.0, swing) * reach,
         left_twist=0.15, right_twist=0.15,
     )  # fmt: skip
 
@@ -178,8 +180,8 @@ def _dance(m: Moment) -> Vector:
 
 def _sit(m: Moment) -> Vector:
     return _stand(m) + angles(
-        down=0.46, back=0.30, pitch=0.10, left_raise=0.55, right_raise=0.55, left_elbow=0.75, right_elbow=0.75,
-        left_twist=0.2, right_twist=0.2, left_out=0.06, right_out=0.06,
+        down=0.46, back=0.30, pitch=0.10, left_raise=0.55, right_raise=0.55,
+        left_elbow=0.75, right_elbow=0.75, left_twist=0.2, right_twist=0.2, left_out=0.06, right_out=0.06,
     )  # fmt: skip
 
 
@@ -221,8 +223,8 @@ def _point(m: Moment) -> Vector:
 def _think(m: Moment) -> Vector:
     tilt = 0.05 * math.sin(0.9 * m.t)
     return _stand(m) + angles(
-        right_raise=0.55, right_elbow=1.95, right_twist=0.45, left_raise=0.35, left_elbow=1.25, left_twist=1.0,
-        nod=0.12 + tilt, look=0.15,
+        right_raise=0.55, right_elbow=1.95, right_twist=0.45, left_raise=0.35, left_elbow=1.25,
+        left_twist=1.0, nod=0.12 + tilt, look=0.15,
     )  # fmt: skip
 
 
@@ -231,9 +233,10 @@ def _jump(m: Moment) -> Vector:
 
 
 POSES: dict[str, Callable[[Moment], Vector]] = {
-    "stand": _stand, "walk": _walk, "back": _walk, "run": _run, "sneak": _sneak, "march": _march, "jump": _jump,
-    "dance": _dance, "sit": _sit, "wave": _wave, "clap": _clap, "cheer": _cheer, "bow": _bow, "point": _point,
-    "think": _think, "spin": _stand, "left": _stand, "right": _stand, "around": _stand,
+    "stand": _stand, "walk": _walk, "back": _walk, "run": _run, "sneak": _sneak, "march": _march,
+    "jump": _jump, "dance": _dance, "sit": _sit, "wave": _wave, "clap": _clap, "cheer": _cheer,
+    "bow": _bow, "point": _point, "think": _think, "spin": _stand, "left": _stand,
+    "right": _stand, "around": _stand,
 }  # fmt: skip
 # With a gait beside them these take over the arms and the chest, and leave the hips to it.
 UPPER = frozenset({"wave", "clap", "cheer", "point", "think"})

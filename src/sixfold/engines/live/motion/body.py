@@ -1,7 +1,7 @@
 """The skeleton: joints in metres, y up, facing +z at yaw 0, so that +x is its left.
 
-A pose of the upper body is a vector of angles (`ANGLES`), which acts give and which blend by weight. Legs follow
-from the pelvis and the ankles: the knee of a leg is where both bones meet.
+A pose of the upper body is a vector of angles (`ANGLES`), which acts give and which blend by weight. Legs
+follow from the pelvis and the ankles: the knee of a leg is where both bones meet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BONES = (
     *((f"{side}_{a}", f"{side}_{b}") for side in SIDES for a, b in
       (("shoulder", "elbow"), ("elbow", "wrist"), ("wrist", "hand"), ("hip", "knee"), ("knee", "ankle"),
        ("ankle", "toe"))),
-    *((root, f"{side}_{part}") for side in SIDES for root, part in (("chest", "shoulder"), ("pelvis", "hip"))),
+    *(bone for side in SIDES for bone in (("chest", f"{side}_shoulder"), ("pelvis", f"{side}_hip"))),
 )  # fmt: skip
 
 HIP_HEIGHT, ANKLE_HEIGHT = 0.946, 0.08
@@ -35,8 +35,8 @@ HIP_HALF, SHOULDER_HALF = 0.095, 0.19
 _SPINE, _CHEST, _NECK, _HEAD = 0.14, 0.30, 0.10, 0.16
 _UPPER_ARM, _FOREARM, _HAND = 0.29, 0.25, 0.09
 
-# Radians and metres. Pitch leans forward, roll to the left, yaw turns to the left; an arm hangs at 0, is raised
-# forward by pitch and sideways by `out`, and `twist` turns a bent forearm inward.
+# Radians and metres. Pitch leans forward, roll to the left, yaw turns to the left; an arm hangs at 0, goes
+# forward by `raise` and sideways by `out`, and `twist` turns a bent forearm inward.
 ANGLES = (
     "down", "back", "aside", "hip_yaw", "hip_roll",
     "pitch", "roll", "yaw", "nod", "look",

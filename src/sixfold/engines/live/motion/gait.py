@@ -1,7 +1,7 @@
 """Feet: which of them stands, where the other goes, and how high the pelvis may be over them.
 
-A foot that stands stays exactly where it was set down, whatever the body does; its heel may rise about the toe.
-A foot in the air is on its way to where the body will want it when it lands.
+A foot that stands stays exactly where it was set down, whatever the body does; its heel may rise about the
+toe. A foot in the air is on its way to where the body will want it when it lands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STRAY, _STRAY_YAW = 0.10, 0.5  # a standing foot this far from where it belongs
 
 @dataclass(slots=True)
 class Gait:
-    """What a speed asks of the feet: cycles a second, the share of a cycle on the ground, the lift in metres."""
+    """What a speed asks of the feet: cycles a second, the share of one on the ground, the lift in metres."""
 
     rate: float
     duty: float

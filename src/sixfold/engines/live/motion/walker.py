@@ -178,7 +178,7 @@ def _jump(state: dict[str, Any], doing: Doing, dt: float) -> None:
 
 
 def _height(jump: float) -> tuple[float, float, float]:
-    """Of a jump's second: metres in the air, how deep the knees bend (0 to 1), how high the arms are (0 to 1)."""
+    """Of a jump's second: metres in the air, how deep the knees bend, how high the arms are (0 to 1)."""
     if jump < 0:
         return 0.0, 0.0, 0.0
     t = jump - _CROUCH

@@ -56,14 +56,25 @@ def build(place: Place) -> Land:
 
 
 def _tile(place: Place, name: str, cells: int, octaves: int, gain: float = 0.5) -> Field:
-    return noise.tile(noise.stream("live", place.seed, name), SIZE, cells, octaves, gain)
+    """Noise of about -1 to 1 that repeats; `cells` is a power of two: whole steps alone make no ripples."""
+    rng = noise.stream("live", place.seed, name)
+    total, reach, strength = np.zeros((SIZE, SIZE), np.float32), 0.0, 1.0
+    for octave in range(octaves):
+        count = min(cells << octave, SIZE)
+        lattice = np.pad(rng.random((count, count), np.float32) * 2 - 1, 2, mode="wrap")
+        step = SIZE // count
+        wide = cv2.resize(lattice, None, fx=step, fy=step, interpolation=cv2.INTER_CUBIC)
+        total += wide[2 * step : 2 * step + SIZE, 2 * step : 2 * step + SIZE] * np.float32(strength)
+        reach += strength * strength
+        strength *= gain
+    return total / np.float32(np.sqrt(reach) * 0.62)
 
 
 def _heights(place: Place) -> Field:
     land = place.land
-    rolling = _tile(place, "rolling", 5, 7, 0.42)
+    rolling = _tile(place, "rolling", 4, 7, 0.40)
     rolling = (rolling - rolling.min()) / max(float(np.ptp(rolling)), 1e-6)
-    crests = 1 - np.abs(_tile(place, "crests", 3, 7, 0.40)) * 0.9
+    crests = 1 - np.abs(_tile(place, "crests", 4, 7, 0.42)) * 0.9
     crests = np.clip((crests - 0.2) / 0.8, 0, 1) ** 1.9 * np.clip(rolling * 1.6 - 0.25, 0, 1)
     height = rolling * (1 - land["ridges"]) ** 0.5 + crests * land["ridges"]
     if land.get("dunes"):
@@ -75,15 +86,15 @@ def _heights(place: Place) -> Field:
         steps = height * land["terraces"]
         whole = np.floor(steps)
         height = (whole + np.clip((steps - whole) * 3.2 - 1.6, 0, 1)) / land["terraces"] * 0.9 + height * 0.1
-    height = cv2.GaussianBlur(np.pad(height, 8, mode="wrap"), (0, 0), 1.1)[8:-8, 8:-8]
+    height = cv2.GaussianBlur(np.pad(height, 8, mode="wrap"), (0, 0), 1.6)[8:-8, 8:-8]
     return np.ascontiguousarray(height * np.float32(land["relief"]), dtype=np.float32)
 
 
 def _slopes(height: Field) -> tuple[Field, Field]:
     """Metres up a metre towards +z (down the rows) and +x."""
     return (
-        (np.roll(height, -1, 0) - np.roll(height, 1, 0)) / 2,
-        (np.roll(height, -1, 1) - np.roll(height, 1, 1)) / 2,
+        (np.roll(height, -2, 0) - np.roll(height, 2, 0)) / 4,
+        (np.roll(height, -2, 1) - np.roll(height, 2, 1)) / 4,
     )
 
 
@@ -99,13 +110,13 @@ def _colours(place: Place, height: Field, steep: Field, water: float) -> Field:
     land = place.land
     span = max(float(height.max()) - max(water, 0.0), 1.0)
     share = np.clip((height - max(water, 0.0)) / span, 0, 1)
-    patch = np.clip(0.5 + 0.55 * _tile(place, "patches", 22, 5), 0, 1)
+    patch = np.clip(0.5 + 0.55 * _tile(place, "patches", 16, 6), 0, 1)
     ground = _mix(place.colour("low"), place.colour("high"), np.clip(share * 1.3 + (patch - 0.5) * 0.9, 0, 1))
     ground *= (0.86 + 0.28 * patch)[..., None]
     rock = place.colour("rock") * (0.8 + 0.4 * _banded(place, height))[..., None]
     ground = _over(ground, rock, np.clip((steep - 0.62) / 0.35 + (patch - 0.5) * 0.5, 0, 1))
     if land["water"] > 0:
-        shore = np.clip(1 - (height - water) / (2.6 + 1.6 * patch), 0, 1) * (steep < 0.9)
+        shore = np.clip(1 - (height - water) / (0.9 + 1.4 * patch), 0, 1) * (steep < 0.9)
         ground = _over(ground, np.broadcast_to(place.colour("shore"), ground.shape), shore)
         deep = np.clip((water - height) / 4.5, 0, 1)
         ground = _over(ground, np.broadcast_to(place.colour("sea"), ground.shape), deep)
@@ -122,7 +133,7 @@ def _colours(place: Place, height: Field, steep: Field, water: float) -> Field:
 
 def _banded(place: Place, height: Field) -> Field:
     """Layers in the rock, as they lie in cliffs."""
-    bend = _tile(place, "layers", 6, 3) * 5
+    bend = _tile(place, "layers", 8, 3) * 5
     return (0.5 + 0.5 * np.sin(height * 0.9 + bend) * np.cos(height * 0.37 + bend)).astype(np.float32)
 
 
@@ -172,7 +183,7 @@ def _trees(place: Place, height: Field, steep: Field, water: float) -> Field:
     grid = np.stack(np.meshgrid(np.arange(count), np.arange(count)), -1).reshape(-1, 2).astype(np.float32)
     spots = (grid + rng.random(grid.shape, np.float32) * 0.9) * _CELL
     column, row = (spots % SIZE).astype(np.int32).T
-    groves = 0.5 + 0.8 * _tile(place, "groves", 9, 4)[row, column]
+    groves = 0.5 + 0.8 * _tile(place, "groves", 8, 4)[row, column]
     land = place.land
     top = water + (float(height.max()) - max(water, 0.0)) * land["treeline"]
     here = height[row, column]

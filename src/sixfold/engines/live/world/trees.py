@@ -33,7 +33,7 @@ def draw(place: Place) -> list[list[Field]]:
         canvas = np.zeros((_TALL, _WIDE, 4), np.float32)
         _DRAWN[kind](canvas, rng, number)
         canvas[..., :3] *= light[None, None]
-        levels = [canvas]
+        levels: list[Field] = [canvas]
         while levels[-1].shape[0] > 4:
             rows, columns = levels[-1].shape[:2]
             levels.append(
@@ -71,7 +71,7 @@ def _trunk(canvas: Field, top: float, width: float, lean: float = 0.0) -> None:
         canvas[row, left:right, 3] = 1
 
 
-def _crown(canvas: Field, rng: np.random.Generator, leaf: Any, count: int = 420) -> None:
+def _crown(canvas: Field, rng: np.random.Generator, leaf: Any, count: int = 760) -> None:
     """A round crown of clumps, darker below and inside, lighter where the light falls."""
     clumps = [(96 + rng.normal(0, 30), 92 + rng.normal(0, 30), 26 + rng.random() * 18) for _ in range(11)]
     dabs: list[tuple[float, float, float, float]] = []
@@ -80,7 +80,7 @@ def _crown(canvas: Field, rng: np.random.Generator, leaf: Any, count: int = 420)
         angle, reach = rng.random() * 2 * np.pi, radius * np.sqrt(rng.random())
         x, y = cx + np.cos(angle) * reach, cy + np.sin(angle) * reach * 0.85
         light = 0.55 + 0.55 * (cy + radius - y) / (2 * radius) + 0.28 * (150 - y) / 120 + 0.10 * (x - 96) / 70
-        dabs.append((light, x, y, 4.5 + rng.random() * 6))
+        dabs.append((light, x, y, 3.4 + rng.random() * 4.6))
     dabs.sort()
     for light, x, y, size in dabs:
         _dab(

@@ -1,7 +1,7 @@
 """One look at a land: ground column by column, water that mirrors it, trees, air, and what falls through it.
 
-The ground is taken at some two hundred depths for all columns at once; the highest so far at each depth says which
-depth a pixel shows, and a histogram gives that for every pixel without a loop.
+The ground is taken at some two hundred depths for all columns at once; the highest so far at each depth says
+which depth a pixel shows, and a histogram gives that for every pixel without a loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Field = NDArray[Any]
 _NEAR, _FAR, _DEPTHS = 0.7, 900.0, 224
 _FIELD = math.radians(74)
 _HORIZON = 0.43  # of the height, from above
-_TREE_FAR, _MOST_TREES = 330.0, 260
+_TREE_FAR, _MOST_TREES = 330.0, 180
 _EYE_MARGIN = 0.25
 
 
@@ -55,15 +55,14 @@ class View:
         self.sky = skies.build(place, land.sun)
         self._sprites = trees.draw(place)
         fine = noise.tile(noise.stream("live", "detail"), 256, 64, 3, 0.9)
-        self._detail = np.pad((1 + 0.34 * fine).astype(np.float32), ((0, 2), (0, 2)), mode="wrap")
+        self._detail = (float(place.land.get("grain", 0.24)) * fine).astype(np.float32)
         self._fall = _fall(str(place.weather.get("falling", "")), self.width, self.height)
         self._depths = np.geomspace(_NEAR, _FAR, _DEPTHS).astype(np.float32)[:, None]
         self._focal = self.width / 2 / math.tan(_FIELD / 2)
         self._across = (np.arange(self.width, dtype=np.float32) - self.width / 2 + 0.5) / self._focal
         self._horizon = self.height * _HORIZON
         self._rows = np.arange(self.height, dtype=np.float32)
-        self._ground = _wrapped(land.height)
-        self._colour = _wrapped(land.colour)
+        self._ground, self._colour = land.height, land.colour
 
     _depths: Field = field(init=False)
     _focal: float = field(init=False)
@@ -85,7 +84,7 @@ class View:
         picture = self._aired(picture, depth, air, rows)
         self._plant(picture, depth, wet, eye, air)
         if wet.any():
-            picture = self._mirrored(picture, wet, depth, eye, air)
+            self._mirrored(picture, wet, depth, eye, air)
         picture = self._weathered(picture, eye)
         return (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8)
 
@@ -98,7 +97,7 @@ class View:
         depths = self._depths
         xs = np.float32(eye.x) + depths * (np.float32(forward[0]) + np.float32(right[0]) * self._across)
         zs = np.float32(eye.z) + depths * (np.float32(forward[1]) + np.float32(right[1]) * self._across)
-        ground = cv2.remap(self._ground, xs % SIZE, zs % SIZE, cv2.INTER_LINEAR)
+        ground = cv2.remap(self._ground, xs, zs, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
         level = np.maximum(ground, np.float32(self.land.water))
         outline = np.float32(self._horizon) + (np.float32(eye.y) - level) * (np.float32(self._focal) / depths)
         ramp = np.minimum.accumulate(outline, axis=0)
@@ -129,17 +128,20 @@ class View:
         far = np.where(solid, depth, np.float32(1.0))
         xs = np.float32(eye.x) + far * (np.float32(forward[0]) + np.float32(right[0]) * self._across)
         zs = np.float32(eye.z) + far * (np.float32(forward[1]) + np.float32(right[1]) * self._across)
-        xs, zs = xs % SIZE, zs % SIZE
-        colour = cv2.remap(self._colour, xs, zs, cv2.INTER_LINEAR)
+        colour = cv2.remap(self._colour, xs, zs, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
         close = np.clip(1.1 - far / 70, 0, 1)
-        fine = cv2.remap(self._detail, (xs * 26) % 256, (zs * 26) % 256, cv2.INTER_LINEAR)
-        coarse = cv2.remap(self._detail, (xs * 4) % 256, (zs * 4) % 256, cv2.INTER_LINEAR)
-        rough = 1 + (fine - 1) * np.clip(1.1 - far / 18, 0, 1) + (coarse - 1) * close * 0.8
-        colour *= (rough * solid)[..., None]
+        rough = 1 + self._grain(xs, zs, 26) * np.clip(1.1 - far / 18, 0, 1)
+        rough += self._grain(xs, zs, 4) * close * np.float32(0.8)
+        rough *= solid
+        cv2.multiply(colour, cv2.merge((rough, rough, rough)), colour)
         if self.land.place.land["water"] <= 0:
             return np.zeros_like(far), colour
-        ground = cv2.remap(self._ground, xs, zs, cv2.INTER_LINEAR)
+        ground = cv2.remap(self._ground, xs, zs, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
         return np.clip((np.float32(self.land.water) - ground) * 6, 0, 1) * solid, colour
+
+    def _grain(self, xs: Field, zs: Field, fine: int) -> Field:
+        """Grain of the ground about 0, at so many points a metre; its texture repeats."""
+        return cv2.remap(self._detail, xs * fine, zs * fine, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
 
     # -- the air -----------------------------------------------------------------------------------
 
@@ -155,12 +157,11 @@ class View:
         edge = min(int(self._horizon), self.height - 1)
         haze = cv2.GaussianBlur(air[max(0, edge - 3)][None], (31, 1), 0)
         sight = float(self.land.place.weather["sight"])
-        veil = (1 - np.exp(-((depth / sight) ** 1.15)))[..., None]
-        veil[~np.isfinite(depth)] = 1
-        mixed = picture * (1 - veil) + haze * veil
-        thick = min(1.0, 160 / sight)  # in fog the sky is fog, too
-        behind = air * (1 - thick) + haze * thick
-        return np.where(np.isfinite(depth)[..., None], mixed, behind).astype(np.float32)
+        veil = 1 - np.exp(depth * np.float32(-1 / sight))  # 1 for the sky
+        thick = np.float32(min(1.0, 160 / sight))  # in fog the sky is fog, too
+        behind = air + (haze - air) * thick
+        behind = np.where(np.isfinite(depth)[..., None], haze, behind)
+        return picture + (behind - picture) * veil[..., None]
 
     # -- trees -------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class View:
             foot = self._horizon + (eye.y - ground + 0.15) * self._focal / near
             tall = float(size) * self._focal / near
             middle = self.width / 2 + float(aside[number]) * self._focal / near
-            veil = 1 - math.exp(-((near / sight) ** 1.15))
+            veil = 1 - math.exp(-near / sight)
             edge = max(0.0, (near - 0.75 * _TREE_FAR) / (0.25 * _TREE_FAR))  # they come out of the distance
             drawn = self._stamp((picture, depth, wet), (middle, foot, tall), near, int(kind))
             if drawn is not None:
@@ -218,28 +219,31 @@ class View:
 
     # -- water -------------------------------------------------------------------------------------
 
-    def _mirrored(self, picture: Field, wet: Field, depth: Field, eye: Eye, air: Field) -> Field:
+    def _mirrored(self, picture: Field, wet: Field, depth: Field, eye: Eye, air: Field) -> None:
         """The water: what stands above it upside down, rippled, and more of it the flatter one looks."""
-        rows = np.broadcast_to(self._rows[:, None], depth.shape)
-        below = np.maximum(rows - self._horizon, 0.5)
+        top = max(int(np.argmax(wet.any(1))), int(self._horizon))
+        low, mid = slice(top, self.height), np.float32(self._horizon)
+        rows = self._rows[low, None]
+        below, far = np.maximum(rows - mid, np.float32(0.5)), np.minimum(depth[low], np.float32(999))
         wave = eye.seconds * 1.6
-        far = np.where(np.isfinite(depth), depth, 999)
-        phase_x = np.float32(eye.x) + far * self._across[None, :]
-        ripple = np.sin(far * 1.9 + wave * 1.7) * 0.5 + np.sin(phase_x * 2.1 + far * 0.9 - wave) * 0.5
-        strength = np.clip(below * 0.035, 0.15, 3.2)
-        source = 2 * self._horizon - rows - ripple * strength - below * 0.06
-        columns = np.arange(self.width, dtype=np.float32)[None, :] + ripple * strength * 0.8
-        lifted = picture.copy()
-        hidden = (wet > 0) | (rows > self._horizon)
-        lifted[hidden] = air[hidden]
-        mirror = cv2.remap(lifted, columns.astype(np.float32), np.clip(source, 0, self.height - 1).astype(np.float32),
-                           cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)  # fmt: skip
+        ripple = np.sin(far * np.float32(1.9) + np.float32(wave * 1.7)) * np.float32(0.5)
+        ripple += np.sin(far * (self._across * 2.1 + 0.9).astype(np.float32) - np.float32(wave)) * np.float32(
+            0.5
+        )
+        strength = np.clip(below * np.float32(0.035), 0.15, 3.2)
+        source = np.clip(2 * mid - rows - ripple * strength - below * np.float32(0.06), 0, self.height - 1)
+        columns = np.arange(self.width, dtype=np.float32) + ripple * (strength * np.float32(0.8))
+        lifted = picture[: int(self._horizon) + 1].copy()
+        drowned = wet[: len(lifted)] > 0
+        lifted[drowned] = air[: len(lifted)][drowned]
+        mirror = cv2.remap(lifted, columns, source, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         grazing = np.clip(1 - below / (self.height * 0.62), 0.05, 1)
-        share = (0.20 + 0.68 * grazing**1.6)[..., None]
-        glitter = np.clip(ripple - 0.55, 0, 1) * grazing * float(self.land.place.weather["sun"]) * 0.22
-        water = picture * (1 - share) + mirror * share * 0.96
-        water += (glitter[..., None] * self.land.place.colour("glow")).astype(np.float32)
-        return picture + (water - picture) * wet[..., None]
+        share = (0.20 + 0.68 * grazing**1.6).astype(np.float32)[..., None]
+        glitter = np.clip(ripple - 0.55, 0, 1) * (grazing * float(self.land.place.weather["sun"]) * 0.22)
+        part = picture[low]
+        water = part * (1 - share) + mirror * (share * np.float32(0.96))
+        water += glitter.astype(np.float32)[..., None] * self.land.place.colour("glow")
+        part += (water - part) * wet[low, :, None]
 
     # -- what falls --------------------------------------------------------------------------------
 
@@ -271,12 +275,6 @@ def _blend(part: Field, wet: Field, drawn: Field, air: tuple[Field, float, float
     part *= 1 - alpha
     part += drawn[..., :3] * np.float32((1 - veil) * shown * light) + haze * (alpha * np.float32(veil))
     wet *= 1 - alpha[..., 0]
-
-
-def _wrapped(field_: Field) -> Field:
-    """With its first rows and columns again at the end, so that between the last and the first is smooth."""
-    pad = ((0, 2), (0, 2), *(((0, 0),) * (field_.ndim - 2)))
-    return np.ascontiguousarray(np.pad(field_, pad, mode="wrap"))
 
 
 def _fall(kind: str, width: int, height: int) -> tuple[Field, ...]:

@@ -110,7 +110,10 @@ def _spot(land: Land) -> tuple[float, float, float]:
     varied = heights[..., 4:].std(-1) / max(float(land.height.std()), 1e-3) * 0.35
     wet = (heights[..., 3:9] < land.water).mean(-1)
     lake = -np.abs(wet - 0.42) * (1.6 if land.place.land["water"] > 0 else 0.0)
-    sunward = 0.35 * (np.sin(angles) * land.sun[0] + np.cos(angles) * land.sun[2])
+    facing = np.sin(angles) * land.sun[0] + np.cos(angles) * land.sun[2]
+    sunward = -0.35 * np.abs(facing - 0.45)  # from the side, and somewhat against it
+    light = land.colour.mean(-1)[zs.astype(int) % SIZE, xs.astype(int) % SIZE][..., :8].mean(-1)
+    bright = np.minimum(light / max(float(land.colour.mean()), 1e-3), 1.15)
     tree_row, tree_column = land.trees[:, 1].astype(int) % SIZE, land.trees[:, 0].astype(int) % SIZE
     crowded = np.zeros((SIZE, SIZE), bool)
     for dz in range(-2, 3):
@@ -122,7 +125,7 @@ def _spot(land: Land) -> tuple[float, float, float]:
         & (land.steep[row, column] < 0.5)
         & ~crowded[row, column]
     )
-    score = open_near + grand + varied + lake + sunward - 2.0 * blocked - 50.0 * ~dry[:, None]
+    score = open_near + grand + varied + lake + sunward + bright - 2.0 * blocked - 50.0 * ~dry[:, None]
     best = int(score.argmax())
     number, angle = divmod(best, len(angles))
     return float(spots[number, 0]), float(spots[number, 1]), float(angles[angle])

@@ -51,7 +51,7 @@ def read(prompt: str) -> Place:
 
 
 def _found(table: Mapping[str, Any], text: str) -> Mapping[str, Any]:
-    """The entry whose words the text has most of; of equals the last; the table's first where there are none."""
+    """The entry whose words the text has most of; of equals the last, and the first where there are none."""
     counts = {name: len(set(re.findall(rf"\b(?:{row['words']})\b", text))) for name, row in table.items()}
     best = max(reversed(counts), key=lambda name: counts[name])
     return table[best] if counts[best] else next(iter(table.values()))
