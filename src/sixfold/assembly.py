@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import os
 import secrets
@@ -16,6 +17,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.accounts import idempotency, oauth, signins
+from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
@@ -57,6 +59,7 @@ from sixfold.engines.video import headers as film_headers
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
+from sixfold.payments.stripe import Stripe
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store import databases
 from sixfold.store.archive import TableReader
@@ -99,6 +102,7 @@ class Product:
     neighbours: Neighbours | None
     finder: Finder
     relaying: Relaying
+    checkout: Checkout
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -124,6 +128,7 @@ def price_table(settings: Settings) -> PriceTable:
     return PriceTable({**rows, **{name: {**rows.get(name, {}), **row} for name, row in own.items()}})
 
 
+@functools.cache
 def templates() -> Templates:
     """The templates that come with the program, on the hardware that can be hired."""
     return Templates(read_toml("templates.toml"), HardwareShelf(read_toml("hardware.toml")))
@@ -335,6 +340,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         neighbours=neighbours(database, bus, workers),
         finder=finder,
         relaying=relays.build(settings, database),
+        checkout=Stripe(clients.upstream, settings),
     )
 
 
@@ -452,4 +458,5 @@ def policy(settings: Settings) -> supervisors.Policy:
         idle_seconds=settings.idle_seconds,
         memory_bytes=settings.worker_memory_bytes,
         scratch=settings.data_dir / "scratch",
+        idle_of=templates().idle_seconds,
     )

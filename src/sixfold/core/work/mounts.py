@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sixfold import errors
@@ -59,6 +60,11 @@ async def sources(
             await _check_image(media, descriptor, source)
         found[descriptor.name] = source
     return found
+
+
+def local(files: Mapping[str, Path], text: str) -> Path | None:
+    """For engines: the file of a task that an input's text names as mounted; None where it names none."""
+    return files.get(PREFIX + text.removeprefix(f"{PATH}/")) if text.startswith(f"{PATH}/") else None
 
 
 async def _check_image(media: Media, descriptor: Descriptor, source: Source) -> None:

@@ -15,11 +15,15 @@ _BACKOFF_FIRST, _BACKOFF_LAST = 0.1, 30.0
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """One worker, from before its start to after its end, and how many runs it holds."""
+    """One worker, from before its start to after its end, and how many runs it holds.
+
+    `idle_seconds` is how long it may idle by what it ran last; None leaves that to its engine.
+    """
 
     starting: asyncio.Task[Worker] | None = None
     runs: int = 0
     since: float = 0.0  # when it became idle, monotonic seconds
+    idle_seconds: float | None = None
 
     @property
     def worker(self) -> Worker | None:
@@ -80,15 +84,21 @@ class Pool:
         self.resume_at = time.monotonic() + delay
         return delay
 
-    def tired(self, idle_seconds: float) -> Iterable[Seat]:
-        """Take out the seats that have been idle for so long, or whose worker has ended."""
+    def tired(self, idle_seconds: float | None) -> Iterable[Seat]:
+        """Take out the seats that have been idle for too long (`idle_seconds` where given), or have ended."""
         moment = time.monotonic()
         gone = [
             seat
             for seat in self.seats
             if not seat.runs
             and (seat.starting is None or seat.starting.done())
-            and (not seat.usable or moment - seat.since >= idle_seconds)
+            and (not seat.usable or moment - seat.since >= self._may_idle(seat, idle_seconds))
         ]
         self.seats = [seat for seat in self.seats if seat not in gone]
         return gone
+
+    def _may_idle(self, seat: Seat, idle_seconds: float | None) -> float:
+        for wanted in (idle_seconds, seat.idle_seconds):
+            if wanted is not None:
+                return wanted
+        return self.engine.idle_seconds

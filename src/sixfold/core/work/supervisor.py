@@ -13,7 +13,7 @@ import math
 import shutil
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,11 @@ _SWEEP_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How many runs at once, for how long, and how often a lost one is tried again."""
+    """How many runs at once, for how long, and how often a lost one is tried again.
+
+    A worker idles for `idle_seconds` where that is given, else as long as `idle_of` says of the model that it
+    ran last, else as its engine's row says.
+    """
 
     slots: int
     run_limit_seconds: float
@@ -47,6 +51,7 @@ class Policy:
     idle_seconds: float | None
     memory_bytes: int
     scratch: Path
+    idle_of: Callable[[str], float | None] = lambda _model: None
 
 
 def worker_spec(engine: EngineSpec, policy: Policy) -> WorkerSpec:
@@ -221,6 +226,7 @@ class Supervisor:
             pool.seats = [seat for seat in pool.seats if seat.runs or seat.starting is not None]
         for prediction, seat in zip(claimed, places, strict=False):
             seat.starting = seat.starting or asyncio.create_task(self._start(pool))
+            seat.idle_seconds = self._policy.idle_of(prediction.model)
             self._bus.publish(prediction.id, Moved(prediction))
             run = Run(prediction, self._finisher, self._bus, self._policy.run_limit_seconds)
             self._runs[prediction.id] = run  # here, so that a cancel in the same commit finds it
@@ -326,8 +332,7 @@ class Supervisor:
 
     async def _stop_idle(self) -> None:
         for pool in self._pools.values():
-            limit = self._policy.idle_seconds
-            for seat in pool.tired(pool.engine.idle_seconds if limit is None else limit):
+            for seat in pool.tired(self._policy.idle_seconds):
                 if seat.worker is not None:
                     with contextlib.suppress(OSError):
                         await seat.worker.stop()

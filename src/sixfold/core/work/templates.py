@@ -73,6 +73,11 @@ class Templates:
         except KeyError:
             raise errors.NotFound(f"There is no template {name}") from None
 
+    def idle_seconds(self, model: str) -> float | None:
+        """How long a worker may idle that ran `model` last; None where that is not said."""
+        template = self._templates.get(model)
+        return None if template is None else template.idle_seconds
+
     def hire(self, model: str, hardware: str | None) -> Hire:
         """What an hour of `model` costs: on its own hardware as its template says, elsewhere by the hardware.
 

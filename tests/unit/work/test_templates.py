@@ -1,0 +1,102 @@
+"""Templates, what their hardware costs, how long runs take, and what followers are told again."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+
+from sixfold import assembly, errors
+from sixfold.core.work import mounts
+from sixfold.core.work.engines import Task
+from sixfold.core.work.events import Logged, Moved
+from sixfold.core.work.hardware import Shelf
+from sixfold.core.work.history import Histories
+from sixfold.core.work.metering import Hire
+from sixfold.core.work.pools import Pool, Seat
+from sixfold.core.work.quotes import Times
+from sixfold.core.work.records import Stations
+from sixfold.core.work.states import State
+from sixfold.core.work.templates import Templates
+from tests.road import Options, road
+
+SECOND = 1_000_000
+
+
+def test_own_hardware_costs_what_the_template_says_and_other_what_that_says() -> None:
+    found = assembly.templates()
+    assert found.hire("piano", None) == Hire("gpu-24gb-a", 420_000)
+    assert found.hire("piano", "gpu-24gb-a") == Hire("gpu-24gb-a", 420_000)
+    assert found.hire("piano", "gpu-16gb-a") == Hire("gpu-16gb-a", 300_000)
+    assert found.hire("text-to-3d", None) == Hire("gpu-24gb-b", 540_000)
+    for hardware in ("gpu-16gb-a", "gpu-9000"):
+        with pytest.raises(errors.InvalidInput) as caught:
+            found.hire("video-t2v", hardware)
+        assert caught.value.problems[0].input == "hardware"
+
+
+def test_a_template_on_hardware_that_there_is_not_stops_the_start() -> None:
+    row = {"hardware": "gpu-9000", "price_hour": "1", "repository": "r", "license": "l"}
+    with pytest.raises(errors.InvalidInput):
+        Templates({"x": row}, Shelf({}))
+
+
+def test_a_seat_idles_as_its_last_template_says_unless_the_operator_says_otherwise() -> None:
+    engine = assembly.catalog(assembly.Settings(), assembly.price_table(assembly.Settings())).engines()
+    pool, now = Pool(engine["scene-painter"]), time.monotonic()
+    pool.seats = [Seat(since=now, idle_seconds=3600.0), Seat(since=now, idle_seconds=0.0)]
+    kept = pool.seats[0]
+    list(pool.tired(None))
+    assert pool.seats == [kept]
+    list(pool.tired(0.0))
+    assert pool.seats == []
+
+
+async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
+    async with road(tmp_path, Options()) as built:
+        made = await built.run()
+    clock = iter(range(SECOND, 100 * SECOND, SECOND))
+    times = Times(lambda: next(clock))
+    guess = times.until_end(made.model, made.engine, 0, cold=True)
+    stations = Stations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
+    done = dataclasses.replace(made, stations=stations)
+    times.heard(done.id, Moved(done))
+    assert guess == 6.0
+    assert times.until_end(made.model, made.engine, 0, cold=True) == 12.0
+    assert times.until_end(made.model, made.engine, 2, cold=False) == 30.0
+    quick = dataclasses.replace(done, stations=dataclasses.replace(stations, run=0, cold_start=0))
+    times.heard(quick.id, Moved(quick))
+    assert times.usual(made.model, made.engine).run == pytest.approx(7.0)
+    assert times.usual(made.model, made.engine).start == pytest.approx(2.0)
+    running = dataclasses.replace(done, state=State.RUNNING, started_at=SECOND)
+    assert times.left(running, 0.5) == 0.0  # nothing has passed yet
+    assert times.left(running, 0.5) == 1.0
+    assert times.left(running, 0.0) == pytest.approx(5.0)
+
+
+async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
+    async with road(tmp_path, Options(start=False)) as built:
+        queued = await built.pipeline.submit(built.order())
+    moment = queued.created_at
+    histories = Histories(lambda: moment)
+    histories.note("pred_other", Logged("nobody knows of it"))
+    assert histories.of("pred_other") is None
+    histories.note(queued.id, Moved(queued))
+    for line in range(999):
+        histories.note(queued.id, Logged(str(line)))
+    history = histories.of(queued.id)
+    assert history is not None
+    assert [number for number, _ in history.since(0) or ()] == list(range(1, 1001))
+    histories.note(queued.id, Logged("one too many"))
+    assert history.since(0) is None
+    assert history.since(1001) == ()
+    assert [number for number, _ in history.since(999) or ()] == [1000, 1001]
+
+
+def test_a_worker_finds_a_mounted_file_by_its_path() -> None:
+    task = Task("pred_1", "piano", {}, {"artifacts/policy.onnx": Path("/scratch/x")})
+    assert mounts.local(task.files, "/mnt/sixfold/artifacts/policy.onnx") == Path("/scratch/x")
+    assert mounts.local(task.files, "/mnt/sixfold/artifacts/other") is None
+    assert mounts.local(task.files, "https://example.com/policy.onnx") is None
