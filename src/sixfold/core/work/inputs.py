@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from sixfold.errors import InvalidInput, Problem
@@ -41,7 +41,8 @@ class Descriptor:
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
     A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `numbers` one of
     numbers, `series` one of numbers or of {"t", "y"}, where a gap is null. `aliases` are further names by
-    which a request may give the input.
+    which a request may give the input. A text with a `pattern` matches it as a whole, as `like` does; `needs`
+    names inputs and what they must be for this one to be given.
     """
 
     name: str
@@ -57,6 +58,9 @@ class Descriptor:
     snap: int | None = None
     order: int = 0
     aliases: Sequence[str] = ()
+    pattern: str = ""
+    like: str = ""
+    needs: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     @property
     def public_type(self) -> str:
@@ -89,9 +93,20 @@ def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict
                 checked[descriptor.name] = _CHECKS[descriptor.type](descriptor, value)
         except _Refused as refused:
             problems.append(Problem(descriptor.name, f"{descriptor.name} {refused}", refused.kind))
+    problems += _unmet(descriptors, checked)
     if problems:
         raise InvalidInput(problems)
     return checked
+
+
+def _unmet(descriptors: tuple[Descriptor, ...], checked: Mapping[str, Any]) -> Iterator[Problem]:
+    for descriptor in descriptors:
+        if not str(checked.get(descriptor.name) or "").strip():
+            continue
+        for other, allowed in descriptor.needs.items():
+            if other in checked and checked[other] not in allowed:
+                sentence = f"{descriptor.name} requires {other} {' or '.join(allowed)}"
+                yield Problem(descriptor.name, sentence, "requires")
 
 
 def _given(descriptor: Descriptor, given: Mapping[str, Any]) -> Any:
@@ -121,6 +136,8 @@ def _string(descriptor: Descriptor, value: Any) -> str:
         raise _Refused(f"must be one of {', '.join(descriptor.choices)}", "enum")
     if descriptor.max_chars is not None and len(value) > descriptor.max_chars:
         raise _Refused(f"must be at most {descriptor.max_chars} characters", "string_too_long")
+    if descriptor.pattern and not re.fullmatch(descriptor.pattern, value):
+        raise _Refused(f"must look like `{descriptor.like}`", "string_pattern")
     if any("\ud800" <= char <= "\udfff" for char in value):
         raise _Refused("must be valid Unicode", "string_unicode")
     return value
