@@ -24,6 +24,7 @@
     ├── EngineFailed             502  generation_failed
     ├── UpstreamRefused          any  upstream_refused     (a model server's own answer to a request)
     ├── EngineUnavailable        503  engine_unavailable
+    ├── NotConfigured            503  not_configured
     ├── ShuttingDown             503  shutting_down
     └── StoreFailed              503  storage_unavailable  (the database or the disk refuses)
 
@@ -221,6 +222,13 @@ class EngineUnavailable(SixfoldError):
 
     status = 503
     code = "engine_unavailable"
+
+
+class NotConfigured(SixfoldError):
+    """This is not set up on this server."""
+
+    status = 503
+    code = "not_configured"
 
 
 class ShuttingDown(SixfoldError):

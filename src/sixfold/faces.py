@@ -96,4 +96,5 @@ def build_services(product: Product) -> Services:
         repeats=Repeats(database, product.supervisor.boot, settings.inline_seconds),
         memory=product.memory,
         relay=product.relaying.relay,
+        checkout=product.checkout,
     )

@@ -31,6 +31,7 @@ _ORIGINS: Mapping[str, str] = {  # settings that name a server, each with an exa
     "public_url": "https://example.com",
     "comfyui_url": "http://127.0.0.1:8188",
     "hub_url": "https://example.com",
+    "stripe_url": "https://api.stripe.com",
 }
 _SOME = 0.001  # of a time that cannot be nothing
 _BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -120,6 +121,11 @@ class Settings:
     replicate_api_token: str = field(default="", repr=False)
     openai_api_key: str = field(default="", repr=False)
     anthropic_api_key: str = field(default="", repr=False)
+
+    # how people pay
+    stripe_secret_key: str = field(default="", repr=False)
+    stripe_webhook_secret: str = field(default="", repr=False)
+    stripe_url: str = "https://api.stripe.com"
 
     # for tests only
     testing: bool = False

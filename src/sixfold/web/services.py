@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sixfold.core.accounts.payments import Checkout
 from sixfold.core.database import Database
 from sixfold.core.memory.memory import Memory
 from sixfold.core.relay.relay import Relay
@@ -48,6 +49,7 @@ class Services:
     repeats: Repeats
     memory: Memory
     relay: Relay
+    checkout: Checkout
 
     def media_url(self, file: OutputFile) -> str:
         """The absolute URL of a stored file."""

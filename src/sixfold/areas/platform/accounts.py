@@ -26,7 +26,7 @@ class Accounts:
 
     async def show(self, request: Request) -> Response:
         """The balance, and what is held of it."""
-        principal = await self._owner(request)
+        principal = await owner(self._services, request)
         account = await self._services.database.read(accounts.by_id(principal.account_id))
         return answers.json(
             {
@@ -43,7 +43,7 @@ class Accounts:
 
     async def entries(self, request: Request) -> Response:
         """The journal, newest first."""
-        principal = await self._owner(request)
+        principal = await owner(self._services, request)
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
         page = await self._services.database.read(ledger.page(principal.account_id, limit, cursor))
@@ -60,12 +60,13 @@ class Accounts:
         ]
         return answers.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
 
-    async def _owner(self, request: Request) -> Principal:
-        """Whoever holds a full key: limited ones see no secrets."""
-        principal = await self._services.doors.bearer(request)
-        if principal.scope.memory_only or principal.scope.services:
-            raise errors.Forbidden("This key may not see the account")
-        return principal
+
+async def owner(services: Services, request: Request) -> Principal:
+    """Whoever holds a full key: limited ones see no secrets, and spend nothing of the account's own."""
+    principal = await services.doors.bearer(request)
+    if principal.scope.memory_only or principal.scope.services:
+        raise errors.Forbidden("This key may not see the account")
+    return principal
 
 
 def page_size(request: Request) -> int:

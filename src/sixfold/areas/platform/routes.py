@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sixfold.areas.platform import oauth
+from sixfold.areas.platform import oauth, payments
 from sixfold.areas.platform.accounts import Accounts
 from sixfold.areas.platform.health import Health
 from sixfold.areas.platform.media import MediaFiles
@@ -36,5 +36,6 @@ def face(services: Services, metrics: Metrics, documents: Mapping[str, Document]
             Route("/metrics", {"GET": health.metrics}),
             Route("/openapi/{area}", {"GET": reference.show}),
             *oauth.routes(services),
+            *payments.routes(services),
         ),
     )

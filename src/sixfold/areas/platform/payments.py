@@ -1,0 +1,67 @@
+"""Buying credit and plans: pages of the payment processor, and its messages."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.areas.platform.accounts import owner
+from sixfold.core.accounts import payments
+from sixfold.web import answers, bodies
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+
+_MESSAGE_BYTES = 1 << 20
+
+
+class Payments:
+    """Sends people to where they pay, and believes only what is signed."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def checkout(self, request: Request) -> Response:
+        """Where so much credit is paid by card."""
+        principal = await owner(self._services, request)
+        raw = await request.body()
+
+        async def work(_idempotency_id: str | None) -> Response:
+            micros = payments.amount(bodies.parse_object(raw).get("amount_usd"))
+            url = await self._services.checkout.top_up(principal.account_id, principal.email, micros)
+            return answers.json({"checkout_url": url})
+
+        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
+
+    async def plan(self, request: Request) -> Response:
+        """Where a memory plan is paid by card."""
+        principal = await owner(self._services, request)
+        raw = await request.body()
+
+        async def work(_idempotency_id: str | None) -> Response:
+            plan = payments.plan(bodies.parse_object(raw).get("plan"))
+            url = await self._services.checkout.subscribe(principal.account_id, principal.email, plan)
+            return answers.json({"checkout_url": url})
+
+        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
+
+    async def told(self, request: Request) -> Response:
+        """What the processor tells; 200 for what is nothing to us, too, or it would tell it again."""
+        body = await request.body()
+        signature = request.headers.get("stripe-signature", "")
+        told = self._services.checkout.read(body, signature, time.time())
+        if told is not None:
+            await self._services.database.write(payments.settle(told))
+        return answers.json({"received": True})
+
+
+def routes(services: Services) -> tuple[Route, ...]:
+    """The account's ways to pay, and the processor's way in."""
+    pay, small = Payments(services), services.settings.json_body_bytes
+    return (
+        Route("/api/account/checkout", {"POST": pay.checkout}, small),
+        Route("/api/account/plan", {"POST": pay.plan}, small),
+        Route("/api/webhooks/stripe", {"POST": pay.told}, _MESSAGE_BYTES),
+    )

@@ -1,0 +1,3 @@
+DROP INDEX account_subscription;
+ALTER TABLE account DROP COLUMN subscription;
+DROP TABLE payment_event;
