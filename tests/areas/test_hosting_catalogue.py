@@ -63,6 +63,8 @@ video-fx: video video - req - - | num_levels integer 25 - 2 256 |
   output_codec string h264_hw - - - h264_hw,av1_hw
 world-model: prompt string - - - - | keys string - - - - | steps integer 1 - 1 64
 motion-model: prompt string - - - - | steps integer 40 - 1 400
+tts-a: input string * req - - | voice string - - - - | voice_sample audio - - - - |
+  response_format string mp3 - - - mp3,opus,wav | speed number 1 - 0.25 4 | language string - - - -
 tts-b: text string - req - - | voice string ava - - - * | voice_sample audio - - - - |
   format string mp3 - - - mp3,opus,wav
 tts-b-gpu: text string - req - - | voice string ava - - - * | voice_sample audio - - - - |
@@ -194,8 +196,6 @@ async def test_every_template_says_what_the_contract_says_of_it(home: House) -> 
     assert (await configured(home))["templates"] == list(listed.values())
     for line in TABLE.strip().splitlines():
         name, hardware, idle, vram, disk, serverless, price, kind = line.split()
-        if name not in home.product.catalog:
-            continue
         told = listed[name]
         numbers = [None if text == "n/a" else int(text) for text in (idle, vram, disk)]
         assert [told["idleSeconds"], told["minVramGb"], told["diskGb"]] == numbers, name
@@ -208,33 +208,47 @@ async def test_every_template_says_what_the_contract_says_of_it(home: House) -> 
         assert (await home.client.get(f"{TEMPLATES}/{name}")).json() == told
 
 
+def row_of(item: dict[str, Any]) -> list[Any]:
+    """An input as the contract's table has it."""
+    return [item[key] for key in ("name", "type", "default", "required", "min", "max", "choices")]
+
+
+def wanted_of(row: list[str], told: list[Any]) -> list[Any]:
+    """A row of the table with its types; where it is silent (`*`), what was told."""
+    name, kind, default, required, least, most, *choices = row
+    bounds = [
+        was if text == "*" else (None if text == "-" else float(text))
+        for text, was in ((least, told[4]), (most, told[5]))
+    ]
+    first = told[2] if default == "*" or (default == "-" and told[2] == "") else value(default, kind)
+    known = VOICES.split() if choices == ["*"] else (choices[0].split(",") if choices else [])
+    return [name, kind, first, required == "req", *bounds, known]
+
+
 async def test_every_input_is_the_contracts(home: House) -> None:
     listed = {each["name"]: each for each in (await home.client.get(TEMPLATES)).json()["templates"]}
-    for name, wanted in declared().items():
-        if name not in listed:
+    different: dict[str, Any] = {}
+    for name, rows in declared().items():
+        told = [row_of(item) for item in listed[name]["schema"]["inputs"]]
+        orders = [item["order"] for item in listed[name]["schema"]["inputs"]]
+        assert orders == list(range(len(told))), name
+        names = [row[0] for row in rows]
+        if [row[0] for row in told] != names:
+            different[name] = ([row[0] for row in told], names)
             continue
-        told = listed[name]["schema"]["inputs"]
-        assert [item["name"] for item in told] == [row[0] for row in wanted], name
-        assert [item["order"] for item in told] == list(range(len(told))), name
-        for item, row in zip(told, wanted, strict=True):
-            _, kind, default, required, least, most, *choices = row
-            where = (name, row[0])
-            assert (item["type"], item["required"]) == (kind, required == "req"), where
-            if default != "*" and not (default == "-" and item["default"] == ""):
-                assert item["default"] == value(default, kind), where
-            for bound, text in ((item["min"], least), (item["max"], most)):
-                assert text == "*" or bound == (None if text == "-" else float(text)), where
-            expected = VOICES.split() if choices == ["*"] else (choices[0].split(",") if choices else [])
-            assert item["choices"] == expected, where
+        for row, wanted in zip(told, rows, strict=True):
+            if row != wanted_of(wanted, row):
+                different[f"{name}.{row[0]}"] = (row, wanted)
+    assert different == {}
 
 
 async def test_text_has_variants_and_the_space_its_runtime(home: House) -> None:
     told = (await home.client.get(f"{TEMPLATES}/text-llm")).json()
     assert told["modelVariants"] == ["auto", "uncensored-gguf", "dynamic-v3"]
     assert told["defaultModelVariant"] == "auto"
-    space = (await home.client.get(f"{TEMPLATES}/fast-image-space")).json()
-    if "schema" in space:
-        assert (space["schema"]["runtime"], space["schema"]["apiName"]) == ("webui-runtime", "generate_image")
+    space = (await home.client.get(f"{TEMPLATES}/fast-image-space")).json()["schema"]
+    assert (space["runtime"], space["apiName"]) == ("webui-runtime", "generate_image")
+    assert {"spaceId", "dockerArgs"} <= space.keys()
     unknown = await home.client.get(f"{TEMPLATES}/nothing")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
 
