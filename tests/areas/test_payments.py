@@ -23,7 +23,7 @@ from sixfold.core.accounts import accounts
 from tests.areas.house import House, house
 from tests.mcp.loopback import served
 
-SECRET = "whsec_of_the_test"  # noqa: S105 - of the test
+SECRET = "whsec_of_the_test"
 CHECKOUT, PLAN, TOLD = "/api/account/checkout", "/api/account/plan", "/api/webhooks/stripe"
 
 
@@ -81,7 +81,7 @@ async def tell(home: House, event: Mapping[str, Any], **changes: Any) -> httpx.R
     """The event as the processor sends it, signed by its own library."""
     body = json.dumps(event)
     moment = changes.get("at", int(time.time()))
-    sign = stripe.WebhookSignature._compute_signature  # noqa: SLF001 - the library shows no other
+    sign = stripe.WebhookSignature._compute_signature  # the library shows no other
     signature = f"t={moment},v1={sign(f'{moment}.{body}', changes.get('secret', SECRET))}"
     headers = {"Stripe-Signature": changes.get("signature", signature)}
     return await home.visitor().post(TOLD, content=changes.get("body", body), headers=headers)
@@ -151,15 +151,12 @@ async def test_a_plan_begins_with_its_payment_and_ends_with_its_subscription(
         {"at": 4_000_000_000},
         {"signature": ""},
         {"signature": "t=1,v1=abc"},
-        {"signature": "t=x,v1=" + "é" * 3},
+        {"signature": "t=x,v1=abc"},
         {"body": "{}"},
     ],
 )
 async def test_a_forged_message_changes_nothing(shop: tuple[House, Processor], changes: Any) -> None:
     home, _ = shop
-    headers_are_ascii = all(str(value).isascii() for value in changes.values())
-    if not headers_are_ascii:
-        changes = {"signature": "t=x,v1=e"}
     answer = await tell(home, session(home), **changes)
     assert answer.status_code == 400
     assert await home.standing() == ("5.00", "0.00")

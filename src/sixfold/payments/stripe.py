@@ -104,7 +104,7 @@ class Stripe:
         signed = times[0].encode() + b"." + body
         right = hmac.new(self._secret.encode(), signed, hashlib.sha256).hexdigest().encode()
         given = [value.encode() for name, value in pairs if name.strip() == "v1"]
-        if not any([hmac.compare_digest(right, one) for one in given]):
+        if not any(hmac.compare_digest(right, one) for one in given):
             raise errors.BadRequest("The signature is not right")
         if abs(now_seconds - int(times[0])) > _AGE_SECONDS:
             raise errors.BadRequest("The message is too old, or from the future")

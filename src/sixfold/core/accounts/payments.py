@@ -29,7 +29,7 @@ class Checkout(Protocol):
         ...
 
     def read(self, body: bytes, signature: str, now_seconds: float) -> Paid | Subscribed | Ended | None:
-        """What a signed message says, None where it is nothing to us; raises `BadRequest` for a forged one."""
+        """What a signed message says, None where it is nothing to us; raises `BadRequest` if forged."""
         ...
 
 
@@ -63,10 +63,9 @@ class Ended:
 
 def amount(value: object) -> int:
     """Micro-dollars of an amount to be paid, a text or a number in USD; raises `InvalidInput`."""
+    text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError
-        micros = money.parse_usd(str(value))
+        micros = money.parse_usd(text)
     except ValueError:
         raise _refused('must be an amount in USD, such as 20 or "19.50"') from None
     if micros % _CENT or not LEAST <= micros <= MOST:
