@@ -1,0 +1,92 @@
+"""Tracing: drawn again it looks like the picture, and each input changes the paths."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import cv2
+import numpy as np
+import pytest
+from skimage.metrics import structural_similarity
+
+from sixfold.core.work.manifest import embedding
+from sixfold.engines.image.vector import engine as vector
+from sixfold.engines.image.vector.engine import VectorEngine
+from tests.unit.engines import orders
+
+resvg = pytest.importorskip("resvg_py", reason="needs the extra `test`")
+
+
+def traced(folder: Path, picture: Any, **inputs: Any) -> str:
+    """The SVG of a picture."""
+    path = orders.saved(folder / "in.png", picture)
+    artifact, result, _ = orders.run(VectorEngine(), folder, inputs, image=path)
+    assert (artifact.content_type, result.quality) == ("image/svg+xml", "full")
+    assert dict(artifact.info) == {"width": picture.shape[1], "height": picture.shape[0]}
+    return artifact.data.decode()
+
+
+def drawn(svg: str) -> Any:
+    """An SVG as pixels, RGBA."""
+    data = np.frombuffer(bytes(resvg.svg_to_bytes(svg_string=svg)), np.uint8)
+    return cv2.cvtColor(cv2.imdecode(data, cv2.IMREAD_UNCHANGED), cv2.COLOR_BGRA2RGBA)
+
+
+def colours(svg: str) -> int:
+    """How many colours the paths have."""
+    return len(set(re.findall(r'fill="(#\w+)"', svg)))
+
+
+@pytest.mark.parametrize(
+    ("preset", "least"), [("poster", 0.78), ("logo", 0.7), ("photo", 0.8), ("pixel", 0.65)]
+)
+def test_drawn_again_it_looks_like_the_picture(tmp_path: Path, preset: str, least: float) -> None:
+    picture = orders.scenery()
+    svg = traced(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
+    again = drawn(svg)
+    assert again.shape[:2] == picture.shape[:2]
+    assert structural_similarity(again[..., :3], picture, channel_axis=2) > least
+    assert ElementTree.fromstring(svg).tag.endswith("svg")  # noqa: S314 - our own file
+    assert svg == traced(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
+
+
+def test_precision_is_colours_and_speckle_is_what_is_left_out(tmp_path: Path) -> None:
+    picture = orders.scenery()
+    counts = [colours(traced(tmp_path, picture, color_precision=bits)) for bits in (3, 5, 8)]
+    assert counts[0] < counts[1] < counts[2]
+    speckled = picture.copy()
+    speckled[::24, ::24] = 255 - speckled[::24, ::24]
+    paths = [traced(tmp_path, speckled, preset="photo", speckle=size).count("<path") for size in (0, 6, 64)]
+    assert paths[0] > paths[1] > paths[2]
+
+
+def test_pixels_stay_squares_and_a_smooth_sky_is_more_than_one_colour(tmp_path: Path) -> None:
+    sky = np.linspace((240, 200, 160), (60, 90, 200), 64)[:, None].repeat(64, 1).astype(np.uint8)
+    svg = traced(tmp_path, sky, preset="pixel", speckle=0)
+    assert not re.search(r'd="[^"]*C', svg)
+    assert colours(traced(tmp_path, sky)) >= 12
+
+
+def test_what_is_transparent_is_left_out_and_a_large_picture_keeps_its_size(tmp_path: Path) -> None:
+    rgba = np.dstack([orders.scenery((64, 64)), np.zeros((64, 64), np.uint8)])
+    rgba[16:48, 16:48, 3] = 255
+    again = drawn(traced(tmp_path, rgba, preset="logo"))
+    assert again[32, 32, 3] == 255
+    assert again[4, 4, 3] == 0
+    wide = np.full((20, 1800, 3), 90, np.uint8)
+    assert 'width="1800" height="20" viewBox="0 0 1600 18"' in traced(tmp_path, wide)
+    assert "<path" not in traced(tmp_path, np.zeros((8, 8, 4), np.uint8))
+
+
+def test_an_svg_carries_a_manifest_and_still_draws(tmp_path: Path) -> None:
+    svg = traced(tmp_path, orders.scenery((40, 40)))
+    marked = embedding.embed(svg.encode(), "image/svg+xml", '{"model":"vectorizer"}')
+    assert embedding.extract(marked) == '{"model":"vectorizer"}'
+    assert np.array_equal(drawn(marked.decode()), drawn(svg))
+
+
+def test_every_preset_of_the_contract_is_there() -> None:
+    assert set(vector.PRESETS) == {"poster", "logo", "photo", "pixel"}

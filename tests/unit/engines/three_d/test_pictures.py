@@ -1,0 +1,184 @@
+"""Pictures into things: the outline is the picture's, the mesh is closed, and every input shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import EngineError
+from sixfold.core.work.manifest import embedding
+from sixfold.engines.three_d import sheets, voxels
+from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
+from tests.unit.engines import orders
+from tests.unit.engines.three_d import meshes
+
+SMALL = {"resolution": 256, "texture_size": 256, "decimation_target": 12_000}
+
+
+def figure(side: int = 200) -> Any:
+    """A red and blue thing with an arm and a hole, on nothing (RGBA)."""
+    rgba = np.zeros((side, side, 4), np.uint8)
+    cv2.circle(rgba, (100, 70), 40, (210, 40, 30, 255), -1)
+    cv2.rectangle(rgba, (70, 100), (130, 180), (30, 60, 200, 255), -1)
+    cv2.rectangle(rgba, (130, 120), (175, 132), (30, 60, 200, 255), -1)
+    cv2.circle(rgba, (100, 145), 14, (0, 0, 0, 0), -1)
+    return rgba
+
+
+def made(folder: Path, engine: Any, picture: Any = None, **inputs: Any) -> bytes:
+    """A GLB."""
+    path = orders.saved(folder / "in.png", figure() if picture is None else picture)
+    artifact, _, _ = orders.run(engine, folder, inputs, image=path)
+    assert artifact.content_type == "model/gltf-binary"
+    meshes.checked(artifact.data)
+    return artifact.data
+
+
+def overlap(one: Any, other: Any) -> float:
+    """IoU of two outlines."""
+    return float((one & other).sum() / (one | other).sum())
+
+
+def expected(ratio: float, side: int = 128) -> Any:
+    """The figure's outline in the middle of the square, its longer side `ratio` of it."""
+    alpha = figure()[..., 3] > 0
+    left, top, width, height = cv2.boundingRect(alpha.astype(np.uint8))
+    scale = ratio * side / max(width, height)
+    offset = (side / 2 - scale * (left + width / 2), side / 2 - scale * (top + height / 2))
+    matrix = np.array([[scale, 0, offset[0]], [0, scale, offset[1]]], np.float32)
+    return cv2.warpAffine(alpha.astype(np.float32), matrix, (side, side), flags=cv2.INTER_AREA) > 0.5
+
+
+@pytest.mark.parametrize(("style", "least"), [("voxel32", 0.8), ("voxel64", 0.88), ("mesh", 0.93)])
+def test_from_the_front_it_has_the_pictures_outline(tmp_path: Path, style: str, least: float) -> None:
+    for ratio in (0.6, 0.85):
+        glb = made(tmp_path, VoxelEngine(), style=style, foreground_ratio=ratio, mc_resolution=128)
+        assert overlap(meshes.outline(meshes.surface(glb)), expected(ratio)) > least
+    box = np.ptp(meshes.values(glb, "POSITION"), axis=0)
+    assert max(box) == pytest.approx(0.85, abs=0.06)
+
+
+def test_cubes_are_as_many_as_the_style_says_in_the_pictures_colours(tmp_path: Path) -> None:
+    for count in (32, 48, 64):
+        glb = made(tmp_path, VoxelEngine(), style=f"voxel{count}")
+        places = (meshes.values(glb, "POSITION") + 0.5) * count
+        assert np.abs(places - np.rint(places)).max() < 1e-3
+        colours = meshes.values(glb, "COLOR_0")[:, :3].astype(int)
+        top = meshes.values(glb, "POSITION")[:, 1] > 0.2
+        assert (colours[top, 0] > 3 * colours[top, 2]).all()
+        assert (colours[meshes.values(glb, "POSITION")[:, 1] < -0.35][:, 2] > 60).all()
+        assert meshes.surface(glb).volume > 0
+
+
+def test_faces_in_one_plane_and_colour_are_one_and_look_outside() -> None:
+    solid = np.zeros((8, 8, 8), bool)
+    solid[2:6, 1:7, 3:5] = True
+    part = voxels.mesh(solid, np.full((8, 8, 3), 90, np.uint8))
+    assert len(part.faces) == 12
+    corners = part.positions[part.faces].astype(float)
+    across = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    assert (np.einsum("ij,ij->i", across, part.normals[part.faces[:, 0]]) > 0).all()
+    volume = np.einsum("ij,ij->i", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])).sum() / 6
+    assert volume == pytest.approx(4 * 6 * 2 / 8**3)
+
+
+def test_a_smooth_body_is_closed_and_finer_by_mc_resolution(tmp_path: Path) -> None:
+    counts = []
+    for cells in (128, 256):
+        mesh = meshes.surface(made(tmp_path, VoxelEngine(), style="mesh", mc_resolution=cells))
+        assert mesh.is_watertight
+        assert mesh.volume > 0
+        assert mesh.euler_number == 0  # one hole goes through it
+        counts.append(len(mesh.faces))
+    assert counts[1] > 3 * counts[0]
+    one, other = (made(tmp_path, VoxelEngine(), style="voxel48", mc_resolution=cells) for cells in (128, 256))
+    assert one != other
+
+
+@pytest.mark.parametrize("remesh", [True, False])
+def test_a_relief_is_closed_and_has_at_most_the_asked_triangles(tmp_path: Path, remesh: bool) -> None:
+    for most in (10_000, 30_000):
+        wish = {**SMALL, "decimation_target": most, "remesh": remesh, "seed": 1}
+        mesh = meshes.surface(made(tmp_path, ReliefEngine(), **wish))
+        assert mesh.is_watertight
+        assert mesh.volume > 0
+        assert 0.8 * most < len(mesh.faces) <= most
+    assert overlap(meshes.outline(mesh), expected(0.92)) > (0.93 if remesh else 0.9)
+
+
+def test_remeshing_draws_the_mesh_to_the_outline() -> None:
+    ball = cv2.circle(np.zeros((400, 400), np.float32), (200, 200), 150, 1.0, -1, cv2.LINE_AA)
+    off = []
+    for smooth in (True, False):
+        laid = sheets.laid(ball, 40, smooth=smooth)
+        away = np.linalg.norm(laid.nodes[laid.outline] * 400 - 200.5, axis=1) - 150
+        off.append(float(np.abs(away).mean()))
+    assert off[0] < 0.25 * off[1]
+
+
+def test_texture_relief_and_shine_are_baked_at_the_asked_size(tmp_path: Path) -> None:
+    for size in (256, 512):
+        glb = made(tmp_path, ReliefEngine(), **{**SMALL, "texture_size": size}, seed=3)
+        scene = meshes.checked(glb)
+        surface = scene["materials"][0]["pbrMetallicRoughness"]
+        assert {"baseColorTexture", "metallicRoughnessTexture"} <= set(surface)
+        assert "normalTexture" in scene["materials"][0]
+        colours = meshes.picture(glb, 0)
+        assert colours.shape == (size, size, 3)
+        assert colours[size // 5, size // 4, 0] > 150  # the head, in the front's half
+        assert colours[int(size * 0.9), size // 5, 2] > 120
+    coordinates = meshes.values(glb, "TEXCOORD_0")
+    assert coordinates.min() >= 0
+    assert coordinates.max() <= 1
+
+
+def test_the_seed_changes_the_unseen_back_alone_and_the_angle_how_it_tapers(tmp_path: Path) -> None:
+    def places(**more: Any) -> Any:
+        return meshes.values(made(tmp_path, ReliefEngine(), **{**SMALL, "seed": 1, **more}), "POSITION")
+
+    one, other = places(), places(seed=2)
+    front = one[:, 2] > 0.005
+    assert np.array_equal(one[front], other[front])
+    assert np.abs(one[~front] - other[~front]).max() > 0.01
+    wide, narrow = places(fov=1.4), places(fov=0.1)
+    assert np.abs(narrow[:, 0]).max() < np.abs(wide[:, 0]).max()
+    deep = np.argmax(wide[:, 2])
+    assert np.abs(wide[deep, :2]).sum() < np.abs(narrow[deep, :2]).sum()
+    assert np.array_equal(one, places())
+
+
+def test_resolution_is_how_finely_the_picture_is_seen(tmp_path: Path) -> None:
+    fine = np.dstack([orders.scenery((900, 900)), np.full((900, 900), 255, np.uint8)])
+    fine[:40, :, 3] = 0
+    sharp = [
+        cv2.Laplacian(meshes.picture(made(tmp_path, ReliefEngine(), fine, **wish), 0), cv2.CV_32F).std()
+        for wish in ({**SMALL, "texture_size": 1024, "resolution": side} for side in (128, 1024))
+    ]
+    assert sharp[1] > 1.3 * sharp[0]
+
+
+def test_without_alpha_the_subject_is_found_and_without_a_subject_the_whole_picture_is_taken(
+    tmp_path: Path,
+) -> None:
+    rgba = figure()
+    ground = np.full((200, 200, 3), 235, np.uint8)
+    rgb = np.where(rgba[..., 3:] > 0, rgba[..., :3], ground)
+    found = meshes.outline(
+        meshes.surface(made(tmp_path, VoxelEngine(), rgb, style="mesh", mc_resolution=128))
+    )
+    assert overlap(found, expected(0.85)) > 0.85
+    plain = made(tmp_path, VoxelEngine(), np.full((60, 90, 3), 120, np.uint8), style="voxel32")
+    assert np.ptp(meshes.values(plain, "POSITION")[:, 0]) > 0.7
+    with pytest.raises(EngineError, match="transparent"):
+        made(tmp_path, VoxelEngine(), np.zeros((20, 20, 4), np.uint8))
+
+
+def test_a_glb_carries_a_manifest_and_stays_whole(tmp_path: Path) -> None:
+    glb = made(tmp_path, VoxelEngine(), style="voxel32")
+    marked = embedding.embed(glb, "model/gltf-binary", '{"model":"x"}')
+    assert embedding.extract(marked) == '{"model":"x"}'
+    assert np.array_equal(meshes.values(marked, "POSITION"), meshes.values(glb, "POSITION"))

@@ -1,0 +1,83 @@
+"""Words into things: what is named, how often, in which colour; every body closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold.engines.three_d import bodies, glb, words
+from sixfold.engines.three_d.prompted import WordsEngine
+from tests.unit.engines import orders
+from tests.unit.engines.three_d import meshes
+
+
+def built(folder: Path, prompt: str, seed: int = 1) -> tuple[bytes, list[str]]:
+    """A GLB and what it shows."""
+    artifact, result, _ = orders.run(WordsEngine(), folder, {"prompt": prompt, "seed": seed})
+    assert result.quality == "preview"
+    return artifact.data, result.data["things"]
+
+
+def paints(data: bytes) -> set[tuple[float, ...]]:
+    """The base colours of a GLB."""
+    rows = meshes.checked(data)["materials"]
+    return {tuple(row["pbrMetallicRoughness"]["baseColorFactor"][:3]) for row in rows}
+
+
+def paint(name: str) -> tuple[float, ...]:
+    """A paint's colour as a GLB has it."""
+    return tuple(round(glb._linear(part), 6) for part in words.material(name).colour[:3])
+
+
+@pytest.mark.parametrize("name", sorted(words._table()["things"]))
+def test_every_thing_stands_on_the_ground_and_is_closed(name: str) -> None:
+    thing = words._table()["things"][name]
+    data = glb.encode(words.built(words.read(thing["words"][0]), 1), name)
+    mesh = meshes.surface(data)
+    assert mesh.is_watertight
+    assert mesh.volume > 0
+    assert mesh.bounds[0][1] == pytest.approx(0, abs=1e-6)
+    assert np.abs(mesh.bounds[0][[0, 2]] + mesh.bounds[1][[0, 2]]).max() < 1e-5
+
+
+def test_colours_and_sizes_go_to_the_thing_that_they_stand_before(tmp_path: Path) -> None:
+    named = words.read("a tiny blue chair, a golden table and a tall lamp of glass")
+    assert [(one.name, one.paint) for one in named] == [
+        ("chair", "blue"),
+        ("table", "gold"),
+        ("lamp", "glass"),
+    ]
+    assert named[0].stretch[0] < 1 < named[2].stretch[1]
+    data, things = built(tmp_path, "a tiny blue chair and a golden table")
+    assert things == ["chair", "table"]
+    assert {paint("blue"), paint("gold")} <= paints(data)
+
+
+def test_an_unknown_word_becomes_a_study_in_its_colours_and_the_seed_its_form(tmp_path: Path) -> None:
+    one, things = built(tmp_path, "a green qwxz")
+    other, _ = built(tmp_path, "a green qwxz", seed=2)
+    assert things == ["study"]
+    assert paint("green") in paints(one)
+    assert one != other
+    assert one == built(tmp_path, "a green qwxz")[0]
+    assert meshes.surface(one).is_watertight
+
+
+SHAPES: list[Any] = [
+    (bodies.box((1, 2, 3), 0.001), 6.0),
+    (bodies.ball((1, 1, 1)), np.pi / 6),
+    (bodies.turned([(1, 0), (0.001, 3)]), np.pi),
+    (bodies.ring(1, 0.2), 2 * np.pi**2 * 0.04),
+]
+
+
+@pytest.mark.parametrize(("body", "volume"), SHAPES)
+def test_bodies_have_the_volume_that_geometry_gives_them(body: bodies.Body, volume: float) -> None:
+    for turned in (body, body.moved(np.diag([-1.0, 1, 1]), np.zeros(3))):
+        corners = turned.positions[turned.faces]
+        held = np.einsum("ij,ij->i", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])).sum() / 6
+        assert held == pytest.approx(volume, rel=0.05)
+        assert np.allclose(np.linalg.norm(turned.normals, axis=1), 1, atol=1e-6)

@@ -1,0 +1,104 @@
+"""Film effects: tones in steps, both codecs, sound and times kept; and films by words at exact sizes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.video import encode, planes
+from sixfold.engines.video.engine import CameraEngine
+from sixfold.engines.video.fx import VideoFxEngine
+from tests.unit.engines import orders
+from tests.unit.engines.video import films
+
+SIZE, FRAMES, RATE = (96, 64), 12, Fraction(12)
+
+
+def ramp(path: Path, sound: bool = True) -> Path:
+    """A second of a grey ramp that drifts, with a tone."""
+    time = np.arange(encode.SOUND_RATE) / encode.SOUND_RATE
+    tone = np.tile(0.3 * np.sin(2 * np.pi * 440 * time), (2, 1)).astype(np.float32)
+    with encode.Film(path, SIZE, RATE, encode.Sound.of(tone) if sound else None) as film:
+        for at in range(FRAMES):
+            row = (np.linspace(0, 255, SIZE[0]) + 2 * at).clip(0, 255).astype(np.uint8)
+            film.add(planes.of_rgb(np.repeat(np.tile(row, (SIZE[1], 1))[..., None], 3, axis=2)))
+    return path
+
+
+def posterised(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Any, Any]:
+    """The film after a run, its artifact and its log."""
+    artifact, result, note = orders.run(VideoFxEngine(), folder, inputs, video=source)
+    assert (artifact.content_type, result.quality) == ("video/mp4", "full")
+    return films.watched(artifact.path), artifact, note
+
+
+def steps(frame: Any) -> int:
+    """How many tones hold a good part of a frame."""
+    counts = np.bincount((frame[..., 0].astype(int).ravel() + 3) // 6)
+    return int((counts > 0.02 * frame[..., 0].size).sum())
+
+
+@pytest.mark.parametrize(("codec", "name"), [("h264_hw", "h264"), ("av1_hw", "av1")])
+def test_tones_come_in_as_many_steps_as_were_asked_for(tmp_path: Path, codec: str, name: str) -> None:
+    source = ramp(tmp_path / "in.mp4")
+    film, artifact, note = posterised(tmp_path, source, num_levels=4, output_codec=codec)
+    assert (len(film.frames), film.size, film.rate) == (FRAMES, SIZE, RATE)
+    assert steps(film.frames[5]) == 4
+    assert film.sound is not None
+    assert film.sound[2] == pytest.approx(1, abs=0.06)
+    assert dict(artifact.info) == {"width": 96, "height": 64, "duration": 1.0, "fps": 12}
+    assert note.lines == [f"encoded in software by {'x264' if name == 'h264' else 'SVT-AV1'}"]
+    with av.open(str(artifact.path)) as container:
+        codecs = {"libdav1d": "av1", "av1": "av1", "h264": "h264"}
+        assert codecs[container.streams.video[0].codec_context.name] == name
+
+
+def test_two_levels_are_black_and_white_and_all_levels_change_nothing_to_speak_of(tmp_path: Path) -> None:
+    source = ramp(tmp_path / "in.mp4", sound=False)
+    two, _, _ = posterised(tmp_path, source, num_levels=2)
+    assert steps(two.frames[0]) == 2
+    assert two.sound is None
+    all_of_them, _, _ = posterised(tmp_path, source, num_levels=256)
+    apart = np.abs(all_of_them.frames[3].astype(int) - films.watched(source).frames[3])
+    assert apart.mean() < 2
+
+
+def test_the_same_film_gives_the_same_bytes(tmp_path: Path) -> None:
+    source = ramp(tmp_path / "in.mp4")
+    first, second = (posterised(tmp_path, source, num_levels=5)[1].path.read_bytes() for _ in range(2))
+    assert first == second
+
+
+def test_webm_is_read_too_and_what_is_no_film_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "in.webm"
+    with av.open(str(path), "w", format="webm") as container:
+        stream = container.add_stream("libvpx-vp9", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
+        for level in range(5):
+            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), level * 50, np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    film, _, _ = posterised(tmp_path, path, num_levels=8)
+    assert len(film.frames) == 5
+    for data in (b"no film", b"#EXTM3U\nfile:///etc/passwd", path.read_bytes()[:300]):
+        (tmp_path / "bad").write_bytes(data)
+        with pytest.raises(UnusableInput, match="film"):
+            posterised(tmp_path, tmp_path / "bad")
+
+
+def test_a_film_by_words_has_exactly_the_asked_size_and_ignores_a_picture(tmp_path: Path) -> None:
+    wish = {"prompt": "a lake, slow zoom in", "width": 480, "height": 832, "num_frames": 3, "seed": 4}
+    wish |= {"frames_per_second": 16}
+    engine = CameraEngine(by_words=True)
+    artifact, _, _ = orders.run(engine, tmp_path, wish)
+    alone = artifact.path.read_bytes()
+    film = films.watched(artifact.path)
+    assert (film.size, film.rate, len(film.frames)) == ((480, 832), 16, 3)
+    picture = films.picture(tmp_path / "p.png", (90, 60))
+    assert orders.run(engine, tmp_path, wish, image=picture)[0].path.read_bytes() == alone
