@@ -18,10 +18,11 @@ from sixfold.engines.image.matting import certainty, cut, edges
 Array = NDArray[Any]
 
 _EVERY = 6  # frames after which the mask is drawn anew
-_SHARE = 0.35  # of a new drawing where the flow is sure of the old mask
+_SHARE = 0.25  # of a new drawing where the flow is sure of the old mask
 _SURE = 0.05  # of full brightness by which a pixel may have changed on its way
 _CUT = 0.14  # mean change from which it is another shot
 _STEEP = 1.35  # by which a carried edge is drawn together again, as each carrying softens it
+_REST = (0.25, 0.5)  # pixels of flow up to which all is at rest, and from which it moves: grain seems to
 _NOTHING: Any = None
 
 
@@ -46,18 +47,24 @@ class Masks:
         carried = self._carried(small)
         self._since += 1
         if carried is None:
-            mask = self._drawn(rgb, None)
+            mask = self._sharpened(small, self._drawn(rgb, None))
         elif self._since >= _EVERY:
-            moved, trust = carried
+            moved, trust, _ = carried
             share = 1 - trust * (1 - _SHARE)
-            mask = share * self._drawn(rgb, moved) + (1 - share) * moved
+            mask = share * self._sharpened(small, self._drawn(rgb, moved)) + (1 - share) * moved
         else:
-            moved, _ = carried
-            mask = np.clip((moved - 0.5) * _STEEP + 0.5, 0, 1)
-        guide = small.astype(np.float32) / 255
-        self._mask = np.clip(cv2.ximgproc.guidedFilter(guide, mask.astype(np.float32), 3, 4e-4), 0, 1)
+            moved, _, gone = carried
+            steep = np.clip((moved - 0.5) * _STEEP + 0.5, 0, 1)
+            mask = moved + (self._sharpened(small, steep) - moved) * gone
+        self._mask = mask.astype(np.float32)
         self._before = small
         return edges.enlarged(rgb, _settled(self._mask))
+
+    @staticmethod
+    def _sharpened(small: Array, mask: Array) -> Array:
+        """A mask whose edge lies where the picture has one."""
+        guide = small.astype(np.float32) / 255
+        return np.clip(cv2.ximgproc.guidedFilter(guide, mask.astype(np.float32), 3, 4e-4), 0, 1)
 
     def _drawn(self, rgb: Array, hint: Array | None) -> Array:
         self._since = 0
@@ -65,19 +72,21 @@ class Masks:
         self._sure.append(certainty.of(found))
         return cv2.GaussianBlur(found.mask.astype(np.float32), (0, 0), 0.7)
 
-    def _carried(self, small: Array) -> tuple[Array, Array] | None:
-        """The mask before, where it has moved to, and how sure that is; None after a cut."""
+    def _carried(self, small: Array) -> tuple[Array, Array, Array] | None:
+        """The mask before where it has moved to, how sure that is, and what did move; None after a cut."""
         if self._before is None or self._mask is None or self._before.shape != small.shape:
             return None
         now, then = (cv2.cvtColor(one, cv2.COLOR_RGB2GRAY) for one in (small, self._before))
-        flow = self._dis.calc(now, then, _NOTHING)
+        flow = cv2.blur(self._dis.calc(now, then, _NOTHING), (5, 5))
+        gone = np.clip((np.linalg.norm(flow, axis=2) - _REST[0]) / (_REST[1] - _REST[0]), 0, 1)
+        flow *= gone[..., None]
         rows, columns = np.mgrid[: now.shape[0], : now.shape[1]].astype(np.float32)
         at = np.dstack([columns + flow[..., 0], rows + flow[..., 1]])
         seen = _looked(self._before, at)
         changed = np.abs(seen.astype(np.float32) - small).mean(2) / 255
         if float(changed.mean()) > _CUT:
             return None
-        return _looked(self._mask, at), np.exp(-((changed / _SURE) ** 2))
+        return _looked(self._mask, at), np.exp(-((changed / _SURE) ** 2)), gone
 
 
 def _looked(picture: Array, at: Array) -> Array:

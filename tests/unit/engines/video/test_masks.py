@@ -1,0 +1,67 @@
+"""A mask from frame to frame: it follows the subject, rests with it, and begins anew after a cut."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.video.cutout.masks import Masks
+
+Array = NDArray[Any]
+SIZE = (160, 120)
+
+
+def scene(at: int, colour: tuple[int, int, int] = (190, 50, 40), ground: int = 190) -> tuple[Array, Array]:
+    """A ball before a wall, with a film's grain, and where it truly is."""
+    truth = np.zeros((SIZE[1], SIZE[0]), np.uint8)
+    cv2.circle(truth, (at, 60), 30, 255, -1, cv2.LINE_AA)
+    share = truth[..., None] / 255
+    grain = np.random.default_rng(at).normal(0, 3, (SIZE[1], SIZE[0], 1))
+    picture = share * colour + (1 - share) * (ground, ground + 5, ground + 10) + grain
+    return np.clip(picture, 0, 255).astype(np.uint8), truth / 255
+
+
+def overlap(alpha: Array, truth: Array) -> float:
+    return float(np.minimum(alpha, truth).sum() / np.maximum(alpha, truth).sum())
+
+
+def test_a_mask_follows_its_subject() -> None:
+    masks = Masks()
+    for step in range(14):
+        picture, truth = scene(50 + 4 * step)
+        assert overlap(masks.alpha(picture), truth) > 0.85, step
+    assert masks.confidence > 0.5
+
+
+def test_a_mask_flickers_less_than_one_that_is_drawn_for_each_frame() -> None:
+    pictures = [scene(80)[0]] * 8
+    rng = np.random.default_rng(3)
+    pictures = [np.clip(one + rng.normal(0, 4, one.shape), 0, 255).astype(np.uint8) for one in pictures]
+    steady = Masks()
+    kept = [steady.alpha(one) for one in pictures]
+    alone = [Masks().alpha(one) for one in pictures]
+    assert _flicker(kept) < 0.75 * _flicker(alone)
+
+
+def _flicker(masks: list[Array]) -> float:
+    return float(np.mean([np.abs(one - other).mean() for one, other in itertools.pairwise(masks)]))
+
+
+def test_a_cut_begins_a_new_mask() -> None:
+    masks = Masks()
+    for step in range(3):
+        masks.alpha(scene(40 + step)[0])
+    picture, truth = scene(120, (40, 60, 160), 60)
+    assert overlap(masks.alpha(picture), truth) > 0.85
+
+
+def test_the_same_frames_give_the_same_masks() -> None:
+    runs = []
+    for _ in range(2):
+        masks = Masks()
+        runs.append([masks.alpha(scene(50 + 3 * step)[0]) for step in range(8)])
+    assert all(np.array_equal(one, other) for one, other in zip(*runs, strict=True))

@@ -1,0 +1,128 @@
+"""Films and sounds that come in: what they are, how long, and the frame that is shown at a second."""
+
+from __future__ import annotations
+
+import struct
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.video import encode, headers
+from sixfold.engines.video.reading import NoSound, Reel, Voice
+from tests.areas.moving import film, wav, wave
+from tests.corpora import tricks
+
+
+def counting(path: Path, kind: str = "mp4", frames: int = 30, rate: int = 10) -> Path:
+    """A film whose shade says which frame it is."""
+    with encode.Film(path, (32, 32), Fraction(rate), None, encode.KINDS[kind]) as made:
+        for number in range(frames):
+            made.add(np.full((32, 32, 3), 8 * number, np.uint8))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webm"])
+@pytest.mark.parametrize("begin", [0.0, 1.25])
+def test_a_reel_shows_the_frame_of_a_second(tmp_path: Path, kind: str, begin: float) -> None:
+    reel = Reel(counting(tmp_path / "film", kind), begin)
+    shades = [reel.pixels(reel.at(begin + step / 10), (8, 8)).mean() / 8 for step in range(10)]
+    first = int(begin * 10)
+    assert np.abs(np.array(shades) - np.arange(first, first + 10)).max() < 0.6
+    assert not reel.over(2.9)
+    assert reel.over(3.01)
+    assert reel.pixels(reel.at(9.0), (8, 8)).mean() / 8 == pytest.approx(29, abs=0.6)
+    reel.close()
+
+
+def test_a_film_that_was_filmed_upright_is_shown_upright(tmp_path: Path) -> None:
+    path = film(tmp_path / "film.mp4", size=(64, 48))
+    turned = bytearray(path)
+    at = turned.index(b"tkhd") + 4 + 40  # the matrix of a film's track
+    turned[at : at + 36] = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, 48 << 16, 0, 1 << 30)
+    (tmp_path / "turned.mp4").write_bytes(turned)
+    reel = Reel(tmp_path / "turned.mp4")
+    assert reel.size(reel.at(0)) == (48, 64)
+    assert reel.pixels(reel.at(0), (24, 32)).shape == (32, 24, 3)
+    reel.close()
+
+
+def test_a_cover_is_kept_from_film_to_film(tmp_path: Path) -> None:
+    picture = np.dstack([np.full((32, 32, 3), 200, np.uint8), np.zeros((32, 32), np.uint8)])
+    picture[:, 16:, 3] = 255
+    for kind in ("webm-cover", "mov-cover"):
+        path = tmp_path / kind
+        with encode.Film(path, (32, 32), Fraction(10), None, encode.KINDS[kind]) as made:
+            for _ in range(3):
+                made.add(picture)
+        reel = Reel(path)
+        found = reel.pixels(reel.at(0.2), (32, 32))
+        assert found.shape == (32, 32, 4), kind
+        assert found[:, 20:, 3].min() > 240
+        assert found[:, :12, 3].max() < 15
+        reel.close()
+
+
+@pytest.mark.parametrize("speed", [0.25, 1.0, 3.0])
+def test_a_voice_begins_where_it_is_told_and_is_followed_by_silence(tmp_path: Path, speed: float) -> None:
+    path = tmp_path / "steps.wav"
+    data = wav(3.0, 440)
+    header, samples = data[:44], np.frombuffer(data[44:], "<i2").copy().reshape(-1, 2)
+    samples[:48_000] = 0
+    path.write_bytes(header + samples.tobytes())
+    voice = Voice(path, 0.5, speed)
+    quiet = round(0.5 / speed * 48_000)
+    found = voice.read(quiet + round(2.0 / speed * 48_000) + 48_000)
+    onset = int(np.argmax(np.abs(found[0]) > 0.05))
+    assert abs(onset - quiet) < 0.03 * max(1.0, 1 / speed) * 48_000
+    assert np.abs(found[:, -24_000:]).max() < 0.01
+    voice.close()
+
+
+def test_lengths_are_read_from_headers_without_a_decoder(tmp_path: Path) -> None:
+    files = {
+        "a.mp4": film(tmp_path / "m", frames=25, rate=10),
+        "b.webm": counting(tmp_path / "w", "webm").read_bytes(),
+        "c.wav": wav(1.5, 440, rate=8_000, channels=1),
+    }
+    for (name, data), seconds in zip(files.items(), (2.5, 3.0, 1.5), strict=True):
+        (tmp_path / name).write_bytes(data)
+        assert headers.seconds(tmp_path / name, "audio") == pytest.approx(seconds, abs=0.03), name
+    flac = tmp_path / "d.flac"
+    with av.open(str(flac), "w", format="flac") as container:
+        stream = container.add_stream("flac", rate=48_000, layout="stereo")
+        whole = (wave(0.5, 440) * 32767).astype(np.int16).T.reshape(1, -1)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(whole), format="s16", layout="stereo")
+        frame.sample_rate = 48_000
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    assert headers.seconds(flac, "audio") == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_header_that_is_cut_anywhere_says_nothing_and_breaks_nothing(tmp_path: Path) -> None:
+    for data in (film(tmp_path / "m"), counting(tmp_path / "w", "webm").read_bytes(), wav(0.1, 440)):
+        path = tmp_path / "cut"
+        for end in range(16, 600, 7):
+            path.write_bytes(data[:end])
+            assert headers.seconds(path, "audio") is None or data[:4] == b"RIFF" or end > 40
+
+
+def test_what_is_no_film_is_refused_before_a_demuxer_sees_it(tmp_path: Path) -> None:
+    for name, data in tricks.files("http://127.0.0.1:9").items():
+        path = tmp_path / "trick.mp4"
+        path.write_bytes(data)
+        for opened in (Reel, Voice):
+            with pytest.raises((UnusableInput, NoSound)):
+                opened(path)
+        assert name in tricks.NAMES
+
+
+def test_a_film_without_sound_has_no_voice(tmp_path: Path) -> None:
+    film(tmp_path / "mute.mp4")
+    with pytest.raises(NoSound):
+        Voice(tmp_path / "mute.mp4")
+    (tmp_path / "sound.wav").write_bytes(wav(0.2, 440))
+    with pytest.raises(UnusableInput, match="is no film"):
+        Reel(tmp_path / "sound.wav")

@@ -1,0 +1,320 @@
+"""A project rendered: every field of a clip is seen or heard, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work import timeline
+from sixfold.core.work.engines import Canceled, EngineError, Task
+from sixfold.engines.video import encode
+from sixfold.engines.video.timeline import lettering, sprites
+from sixfold.engines.video.timeline.engine import TimelineEngine
+from sixfold.engines.video.timeline.mixing import CEILING, Limiter
+from tests.areas.moving import Seen, film, near, wav, wave
+from tests.unit.engines.video.films import Recorder
+
+RED, BLUE, GREEN = (200, 40, 40), (40, 60, 200), (0, 160, 0)
+Track = tuple[str, list[dict[str, Any]]]
+PLAIN = {"width": 96, "height": 64, "fps": 10, "background": "#00a000"}
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Files that clips show."""
+    folder = tmp_path_factory.mktemp("shelf")
+    film(folder / "red.mp4", RED, tone=440)
+    film(folder / "blue.mp4", BLUE, size=(48, 64), rate=25, frames=25)
+    for name, tone in (("low.wav", 330), ("high.wav", 880)):
+        (folder / name).write_bytes(wav(2.0, tone))
+    (folder / "phone.wav").write_bytes(wav(1.0, 440, rate=8_000, channels=1))
+    (folder / "loud.wav").write_bytes(wav(2.0, 440, loud=0.99))
+    Image.new("RGB", (40, 20), BLUE).save(folder / "wide.png")
+    Image.new("RGBA", (20, 20), (*RED, 128)).save(folder / "half.png")
+    return {path.name: path for path in folder.iterdir()}
+
+
+def made(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -> Path:
+    """The film of a project whose clips name files of the shelf."""
+    said = {**PLAIN, **more, "tracks": [{"type": kind, "clips": clips} for kind, clips in tracks]}
+    project = timeline.check(said)
+    files = {name: shelf[url] for name, url in timeline.urls(project).items()}
+    project = timeline.bare(timeline.measured(project, {}))
+    artifact = (
+        TimelineEngine().run(Task("t", "render", {"project": project}, files), Recorder(folder)).artifacts[0]
+    )
+    assert artifact.path is not None
+    return artifact.path
+
+
+def rendered(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -> Seen:
+    """The same as a player sees and hears it."""
+    return Seen(made(folder, shelf, *tracks, **more).read_bytes())
+
+
+FITS = {"contain": (GREEN, GREEN), "cover": (BLUE, GREEN), "fill": (BLUE, GREEN)}
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_picture_fits_its_box_as_it_is_told(tmp_path: Path, shelf: Mapping[str, Path], fit: str) -> None:
+    box = {"x": 8, "y": 4, "width": 80, "height": 56}
+    seen = rendered(tmp_path, shelf, ("image", [{"url": "wide.png", "duration": 0.2, "fit": fit, **box}]))
+    within, outside = FITS[fit]
+    assert near(seen.colour(0, 48, 32), BLUE)
+    assert near(seen.colour(0, 12, 8), within)
+    assert near(seen.colour(0, 92, 32), outside)  # nothing of it lies outside of its box
+
+
+def test_opacity_and_a_pictures_own_cover_let_through_what_lies_below(
+    tmp_path: Path, shelf: Mapping[str, Path]
+) -> None:
+    clips = [
+        {"url": "wide.png", "duration": 0.2, "x": 0, "y": 0, "width": 40, "height": 20, "opacity": 0.5},
+        {"url": "half.png", "duration": 0.2, "x": 60, "y": 20, "width": 20, "height": 20},
+    ]
+    seen = rendered(tmp_path, shelf, ("image", clips))
+    assert near(seen.colour(0, 20, 10), (20, 110, 100))
+    assert near(seen.colour(0, 70, 30), (100, 100, 20))
+
+
+def test_a_turn_is_clockwise_about_the_middle_of_the_box(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+    box = {"x": 28, "y": 22, "width": 40, "height": 20}
+    for degrees, at in ((90, (48, 15)), (45, (60, 44)), (-45, (60, 20))):
+        clip = {"url": "wide.png", "duration": 0.1, "rotation": degrees, **box}
+        seen = rendered(tmp_path, shelf, ("image", [clip]))
+        assert near(seen.colour(0, *at), BLUE, 25), degrees
+        assert near(seen.colour(0, 30, 32), GREEN), degrees
+
+
+def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
+    tmp_path: Path, shelf: Mapping[str, Path]
+) -> None:
+    counting = tmp_path / "counting.mp4"
+
+    with encode.Film(counting, (32, 32), Fraction(10)) as made:
+        for number in range(20):
+            made.add(np.full((32, 32, 3), 12 * number, np.uint8))
+    clip = {"url": "counting", "trim_start": 0.5, "speed": 2, "duration": 1.5}
+    seen = rendered(tmp_path, {"counting": counting}, ("video", [clip]), width=32, height=32)
+    shades = [seen.colour(second / 10, 16, 16)[0] / 12 for second in range(15)]
+    wanted = [min(19, 5 + 2 * step) for step in range(15)]
+    assert np.abs(np.array(shades) - wanted).max() < 0.6
+
+
+def test_fades_take_the_picture_to_nothing(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+    clip = {"url": "wide.png", "duration": 2, "fit": "fill", "fade_in": 1, "fade_out": 0.5}
+    seen = rendered(tmp_path, shelf, ("image", [clip]))
+    assert near(seen.colour(0, 48, 32), GREEN)
+    assert near(seen.colour(0.5, 48, 32), (20, 110, 100))
+    assert near(seen.colour(1.2, 48, 32), BLUE)
+    assert near(seen.colour(1.8, 48, 32), (24, 100, 80), 22)
+
+
+TRANSITIONS = {
+    "crossfade": ((120, 50, 120), (120, 50, 120)),
+    "wipe": (BLUE, RED),
+    "slide": (RED, BLUE),
+}
+
+
+@pytest.mark.parametrize("kind", TRANSITIONS)
+def test_a_transition_blends_into_the_clip_that_carries_it(
+    tmp_path: Path, shelf: Mapping[str, Path], kind: str
+) -> None:
+    clips = [
+        {"url": "red.mp4", "duration": 1, "fit": "fill"},
+        {
+            "url": "blue.mp4",
+            "start": 1,
+            "duration": 1,
+            "fit": "fill",
+            "transition": {"type": kind, "duration": 0.8},
+        },
+    ]
+    seen = rendered(tmp_path, shelf, ("video", clips))
+    left, right = TRANSITIONS[kind]
+    assert near(seen.colour(0.9, 48, 32), RED)
+    assert near(seen.colour(1.4, 8, 32), left, 20)
+    assert near(seen.colour(1.4, 88, 32), right, 20)
+    assert near(seen.colour(1.9, 48, 32), BLUE)
+    assert len(seen.frames) == 20
+
+
+def test_a_transition_without_a_clip_before_it_comes_out_of_what_lies_below(
+    tmp_path: Path, shelf: Mapping[str, Path]
+) -> None:
+    clip = {"url": "wide.png", "start": 0.5, "duration": 1, "fit": "fill"}
+    change = {"transition": {"type": "crossfade", "duration": 0.4}}
+    seen = rendered(tmp_path, shelf, ("image", [{**clip, **change}]))
+    assert near(seen.colour(0.7, 48, 32), (20, 110, 100), 20)
+
+
+def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+    low = [{"url": "low.wav", "duration": 1.5, "volume": 0.5, "fade_in": 0.5}]
+    high = [{"url": "high.wav", "start": 1, "duration": 1, "volume": 0.4}]
+    seen = rendered(tmp_path, shelf, ("audio", low), ("audio", high))
+    assert seen.loudness(0, 0.05) < 0.02
+    assert seen.loudness(0.6, 0.9) == pytest.approx(0.25 / 2**0.5, rel=0.05)
+    assert seen.loudness(1.1, 1.4) == pytest.approx((0.25**2 / 2 + 0.2**2 / 2) ** 0.5, rel=0.05)
+    assert abs(seen.pitch(0.5, 0.95) - 330) < 4
+    assert abs(seen.pitch(1.6, 1.95) - 880) < 4
+
+
+def test_a_films_own_sound_is_heard_and_keeps_its_pitch_at_another_speed(
+    tmp_path: Path, shelf: Mapping[str, Path]
+) -> None:
+    plain = rendered(tmp_path, shelf, ("video", [{"url": "red.mp4", "duration": 1}]))
+    slow = rendered(tmp_path, shelf, ("video", [{"url": "red.mp4", "duration": 2, "speed": 0.5}]))
+    still = rendered(tmp_path, shelf, ("video", [{"url": "red.mp4", "duration": 1, "volume": 0}]))
+    assert [abs(seen.pitch(0.2, 0.8) - 440) < 5 for seen in (plain, slow)] == [True, True]
+    assert slow.loudness(1.2, 1.8) == pytest.approx(plain.loudness(0.2, 0.8), rel=0.15)
+    assert still.codecs == {"video": "h264"}
+
+
+def test_a_sound_of_another_rate_and_one_channel_is_as_good(
+    tmp_path: Path, shelf: Mapping[str, Path]
+) -> None:
+    seen = rendered(tmp_path, shelf, ("audio", [{"url": "phone.wav", "duration": 1}]))
+    assert abs(seen.pitch(0.2, 0.8) - 440) < 5
+    assert np.allclose(seen.sound[0], seen.sound[1], atol=0.02)
+
+
+def test_many_loud_sounds_do_not_clip(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+    clips = [("audio", [{"url": "loud.wav", "duration": 1, "volume": 3}])] * 3
+    seen = rendered(tmp_path, shelf, *clips)
+    assert np.abs(seen.sound).max() < 1.0
+    assert seen.loudness(0.3, 0.9) > 0.5
+    assert abs(seen.pitch(0.3, 0.9) - 440) < 3
+
+
+def test_the_limiter_leaves_alone_what_is_not_too_loud_and_bends_no_wave() -> None:
+    quiet = wave(0.5, 440, 0.8)
+    assert np.array_equal(_limited(quiet)[:, : quiet.shape[1]], quiet)
+    loud = wave(0.5, 440, 2.5)
+    bent = _limited(loud)[0, 4800:19200]
+    assert np.abs(bent).max() <= CEILING + 1e-6
+    spectrum = np.abs(np.fft.rfft(bent * np.hanning(bent.size)))
+    peak = spectrum.argmax()
+    assert spectrum[2 * peak :].max() < 0.01 * spectrum[peak]
+
+
+def _limited(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    limiter = Limiter()
+    parts = [limiter.limited(sound[:, at : at + 4800]) for at in range(0, sound.shape[1], 4800)]
+    return np.concatenate([*parts, limiter.limited(sound[:, :0], ends=True)], axis=1)
+
+
+# -- texts -------------------------------------------------------------------------------------------
+
+
+def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> sprites.Sprite:
+    """A text in its place on a frame of 320 x 180."""
+    said = {
+        "width": 320,
+        "height": 180,
+        **(project or {}),
+        "tracks": [{"type": "text", "clips": [{"text": text, **clip}]}],
+    }
+    whole = timeline.read(timeline.check(said))
+    return lettering.of(whole.tracks[0].clips[0], whole)
+
+
+def inked(found: sprites.Sprite) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of what is seen of it on the frame."""
+    assert found.cover is not None
+    rows, columns = np.nonzero(found.cover[..., 0] > 40)
+    return (
+        found.left + int(columns.min()),
+        found.top + int(rows.min()),
+        found.left + int(columns.max()),
+        found.top + int(rows.max()),
+    )
+
+
+def test_a_text_without_a_place_stands_in_the_middle() -> None:
+    left, top, right, bottom = inked(lettered("Hello there"))
+    assert abs((left + right) / 2 - 160) < 4
+    assert abs((top + bottom) / 2 - 90) < 8
+
+
+def test_a_text_with_a_place_begins_there() -> None:
+    left, top, _, _ = inked(lettered("Hello", x=40, y=50, style={"font_size": 30}))
+    assert 40 <= left < 46
+    assert 50 <= top < 66
+
+
+@pytest.mark.parametrize(("align", "share"), [("left", 0.0), ("center", 0.5), ("right", 1.0)])
+def test_lines_are_aligned_in_their_box(align: str, share: float) -> None:
+    left, _, right, _ = inked(lettered("Hi", x=20, width=200, style={"align": align, "font_size": 30}))
+    assert abs(left + share * (right - left) - (20 + share * 200)) < 6
+
+
+def test_a_long_text_is_wrapped_into_its_box_word_by_word_and_a_long_word_by_letter() -> None:
+    words = lettered("several words that need more than a line", x=10, width=120, style={"font_size": 20})
+    letters = lettered("x" * 60, x=10, width=120, style={"font_size": 20})
+    for found in (words, letters):
+        left, top, right, bottom = inked(found)
+        assert left >= 10
+        assert right <= 131
+        assert bottom - top > 40
+
+
+def test_a_texts_ground_is_drawn_behind_it_in_its_colour() -> None:
+    found = lettered("Hi", style={"font_size": 40, "color": "#ff0000", "background": "rgba(0,0,255,0.5)"})
+    assert found.cover is not None
+    middle = found.pixels.shape[0] // 2
+    assert found.pixels[middle, 3].tolist() == [0, 0, 128]
+    assert found.cover[middle, 3, 0] == 128
+    assert (found.pixels.reshape(-1, 3).max(0) == [255, 0, 128]).all()
+
+
+# -- what cannot be ----------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_read_is_named_by_its_clip(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(shelf["red.mp4"].read_bytes()[:700])
+    noise = tmp_path / "noise.png"
+    noise.write_bytes(shelf["wide.png"].read_bytes()[:60])
+    files = {**shelf, "cut": cut, "noise": noise}
+    good = {"url": "wide.png", "duration": 0.1}
+    cases: list[tuple[str, str]] = [
+        ("video", "cut"),
+        ("audio", "cut"),
+        ("image", "noise"),
+        ("audio", "blue.mp4"),
+    ]
+    for kind, url in cases:
+        with pytest.raises(EngineError, match=r"^tracks\[1\]\.clips\[0\]: "):
+            rendered(tmp_path, files, ("image", [good]), (kind, [{"url": url, "duration": 0.2}]))
+
+
+def test_a_canceled_render_stops(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+    project = timeline.check(
+        {**PLAIN, "tracks": [{"type": "text", "clips": [{"text": "x", "duration": 60}]}]}
+    )
+    context = Recorder(tmp_path, cancel_at=0.1)
+    with pytest.raises(Canceled):
+        TimelineEngine().run(Task("t", "render", {"project": project}), context)
+    assert context.told[-1] < 0.2
+
+
+def test_memory_does_not_grow_with_the_length(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+    def peak(seconds: int) -> int:
+        clips = [{"url": "low.wav", "start": at, "duration": 2} for at in range(0, seconds, 2)]
+        fade = [{"url": "wide.png", "duration": seconds, "fade_in": seconds}]
+        tracemalloc.start()
+        made(tmp_path, shelf, ("image", fade), ("audio", clips))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(1)
+    assert peak(24) < 1.2 * peak(6) + 2_000_000
