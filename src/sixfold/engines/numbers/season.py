@@ -25,7 +25,7 @@ def length(values: Values) -> int:
         [float(flat[lag:] @ flat[:-lag]) / power * count / (count - lag) for lag in range(1, most + 1)]
     )
     peaks = [lag for lag in range(2, most + 1) if _peak(likeness, lag)]
-    least = max(_LEAST_LIKENESS, 2.0 / np.sqrt(count))
+    least = max(_LEAST_LIKENESS, 3.0 / np.sqrt(count))  # what chance alone gives one of many lags
     able = {
         lag: float(likeness[lag - 1]) + 0.03 * (lag in _COMMON) for lag in peaks if likeness[lag - 1] > least
     }

@@ -1,8 +1,4 @@
-"""Files of sound: written as MP3, Opus or WAV, and read from what people send, without trusting it.
-
-A demuxer is chosen by a file's first bytes and no other may look at it, so that a playlist or a document
-in the guise of a sound never reaches one that opens further files.
-"""
+"""Spoken sound: mono into MP3, Opus or WAV as it is made, and out of what people send."""
 
 from __future__ import annotations
 
@@ -12,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import av
-import av.error
 import numpy as np
 from av.audio.frame import AudioFrame
 from numpy.typing import NDArray
 
 from sixfold.core.work.engines import Artifact, UnusableInput
+from sixfold.engines import opening
 
 Wave = NDArray[np.float32]
 
 RATE = 48_000
 MOST_SECONDS = 1800.0
-_UNREADABLE = "The sound cannot be read; send WAV, MP3, Ogg, WebM, M4A or FLAC."
+_SILENT = "There is no sound in this file."
 _PIECE = 1 << 16
 
 
@@ -42,17 +38,6 @@ FORMATS = {
     "opus": Format("ogg", "libopus", "audio/ogg", 48_000),
     "wav": Format("wav", "pcm_s16le", "audio/wav", 0),
 }
-_DEMUXERS = (
-    (0, b"RIFF", "wav"),
-    (0, b"OggS", "ogg"),
-    (0, b"fLaC", "flac"),
-    (0, b"\x1aE\xdf\xa3", "matroska"),
-    (4, b"ftyp", "mov"),
-    (0, b"FORM", "aiff"),
-    (0, b"ID3", "mp3"),
-    (0, b"\xff\xf1", "aac"),
-    (0, b"\xff\xf9", "aac"),
-)
 
 
 def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifact:
@@ -80,22 +65,18 @@ def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifac
 
 def read(path: Path, rate: int, most_seconds: float = MOST_SECONDS) -> Wave:
     """The first sound of a file as mono samples at `rate`; raises `UnusableInput`."""
-    demuxer = _demuxer(path)
     parts: list[Wave] = []
     kept, most = 0, round(most_seconds * rate)
-    try:
-        with av.open(str(path), "r", format=demuxer, options={"protocol_whitelist": "file"}) as container:
-            if not container.streams.audio:
-                raise UnusableInput("The file has no sound in it.")
-            for part in _heard(container, rate):
-                parts.append(part)
-                kept += part.size
-                if kept > most:
-                    raise UnusableInput(f"The sound is longer than {most_seconds / 60:g} minutes.")
-    except (av.error.FFmpegError, ValueError, OverflowError, EOFError) as error:
-        raise UnusableInput(_UNREADABLE) from error
+    with opening.opened(path) as container:
+        if not container.streams.audio:
+            raise UnusableInput(_SILENT)
+        for part in _heard(container, rate):
+            parts.append(part)
+            kept += part.size
+            if kept > most:
+                raise UnusableInput(f"The sound is longer than {most_seconds / 60:g} minutes.")
     if not kept:
-        raise UnusableInput(_UNREADABLE)
+        raise UnusableInput(_SILENT)
     return np.clip(np.nan_to_num(np.concatenate(parts)), -1, 1)
 
 
@@ -106,14 +87,3 @@ def _heard(container: Any, rate: int) -> Iterator[Wave]:
             yield even.to_ndarray()[0]
     for even in resampler.resample(None):
         yield even.to_ndarray()[0]
-
-
-def _demuxer(path: Path) -> str:
-    with path.open("rb") as file:
-        head = file.read(16)
-    for at, magic, demuxer in _DEMUXERS:
-        if head[at:].startswith(magic):
-            return demuxer
-    if len(head) > 2 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:  # an MP3 without a tag
-        return "mp3"
-    raise UnusableInput(_UNREADABLE)

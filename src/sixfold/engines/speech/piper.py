@@ -47,7 +47,7 @@ class PiperEngine:
     def run(self, task: Task, context: Context) -> Result:
         """One file of sound, sentence by sentence, at the speed asked for."""
         wanted = speaking.order(task)
-        speaker = self._speaker(wanted.voice, wanted.language or wanted.voice.language)
+        speaker = self.speaker(wanted.voice, wanted.language or wanted.voice.language)
         if speaker.file not in self._loaded:
             self._loaded = {speaker.file: _File(speaker.file)}  # one at a time is held
         file = self._loaded[speaker.file]
@@ -56,7 +56,7 @@ class PiperEngine:
         )
         return Result((artifact,), {"voice": wanted.voice.id, "duration": artifact.info["duration"]}, "full")
 
-    def _speaker(self, voice: Voice, language: str) -> Speaker:
+    def speaker(self, voice: Voice, language: str) -> Speaker:
         """The voice's own speaker: the voices of a language take its speakers in turn."""
         able = [speaker for speaker in self._speakers if speaker.language == language]
         if not able:

@@ -15,7 +15,7 @@ _OWN = {"en": "en-us", "pt": "pt-br", "no": "nb"}
 _CODES = (
     "en es fr de it pt nl sv da nb no fi pl cs sk hu ro el tr ru uk hi id vi ca eo la sw cy is hr bg lt lv et"
 )
-_ACCENTS = {code: _OWN.get(code, code) for code in _CODES.split()}
+LANGUAGES = {code: _OWN.get(code, code) for code in _CODES.split()}
 _NAMES = {
     "english": "en", "spanish": "es", "french": "fr", "german": "de", "italian": "it", "portuguese": "pt",
     "dutch": "nl", "swedish": "sv", "danish": "da", "norwegian": "nb", "finnish": "fi", "polish": "pl",
@@ -61,12 +61,12 @@ def language(hint: str) -> str:
     if said in ("", "auto"):
         return ""
     code = _NAMES.get(said, said.replace("_", "-").partition("-")[0])
-    if code not in _ACCENTS:
-        raise UnusableInput(f"The language {hint!r} is not known; name one as {', '.join(_ACCENTS)}.")
+    if code not in LANGUAGES:
+        raise UnusableInput(f"The language {hint!r} is not known; name one as {', '.join(LANGUAGES)}.")
     return code
 
 
 def accent(voice: Voice, hint: str) -> str:
     """The synthesiser's language for a voice and a hint."""
     code = language(hint)
-    return voice.accent if code in ("", voice.language) else _ACCENTS[code]
+    return voice.accent if code in ("", voice.language) else LANGUAGES[code]

@@ -1,0 +1,153 @@
+"""Forecasts: of series whose going-on is known, of awkward ones, and how often the truth lies within."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.engines.numbers import season, series
+from sixfold.engines.numbers.engine import ForecastEngine
+from tests.unit.engines.speech.listening import Note
+
+
+def foretold(folder: Path, values: Any, horizon: int = 12, **inputs: Any) -> dict[str, Any]:
+    """The engine's answer."""
+    given = list(values) if not isinstance(values, np.ndarray) else values.tolist()
+    task = Task("t", "forecast", {"series": given, "horizon": horizon, "levels": [80, 95], **inputs})
+    return dict(ForecastEngine().run(task, Note(folder)).data)
+
+
+def wave(count: int, period: int = 12) -> NDArray[np.float64]:
+    """One clean season after the other."""
+    return 10 * np.sin(np.arange(count) * 2 * np.pi / period)
+
+
+def test_a_clean_season_on_a_line_goes_on(tmp_path: Path) -> None:
+    truth = 50 + 0.7 * np.arange(108) + wave(108)
+    told = foretold(tmp_path, truth[:96])
+    assert told["season_length"] == 12
+    assert np.allclose(told["mean"], truth[96:], rtol=0.03)
+
+
+def test_a_season_that_grows_goes_on_growing(tmp_path: Path) -> None:
+    at = np.arange(120)
+    rng = np.random.default_rng(2)
+    truth = 100 * np.exp(0.01 * at + 0.2 * np.sin(at * np.pi / 6) + 0.02 * rng.standard_normal(120))
+    told = foretold(tmp_path, truth[:108])
+    error = np.abs(np.array(told["mean"]) - truth[108:]) / truth[108:]
+    assert error.mean() < 0.04
+    assert np.array(told["intervals"]["95"]["lower"]).min() > 0
+
+
+def test_the_truth_lies_within_as_often_as_said(tmp_path: Path) -> None:
+    hits: dict[str, list[float]] = {"80": [], "95": []}
+    for seed in range(14):
+        rng = np.random.default_rng(seed)
+        noise = rng.standard_normal(92)
+        truth = 100 + 3 * noise + (np.cumsum(2 * noise) if seed % 2 else wave(92))
+        told = foretold(tmp_path, truth[:80])
+        for level, bounds in told["intervals"].items():
+            inside = (truth[80:] >= bounds["lower"]) & (truth[80:] <= bounds["upper"])
+            hits[level].append(float(inside.mean()))
+    assert np.mean(hits["80"]) == pytest.approx(0.80, abs=0.12)
+    assert np.mean(hits["95"]) == pytest.approx(0.95, abs=0.06)
+
+
+def test_intervals_hold_the_mean_and_widen_with_certainty_and_time(tmp_path: Path) -> None:
+    values = np.cumsum(np.random.default_rng(1).standard_normal(90))
+    told = foretold(tmp_path, values, levels=[50, 80, 99])
+    assert list(told["intervals"]) == ["50", "80", "99"]
+    widths = [
+        np.subtract(told["intervals"][name]["upper"], told["intervals"][name]["lower"])
+        for name in ("50", "80", "99")
+    ]
+    assert all((wide > narrow).all() for narrow, wide in itertools.pairwise(widths))
+    assert (np.diff(widths[1]) >= -1e-9).all()
+    assert widths[1][-1] > 1.5 * widths[1][0]
+
+
+def test_a_backtest_says_how_each_way_did(tmp_path: Path) -> None:
+    told = foretold(tmp_path, 50 + wave(96) + np.random.default_rng(0).standard_normal(96))
+    backtest = told["backtest"]
+    assert backtest["windows"] >= 3
+    assert told["model"] in backtest["models"]
+    assert backtest["mae"] == backtest["models"][told["model"]]
+    assert backtest["mae"] < backtest["models"]["seasonal naive"]
+    assert set(backtest["coverage"]) == {"80", "95"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2], [3, 3, 3, 3], [5, -5, 5], [0.0] * 50, [-3, -2.5, -4, -3.5, -3], [1e9, 2e9, 1.5e9, 2.2e9]],
+)
+def test_short_flat_and_negative_series_are_foretold_too(tmp_path: Path, values: list[float]) -> None:
+    told = foretold(tmp_path, values, horizon=5)
+    lower, upper = (np.array(told["intervals"]["80"][side]) for side in ("lower", "upper"))
+    assert np.isfinite(told["mean"]).all()
+    assert (lower <= told["mean"]).all()
+    assert (upper >= told["mean"]).all()
+    assert len(told["mean"]) == 5
+
+
+def test_what_never_changes_goes_on_without_a_doubt(tmp_path: Path) -> None:
+    told = foretold(tmp_path, [7.0] * 30, horizon=1000)
+    assert told["model"] == "constant"
+    assert told["mean"] == [7.0] * 1000
+    assert told["intervals"]["95"]["upper"][-1] == 7.0
+
+
+def test_gaps_are_closed_by_season_and_neighbours(tmp_path: Path) -> None:
+    truth = 50 + wave(108)
+    holes: list[float | None] = list(truth[:96])
+    for at in (5, 17, 18, 40, 41, 42, 77):
+        holes[at] = None
+    told = foretold(tmp_path, holes, season_length=12)
+    assert np.allclose(told["mean"], truth[96:], atol=1.0)
+
+
+def test_times_put_values_in_order_and_show_gaps(tmp_path: Path) -> None:
+    points = [
+        {"t": f"{2015 + at // 12}-{at % 12 + 1:02d}-01", "y": 50 + value} for at, value in enumerate(wave(96))
+    ]
+    missing = [point for at, point in enumerate(points) if at not in (30, 31, 60)]
+    shuffled = [*missing[50:], *missing[:50]]
+    assert series.read(shuffled).size == 96
+    assert np.isnan(series.read(shuffled)[[30, 31, 60]]).all()
+    told = foretold(tmp_path, shuffled)
+    assert told["season_length"] == 12
+    assert np.allclose(told["mean"], 50 + wave(108)[96:], atol=1.0)
+
+
+@pytest.mark.parametrize(
+    ("points", "says"),
+    [
+        ([1], "at least 2"),
+        ([None, 5, None], "at least 2"),
+        ([{"t": 1, "y": 2}, {"t": 1, "y": 3}], "two values for one time"),
+        ([{"t": "soon", "y": 2}, {"t": "later", "y": 3}], "no number and no date"),
+        ([1, {"t": 1, "y": 2}], "mixes"),
+        ([1, 1e200], "too large"),
+    ],
+)
+def test_a_series_of_no_use_is_told_in_a_sentence(tmp_path: Path, points: list[Any], says: str) -> None:
+    with pytest.raises(UnusableInput, match=says):
+        foretold(tmp_path, points)
+
+
+@pytest.mark.parametrize("period", [4, 7, 12, 24])
+def test_a_season_is_found_and_noise_has_none(period: int) -> None:
+    rng = np.random.default_rng(period)
+    noise = rng.standard_normal(12 * period)
+    assert season.length(0.1 * np.arange(noise.size) + wave(noise.size, period) + 2 * noise) == period
+    assert season.length(noise) == 1
+
+
+def test_the_same_series_is_foretold_the_same(tmp_path: Path) -> None:
+    values = 50 + wave(60) + np.random.default_rng(0).standard_normal(60)
+    assert foretold(tmp_path, values) == foretold(tmp_path, values)

@@ -1,0 +1,176 @@
+"""Texts spoken: every voice its own, at any speed, as files that decode, the same every time."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("espeakng_loader", reason="needs the extra `embedded`")
+
+from sixfold.core.work.engines import Artifact, Result, Task, UnusableInput
+from sixfold.engines.audio.sound import loudness
+from sixfold.engines.speech import espeak, files, sentences, stretch, voices
+from sixfold.engines.speech.engine import SpeechEngine
+from tests.unit.engines.speech.listening import Note, pitch
+
+RATE = 48_000
+FOX = "The quick brown fox jumps over the lazy dog."
+
+
+def spoken(folder: Path, text: str = FOX, **inputs: Any) -> tuple[Artifact, Note]:
+    """What the engine makes of a text, and what it told meanwhile."""
+    note = Note(folder)
+    result: Result = SpeechEngine().run(Task("t", "tts", {"text": text, **inputs}), note)
+    return result.artifacts[0], note
+
+
+def heard(folder: Path, text: str = FOX, **inputs: Any) -> NDArray[np.float32]:
+    """The same, decoded."""
+    artifact, _ = spoken(folder, text, **inputs)
+    assert artifact.path is not None
+    return files.read(artifact.path, RATE)
+
+
+def test_there_are_26_voices_and_the_catalogue_names_them_all() -> None:
+    known = list(voices.table())
+    assert len(known) == 26
+    assert known[0] == "ava"
+    languages = [voice.language for voice in voices.table().values()]
+    assert [languages.count(code) for code in ("en", "es", "fr", "de", "it", "pt")] == [10, 4, 4, 3, 2, 3]
+
+
+def test_every_voice_has_a_pitch_or_a_colour_of_its_own(tmp_path: Path) -> None:
+    measured: dict[str, tuple[float, float]] = {}
+    for name in voices.table():
+        wave = heard(tmp_path, voice=name, language="en", format="wav")
+        power = np.abs(np.fft.rfft(wave)) ** 2
+        centre = float((power * np.fft.rfftfreq(wave.size, 1 / RATE)).sum() / power.sum())
+        measured[name] = (pitch(wave, RATE), centre)
+    for one, other in itertools.combinations(measured, 2):
+        apart = [abs(np.log(a / b)) for a, b in zip(measured[one], measured[other], strict=True)]
+        same_language = voices.find(one).language == voices.find(other).language
+        assert max(apart) > (0.05 if same_language else 0.004), (one, other, measured[one], measured[other])
+
+
+@pytest.mark.parametrize("speed", [0.25, 0.5, 2, 4])
+def test_the_length_goes_with_the_speed(tmp_path: Path, speed: float) -> None:
+    usual, changed = (spoken(tmp_path, speed=at)[0].info["duration"] for at in (1, speed))
+    assert changed == pytest.approx(usual / speed, rel=0.08)
+
+
+@pytest.mark.parametrize("speed", [0.3, 3.5])
+def test_the_pitch_stays_when_the_speed_changes(tmp_path: Path, speed: float) -> None:
+    usual, changed = (pitch(heard(tmp_path, voice="ben", speed=at, format="wav"), RATE) for at in (1, speed))
+    assert changed == pytest.approx(usual, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("mp3", "audio/mpeg"), ("opus", "audio/ogg"), ("wav", "audio/wav")]
+)
+def test_the_same_words_are_the_same_bytes_in_every_format(tmp_path: Path, name: str, kind: str) -> None:
+    made = [spoken(tmp_path / str(number), format=name)[0] for number in range(2)]
+    assert made[0].content_type == kind
+    assert made[0].path is not None
+    assert made[1].path is not None
+    assert made[0].path.read_bytes() == made[1].path.read_bytes()
+    assert files.read(made[0].path, RATE).size / RATE == pytest.approx(made[0].info["duration"], abs=0.06)
+
+
+def test_every_voice_is_as_loud_and_none_clips(tmp_path: Path) -> None:
+    for name in ("ava", "dan", "ines"):
+        wave = heard(tmp_path, voice=name, format="wav")
+        assert loudness.integrated(wave[None]) == pytest.approx(-18, abs=1.5)
+        assert np.abs(wave).max() < 0.95
+        assert np.abs(wave[:200]).max() < 0.02
+
+
+def test_a_language_changes_how_the_same_letters_are_said(tmp_path: Path) -> None:
+    said = {
+        code: espeak.phonemes("nation", voices.accent(voices.find("ava"), code))
+        for code in ("en", "fr", "de")
+    }
+    assert len(set(said.values())) == 3
+    lengths = {code: heard(tmp_path, "nation station", language=code).size for code in ("en", "fr", "de")}
+    assert len(set(lengths.values())) == 3
+
+
+def test_every_language_that_can_be_named_can_be_spoken() -> None:
+    for code in voices.LANGUAGES:
+        assert espeak.phonemes("a", voices.accent(voices.find("ava"), code))
+
+
+def test_a_long_text_goes_sentence_by_sentence(tmp_path: Path) -> None:
+    text = "One. Two! Three? " * 4
+    artifact, note = spoken(tmp_path, text)
+    assert len(note.shares) > 10
+    assert note.shares == sorted(note.shares)
+    assert artifact.info["duration"] > 6
+    assert "12 sentences" in note.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("Dr. Jones met Mr. Lee. They ate.", ["Dr. Jones met Mr. Lee.", "They ate."]),
+        ("First line\n\nSecond **line**", ["First line", "Second line"]),
+        ("Pi is 3.14 today.", ["Pi is 3.14 today."]),
+        ("... !!! …", []),
+        ("你好。再见。", ["你好。再见。"]),
+    ],
+)
+def test_sentences_end_where_people_end_them(text: str, parts: list[str]) -> None:
+    assert sentences.split(text) == parts
+
+
+def test_no_sentence_is_longer_than_one_breath_of_work() -> None:
+    parts = sentences.split("word, " * 300 + "x" * 1500)
+    assert max(map(len, parts)) <= sentences.MOST
+    assert "".join("".join(parts).split()) == "word," * 300 + "x" * 1500
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        ({"text": "?!"}, "nothing in it"),
+        ({"text": "Hi", "voice": "zoe"}, "no voice 'zoe'"),
+        ({"text": "Hi", "language": "klingon"}, "not known"),
+    ],
+)
+def test_what_cannot_be_said_is_told(tmp_path: Path, inputs: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnusableInput, match=says):
+        SpeechEngine().run(Task("t", "tts", inputs), Note(tmp_path))
+
+
+def test_hostile_text_is_only_text(tmp_path: Path) -> None:
+    text = 'One <audio src="file:///etc/hosts"/> [[ h@ ]] \0 \ud800 & two ' + "ab" * 600
+    assert spoken(tmp_path, text)[0].info["duration"] > 1
+
+
+def test_a_tone_keeps_its_pitch_when_it_is_stretched() -> None:
+    tone = np.sin(np.arange(22_050) * 2 * np.pi * 200 / 22_050).astype(np.float32)
+    for ratio in (0.4, 2.5):
+        longer = stretch.to_length(tone, round(tone.size * ratio), 22_050)
+        assert longer.size == pytest.approx(tone.size * ratio, rel=0.05)
+        assert pitch(longer[1000:-1000], 22_050) == pytest.approx(200, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"RIFF", b"#EXTM3U\nfile:///etc/hosts", b"ffconcat version 1.0", b"\xff\xfb" + b"\0" * 99]
+)
+def test_what_is_no_sound_is_refused_without_opening_anything_else(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "sound"
+    path.write_bytes(data)
+    with pytest.raises(UnusableInput):
+        files.read(path, 16_000)
+
+
+def test_a_sound_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "long.wav"
+    files.write(iter([np.zeros(48_000, np.float32)]), 16_000, "wav", path)
+    with pytest.raises(UnusableInput, match="longer"):
+        files.read(path, 16_000, 2)
