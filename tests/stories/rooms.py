@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -80,12 +81,11 @@ class Guest:
 
     async def closed(self) -> int:
         """Hear until the socket closes; gives its code."""
-        try:
+        with contextlib.suppress(websockets.ConnectionClosed):
             while True:
                 await self.next()
-        except websockets.ConnectionClosed as end:
-            assert end.rcvd is not None
-            return end.rcvd.code
+        assert self.connection.close_code is not None
+        return self.connection.close_code
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """What was heard of a kind."""

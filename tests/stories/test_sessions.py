@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 import websockets
 
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.work import sessions
 from tests.areas.house import bearer
+from tests.stories import servers
 from tests.stories.rooms import Room, room
 
 
@@ -29,7 +32,9 @@ async def test_a_session_is_asked_for_shown_and_closed(open_room: Room) -> None:
         "session_id", "status", "ws_url", "resume_token", "hardware", "idle_seconds", "created_at"
     }  # fmt: skip
     assert begun["session_id"].startswith("sess_")
-    assert begun["ws_url"].startswith(f"ws://127.0.0.1:{open_room.port}/ws/containers/sessions/{begun['session_id']}?")
+    assert begun["ws_url"].startswith(
+        f"ws://127.0.0.1:{open_room.port}/ws/containers/sessions/{begun['session_id']}?"
+    )
     assert (begun["hardware"], begun["idle_seconds"]) == ("gpu-24gb-b", 120)
     assert begun["status"] in {"requested", "starting"}
     shown = await open_room.told(begun)
@@ -41,7 +46,11 @@ async def test_a_session_is_asked_for_shown_and_closed(open_room: Room) -> None:
     assert (stranger.status_code, keyless.status_code) == (404, 401)
     for _ in range(2):
         ended = await open_room.home.client.delete(path, headers=open_room.home.bearer)
-        assert (ended.status_code, ended.json()["status"], ended.json()["reason"]) == (200, "closed", "closed")
+        assert (ended.status_code, ended.json()["status"], ended.json()["reason"]) == (
+            200,
+            "closed",
+            "closed",
+        )
     assert await open_room.home.faults() == ()
 
 
@@ -202,7 +211,8 @@ async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
-            (running,) = opened.home.product.live._running.values()  # noqa: SLF001 - to find its process
+            (running,) = opened.home.product.live.running
+            assert running.worker is not None
             await running.worker.kill()
             after = await guest.several("pose", 8)
             assert [pose["seq"] for pose in after] == list(range(before["seq"] + 1, before["seq"] + 9))
@@ -221,3 +231,49 @@ async def test_a_draining_server_says_so(tmp_path: Path) -> None:
             assert await guest.closed() == 4010
         assert (await opened.told(begun))["reason"] == "drained"
         assert await opened.home.faults() == ()
+
+
+async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SLICE_US", 200_000)  # a minute of 0.2 s costs 30 micro-dollars
+    async with room(tmp_path) as opened:
+        home = opened.home
+        begun = await opened.begin()
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            await guest.several("pose", 12)
+            await guest.say("close")
+            assert await guest.closed() == 1000
+        entries = await home.client.get("/api/account/ledger", headers=home.bearer)
+        paid = [entry for entry in entries.json()["entries"] if entry["kind"] == "session"]
+        assert len(paid) >= 3
+        assert sum(float(entry["amount_usd"]) for entry in paid) == -float((await opened.told(begun))["cost"])
+        account = await home.product.database.read(accounts.by_id(home.account.id))
+        rest = ledger.Entry("test", "all but two slices")
+        await home.product.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
+        poor = await opened.begin()
+        async with opened.inside(poor) as guest:
+            assert await guest.closed() == 1000
+        assert (await opened.told(poor))["reason"] == "no credit"
+        assert await home.faults() == ()
+
+
+async def test_a_killed_server_leaves_no_session_open(tmp_path: Path) -> None:
+    async with servers.serving(tmp_path / "home", SIXFOLD_TESTING="1") as server:
+        key = {"Authorization": f"Bearer {server.key}"}
+        begun = (await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)).json
+        async with websockets.connect(begun["ws_url"]) as connection:
+            await connection.send('{"type":"hello"}')
+            async with asyncio.timeout(20):
+                while "pose" not in str(await connection.recv())[:20]:
+                    pass
+        await server.kill()
+        await server.restart()
+        path = f"/api/containers/sessions/{begun['session_id']}"
+        told = (await server.call("GET", path, **key)).json
+        assert (told["status"], told["reason"], told["cost"]) == ("failed", "lost", "0.00")
+        status, faults = await server.command("ledger", "verify")
+        assert status == 0, faults
+        log = (tmp_path / "home.log").read_text()
+        assert begun["ws_url"].partition("token=")[2] not in log

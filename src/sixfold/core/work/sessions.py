@@ -16,12 +16,14 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import keys, ledger
+from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import HOUR_US, SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
 from sixfold.core.work.sessions_states import TERMINAL, TRANSITIONS, Event, State
 
 SLICE_US = 60 * SECOND_US
 _MAX_SWEEP = 100
+_KEPT = ("account_id", "request_id", "model", "engine", "quality", "hardware", "fps", "rate", "idle_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A session that is asked for. `rate` is micro-dollars an hour; `limit` how many one account may have."""
+    """A session that is asked for.
+
+    `rate` is micro-dollars an hour, `limit` how many one account may have, `payer` the key with a budget.
+    """
 
     account_id: str
     request_id: str
@@ -85,6 +90,7 @@ class Draft:
     rate: int
     idle_us: int
     limit: int
+    payer: Payer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +126,11 @@ def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
     session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
     amount = worth(draft.rate, SLICE_US)
     if amount:
-        yield from ledger.hold(draft.account_id, _hold(session_id, 0), amount)
+        yield from ledger.hold(draft.account_id, _hold(session_id, 0), amount, draft.payer)
     rows = yield Query(
         "session_insert",
         {
-            **{name: getattr(draft, name) for name in Draft.__slots__ if name not in {"inputs", "limit"}},
+            **{name: getattr(draft, name) for name in _KEPT},
             "id": session_id,
             "inputs": msgspec.json.encode(draft.inputs).decode(),
             "token_hash": keys.hash_of(token),
@@ -172,24 +178,32 @@ def happen(session_id: str, event: Event, lease: Lease, reason: str | None = Non
     if event is Event.READY:
         session = Session.of((yield Query("session_ready", {"id": session_id}))[0])
     if following in TERMINAL:
-        session = yield from _end(session, paid=following is State.CLOSED)
+        session = yield from _end(session, paid=event is Event.END)
     return session
 
 
-def turn_slice(session_id: str, lease: Lease) -> Transaction[Session]:
-    """Capture each slice that is over and hold the next; without the money for it the session is closing."""
+def turn_slice(session_id: str, payer: Payer | None) -> Transaction[Session]:
+    """Capture each slice that is over and hold the next.
+
+    Raises `InsufficientCredits` or `BudgetExceeded` without the money for it: then `last_slice` is due.
+    """
     session = yield from _read(session_id)
     moment = yield from now()
-    while session.ready_at and not session.is_terminal and _is_over(session, moment):
+    while not session.is_terminal and _is_over(session, moment):
         captured = yield from _capture(session, session.slice_amount)
         amount = worth(session.rate, SLICE_US)
-        affordable = yield from _held(session, amount)
-        values = {"id": session_id, "slice": session.slice, "life": SLICE_US, "captured": captured}
-        rows = yield Query("session_slice", {**values, "amount": amount if affordable else 0})
-        session = Session.of(rows[0])
-        if not affordable:
-            return (yield from happen(session_id, Event.CLOSE, lease, "no credit"))
+        yield from ledger.hold(session.account_id, _hold(session.id, session.slice + 1), amount, payer)
+        session = yield from _turned(session, captured, amount)
     return session
+
+
+def last_slice(session_id: str, lease: Lease) -> Transaction[Session]:
+    """Capture the slice that is over, hold no other, and let the session close."""
+    session = yield from _read(session_id)
+    if not session.is_terminal and _is_over(session, (yield from now())):
+        captured = yield from _capture(session, session.slice_amount)
+        yield from _turned(session, captured, 0)
+    return (yield from happen(session_id, Event.CLOSE, lease, "no credit"))
 
 
 def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[Session, ...]]:
@@ -219,13 +233,9 @@ def _is_over(session: Session, moment: int) -> bool:
     return session.slice_at is not None and session.slice_amount > 0 and moment - session.slice_at >= SLICE_US
 
 
-def _held(session: Session, amount: int) -> Transaction[bool]:
-    """Hold the next slice; False without the money for it (nothing is written then)."""
-    try:
-        yield from ledger.hold(session.account_id, _hold(session.id, session.slice + 1), amount)
-    except errors.InsufficientCredits:
-        return False
-    return True
+def _turned(session: Session, captured: int, amount: int) -> Transaction[Session]:
+    values = {"id": session.id, "slice": session.slice, "life": SLICE_US, "captured": captured}
+    return Session.of((yield Query("session_slice", {**values, "amount": amount}))[0])
 
 
 def _end(session: Session, *, paid: bool) -> Transaction[Session]:

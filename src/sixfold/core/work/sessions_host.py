@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold import errors
+from sixfold.core.accounts import limits
+from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
 from sixfold.core.work import sessions
@@ -92,6 +94,11 @@ class LiveSessions:
                     await self._database.write(sessions.heartbeat(self._lease), durable=False)
                 await self._database.write(sessions.lost(self._lease.holder, lapsed_only=True))
 
+    @property
+    def running(self) -> tuple[Running, ...]:
+        """Every session that is open here."""
+        return tuple(self._running.values())
+
     # -- what is asked ---------------------------------------------------------------------------
 
     async def create(self, wish: Wish) -> Opened:
@@ -120,9 +127,10 @@ class LiveSessions:
             rate=hire.hour_micros,
             idle_us=int(self._idle_seconds(wish.model) * SECOND_US),
             limit=self._offer.limit,
+            payer=limits.payer(),
         )
         opened = await self._database.write(sessions.create(draft, self._lease))
-        self._begin(opened.session, engine)
+        self._begin(opened.session, engine, draft.payer)
         return opened
 
     async def find(self, session_id: str, account_id: str) -> Session:
@@ -154,11 +162,11 @@ class LiveSessions:
 
     # -- running them ----------------------------------------------------------------------------
 
-    def _begin(self, session: Session, engine: EngineSpec) -> None:
+    def _begin(self, session: Session, engine: EngineSpec, payer: Payer | None) -> None:
         backstage = Backstage(
             hire=lambda: self._hire(worker_spec(engine, self._policy)),
             happen=self._happen,
-            turn_slice=lambda session_id: self._database.write(sessions.turn_slice(session_id, self._lease)),
+            turn_slice=lambda session_id: self._turn_slice(session_id, payer),
             slice_seconds=sessions.SLICE_US / SECOND_US,
         )
         self._running[session.id] = running = Running(session, backstage)
@@ -175,6 +183,12 @@ class LiveSessions:
 
     async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
         return await self._database.write(sessions.happen(session_id, event, self._lease, reason))
+
+    async def _turn_slice(self, session_id: str, payer: Payer | None) -> Session:
+        try:
+            return await self._database.write(sessions.turn_slice(session_id, payer))
+        except (errors.InsufficientCredits, errors.BudgetExceeded):
+            return await self._database.write(sessions.last_slice(session_id, self._lease))
 
     async def _hire(self, spec: WorkerSpec) -> LiveWorker:
         worker = await self._driver.start(spec)
