@@ -13,6 +13,7 @@ from typing import Any
 
 import anthropic
 import httpx
+import httpx2
 import openai
 import uvicorn
 from starlette.types import ASGIApp
@@ -74,8 +75,8 @@ class Gateway:
 
     def anthropic(self, key: str | None = None, **more: Any) -> anthropic.AsyncAnthropic:
         """The official client, unmodified but for its base URL."""
-        transport = httpx.ASGITransport(self.home.app, client=("127.0.0.1", 40000))
-        visitor = httpx.AsyncClient(transport=transport)
+        transport = httpx2.ASGITransport(self.home.app, client=("127.0.0.1", 40000))
+        visitor = httpx2.AsyncClient(transport=transport)
         given = {"max_retries": 0, **more}
         return anthropic.AsyncAnthropic(
             api_key=key or self.home.key, base_url="http://127.0.0.1:8600", http_client=visitor, **given
@@ -83,7 +84,7 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, models: Any = None, **policy: Any) -> AsyncIterator[Gateway]:
+async def gateway(folder: Path, settings: Any = None, **policy: Any) -> AsyncIterator[Gateway]:
     """The house and its model servers."""
     async with model_server() as acme, model_server() as anth:
         tables: dict[str, Any] = {
@@ -102,7 +103,9 @@ async def gateway(folder: Path, models: Any = None, **policy: Any) -> AsyncItera
             "prices": {"acme/small": PRICE, "anth/small": PRICE},
         }
         tables |= policy
-        async with house(folder, models, probe=False, tables={"gateway": tables}) as home:
+        async with house(
+            folder, None, **{"probe": False, "tables": {"gateway": tables}, **(settings or {})}
+        ) as home:
             yield Gateway(home, acme, anth)
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import anthropic
 import openai
 import pytest
+import pytest_asyncio
 
 from tests.areas.gateway import Gateway, gateway
 from tests.fakes import serving
@@ -29,10 +30,24 @@ PIXEL_BYTES = serving.picture(2, 2)
 PIXEL = f"data:image/png;base64,{base64.b64encode(PIXEL_BYTES).decode()}"
 
 
-@pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with gateway(tmp_path) as found:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are the same on every ground
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """One house for all of them."""
+    async with gateway(tmp_path_factory.mktemp("gateway"), settings=FILES) as found:
         yield found
+
+
+@pytest.fixture
+def door(shared: Gateway) -> Gateway:
+    """The house, whose servers have forgotten what was before."""
+    for server in (shared.acme, shared.anth):
+        server.mode = "well"
+        server.seen.clear()
+    return shared
 
 
 def said(text: str) -> Any:
@@ -263,9 +278,10 @@ async def test_anthropic_headers_reach_its_server_and_ours_do_not(door: Gateway)
 
 @BOTH
 async def test_tokens_are_counted_for_free(door: Gateway, model: str) -> None:
+    before = await door.home.standing()
     counted = await door.anthropic().messages.count_tokens(model=model, messages=said("How many are these?"))
     assert counted.input_tokens == 7 if model == "anth/small" else 5 < counted.input_tokens < 40
-    assert await door.home.standing() == ("5.00", "0.00")
+    assert await door.home.standing() == before
 
 
 # -- both ------------------------------------------------------------------------------------------
@@ -302,16 +318,15 @@ async def test_errors_are_said_in_the_dialect_of_whoever_asks(door: Gateway) -> 
 
 
 async def test_what_a_server_refuses_is_told_as_it_says(door: Gateway) -> None:
+    before = await door.home.standing()
     door.acme.mode = door.anth.mode = "refuse"
     with pytest.raises(openai.BadRequestError) as refused:
         await door.openai().chat.completions.create(model="acme/small", messages=said("Hello"))
-    assert (
-        refused.value.message.endswith("It says so" + "'}") or "It says so" in refused.value.message,
-        refused.value.param,
-    ) == (True, "temperature")
+    assert "It says so" in refused.value.message
+    assert refused.value.param == "temperature"
     with pytest.raises(anthropic.BadRequestError, match="It says so"):
         await door.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
-    assert await door.home.standing() == ("5.00", "0.00")
+    assert await door.home.standing() == before
 
 
 async def test_bytes_of_ones_own_dialect_pass_as_they_are(door: Gateway) -> None:

@@ -80,7 +80,7 @@ class _Block(msgspec.Struct):
     signature: str | None = None
     id: str | None = None
     name: str | None = None
-    input: msgspec.Raw | None = None
+    input: msgspec.Raw = msgspec.Raw()
     partial_json: str | None = None
     stop_reason: str | None = None
 
@@ -156,7 +156,7 @@ class Messages:
             elif block.type == "thinking":
                 parts.append(Thought(block.thinking or "", block.signature or ""))
             elif block.type == "tool_use":
-                arguments = bytes(block.input or b"{}").decode()
+                arguments = (bytes(block.input) or b"{}").decode()
                 parts.append(Text(arguments) if shaped else Call(block.id or "", block.name or "", arguments))
         stop = _STOPS.get(found.stop_reason or "end_turn", "end")
         usage = found.usage.read() if found.usage is not None else NOTHING
