@@ -251,7 +251,7 @@ class _Check:
         good: dict[str, set[str]] = {}
         for output in wanted:
             reached = self._reached(output)
-            bad = [node_id for node_id in reached if node_id in self._faults]
+            bad = [node_id for node_id in self._faults if node_id in reached]
             if not bad:
                 good[output] = reached
             for node_id in bad:

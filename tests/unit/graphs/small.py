@@ -1,0 +1,140 @@
+"""Small classes and graphs for the tests of what knows no pixels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sixfold.core.graphs import signatures
+from sixfold.core.graphs.execute import Place
+from sixfold.core.graphs.nodes import NodeSpec, Registry
+from sixfold.core.graphs.ports import Asked, Child, File, Given, Made, Many, Stored
+from sixfold.errors import NotFound
+
+
+def node(class_type: str, **inputs: Any) -> dict[str, Any]:
+    """One node of a graph."""
+    return {"class_type": class_type, "inputs": inputs}
+
+
+def spec(class_type: str, line: str, **facts: Any) -> NodeSpec:
+    """A class from its line, with a function."""
+    parsed = signatures.parse(class_type, line)
+    return NodeSpec(class_type, parsed.inputs, parsed.outputs, output_node=parsed.output_node, **facts)
+
+
+async def ask(context: Any, words: str) -> tuple[str]:
+    """Order a text from a model."""
+    child = await context.child(Asked("writer", {"words": words}))
+    return (str(child.data["text"]),)
+
+
+CLASSES = Registry(
+    [
+        spec("Number", "value INT =0 0..100 -> INT", run=lambda _, value: (value,)),
+        spec("Text", 'value STRING ="" -> STRING', run=lambda _, value: (value,)),
+        spec("Add", "a INT; b? INT =1 -> INT", run=lambda _, a, b=1: (a + b,)),
+        spec("Slow", "a INT -> INT", run=lambda _, a: (a * 10,), where="thread"),
+        spec(
+            "Mode",
+            'mode ["quick","thorough","careful"]; size FLOAT =1.0 0.5..2.0 -> STRING',
+            run=lambda *_, **__: ("",),
+        ),
+        spec("Either", "value INT,FLOAT -> FLOAT", run=lambda _, value: (float(value),)),
+        spec("Load", "file COMBO image-file -> STRING", run=lambda _, file: (file.digest,)),
+        spec("Loader", "name <checkpoints> -> MODEL", run=lambda _, name: (name,)),
+        spec(
+            "Ask",
+            "words STRING -> STRING",
+            run=ask,
+            where="await",
+            estimate=lambda told: (Asked("writer", told),),
+        ),
+        spec("List", "upto INT -> INT[]", run=lambda _, upto: (list(range(upto)),)),
+        spec("Fail", "a INT -> INT", run=lambda _, a: (1 // 0,)),
+        spec("Show", "! value * ->", run=lambda _, value: Given(ui={"text": (str(value),)})),
+        spec(
+            "Save",
+            "! text STRING ->",
+            run=lambda _, text: Given(made=(Made("text/plain", text.encode(), kind="files"),)),
+        ),
+        spec("Random", "-> INT", run=lambda _: (4,), fingerprint=lambda _: None),
+        spec("Remote", "a INT -> INT"),
+    ]
+)
+
+
+class Packer:
+    """JSON values as bytes."""
+
+    def pack(self, values: Sequence[Any]) -> bytes | None:
+        """The values' bytes."""
+        return (
+            None if any(isinstance(value, Many) for value in values) else msgspec.msgpack.encode(list(values))
+        )
+
+    def unpack(self, data: bytes) -> tuple[Any, ...]:
+        """The values."""
+        return tuple(msgspec.msgpack.decode(data)) if data else ()
+
+    def weigh(self, value: Any) -> int:
+        """A text's length."""
+        return len(value) if isinstance(value, str) else 8
+
+
+class World:
+    """Everything that a run needs: children answered by a function, files by name, a cache to be kept."""
+
+    def __init__(self, folder: Path, writer: Callable[[str], str] = str.upper) -> None:
+        self.folder = folder
+        self.asked: list[str] = []
+        self.kept: list[tuple[str, bytes]] = []
+        self.stored: dict[str, Stored] = {}
+        self.writer = writer
+        self.gate: asyncio.Event | None = None
+        self.arrived = asyncio.Event()  # set once as many as `expected` were asked
+        self.expected = 1
+
+    @property
+    def place(self) -> Place:
+        """As a run takes it."""
+        return Place(self, self, self, Packer(), self.folder, _Cache(self.stored))
+
+    async def run(
+        self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
+    ) -> Child:
+        """A child."""
+        self.asked.append(inputs["words"])
+        if len(self.asked) >= self.expected:
+            self.arrived.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        progress(1.0)
+        return Child(data={"text": self.writer(inputs["words"])})
+
+    async def find(self, name: str, kind: str) -> File:
+        """An input file."""
+        path = self.folder / name
+        if not path.exists():
+            raise NotFound(f"There is no {kind} {name}")
+        return File(path.read_text(), "image/png", path)
+
+    async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
+        """Keep what was made."""
+        self.kept.append((node_id, made.data))
+        return {"filename": f"{node_id}.txt"}
+
+
+class _Cache:
+    def __init__(self, stored: dict[str, Stored]) -> None:
+        self._stored = stored
+
+    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+        return {key: self._stored[key] for key in keys if key in self._stored}
+
+    async def keep(self, entries: Mapping[str, Stored]) -> None:
+        self._stored.update(entries)

@@ -1,0 +1,243 @@
+"""The editor's format becomes what the editor would export."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from sixfold.core.graphs import diff, embedded
+from sixfold.core.graphs.convert import NotAWorkflow, convert
+from sixfold.core.graphs.nodes import Registry
+from sixfold.engines.nodes import classes
+from tests.unit.graphs import corpus
+from tests.unit.graphs.small import node
+
+
+def drawn(
+    at: int, kind: str, values: Any = None, inputs: Any = (), outputs: Any = (), **more: Any
+) -> dict[str, Any]:
+    slots = [{"name": name, "type": type_, "link": link} for name, type_, link in inputs]
+    ends = [{"name": type_, "type": type_, "links": []} for type_ in outputs]
+    return {
+        "id": at,
+        "type": kind,
+        "inputs": slots,
+        "outputs": ends,
+        "widgets_values": values,
+        "mode": 0,
+        **more,
+    }
+
+
+def sheet(*nodes: dict[str, Any], links: Any = (), **more: Any) -> dict[str, Any]:
+    return {"nodes": list(nodes), "links": [list(link) for link in links], "version": 0.4, **more}
+
+
+def inputs(document: Any) -> dict[str, dict[str, Any]]:
+    graph = convert(document, classes.registry()).graph
+    return {node_id: dict(each["inputs"]) for node_id, each in graph.items()}
+
+
+def test_values_without_names_follow_the_schema_and_skip_the_editors_own_word() -> None:
+    values = [42, "randomize", 20, 5.5, "euler", "normal", 1]
+    assert inputs(sheet(drawn(3, "KSampler", values)))["3"] == {
+        "seed": 42,
+        "steps": 20,
+        "cfg": 5.5,
+        "sampler_name": "euler",
+        "scheduler": "normal",
+        "denoise": 1,
+    }
+
+
+def test_links_go_through_reroutes_and_bypassed_nodes_and_end_at_muted_ones() -> None:
+    document = sheet(
+        drawn(1, "LoadImage", ["a.png", "image"], outputs=("IMAGE", "MASK")),
+        drawn(2, "Reroute", None, [("", "*", 10)], ("IMAGE",)),
+        drawn(3, "ImageInvert", None, [("image", "IMAGE", 11)], ("IMAGE",), mode=4),
+        drawn(4, "SaveImage", ["x"], [("images", "IMAGE", 12)]),
+        drawn(5, "ImageInvert", None, [("image", "IMAGE", 13)], ("IMAGE",), mode=2),
+        drawn(6, "PreviewImage", None, [("images", "IMAGE", 14)]),
+        drawn(7, "Note", ["words"]),
+        links=[
+            (10, 1, 0, 2, 0, "IMAGE"),
+            (11, 2, 0, 3, 0, "IMAGE"),
+            (12, 3, 0, 4, 0, "IMAGE"),
+            (13, 1, 0, 5, 0, "IMAGE"),
+            (14, 5, 0, 6, 0, "IMAGE"),
+        ],
+    )
+    assert inputs(document) == {
+        "1": {"image": "a.png"},
+        "4": {"filename_prefix": "x", "images": ["1", 0]},
+        "6": {},
+    }
+
+
+def test_a_primitive_gives_its_value() -> None:
+    document = sheet(
+        drawn(1, "PrimitiveNode", [77, "fixed"], outputs=("INT",)),
+        drawn(2, "EmptyLatentImage", [512, 512, 1], [("width", "INT", 5)]),
+        links=[(5, 1, 0, 2, 0, "INT")],
+    )
+    assert inputs(document)["2"] == {"width": 77, "height": 512, "batch_size": 1}
+
+
+def test_lists_that_are_values_are_wrapped_and_titles_are_kept() -> None:
+    graph = convert(sheet(drawn(1, "PrimitiveString", [["a", "b"]], title="Words")), classes.registry()).graph
+    assert graph["1"] == {
+        "class_type": "PrimitiveString",
+        "inputs": {"value": {"__value__": ["a", "b"]}},
+        "_meta": {"title": "Words"},
+    }
+
+
+def test_a_subgraph_is_opened_with_its_hosts_values_and_links() -> None:
+    definition = {
+        "id": "abc",
+        "inputs": [{"name": "image", "type": "IMAGE"}, {"name": "radius", "type": "INT"}],
+        "outputs": [{"name": "IMAGE", "type": "IMAGE"}],
+        "nodes": [
+            drawn(9, "ImageBlur", [5, 1.0], [("image", "IMAGE", 1), ("blur_radius", "INT", 2)], ("IMAGE",)),
+        ],
+        "links": [
+            {"id": 1, "origin_id": -10, "origin_slot": 0, "target_id": 9, "target_slot": 0},
+            {"id": 2, "origin_id": -10, "origin_slot": 1, "target_id": 9, "target_slot": 1},
+            {"id": 3, "origin_id": 9, "origin_slot": 0, "target_id": -20, "target_slot": 0},
+        ],
+    }
+    document = sheet(
+        drawn(1, "LoadImage", ["a.png"], outputs=("IMAGE", "MASK")),
+        drawn(2, "abc", [7], [("image", "IMAGE", 20)], ("IMAGE",)),
+        drawn(3, "SaveImage", ["x"], [("images", "IMAGE", 21)]),
+        links=[(20, 1, 0, 2, 0, "IMAGE"), (21, 2, 0, 3, 0, "IMAGE")],
+        definitions={"subgraphs": [definition]},
+    )
+    found = inputs(document)
+    assert found["2:9"] == {"blur_radius": 7, "sigma": 1.0, "image": ["1", 0]}
+    assert found["3"]["images"] == ["2:9", 0]
+
+
+def test_a_group_node_is_opened() -> None:
+    group = {
+        "nodes": [
+            {
+                "type": "ImageInvert",
+                "inputs": [{"name": "image", "type": "IMAGE"}],
+                "outputs": [{"type": "IMAGE"}],
+            },
+            {
+                "type": "ImageBlur",
+                "inputs": [{"name": "image", "type": "IMAGE"}],
+                "outputs": [{"type": "IMAGE"}],
+                "widgets_values": [1, 1.0],
+            },
+        ],
+        "links": [[0, 0, 1, 0, 5, "IMAGE"]],
+        "external": [],
+    }
+    document = sheet(
+        drawn(1, "LoadImage", ["a.png"], outputs=("IMAGE", "MASK")),
+        drawn(2, "workflow>Soft", [3, 0.5], [("image", "IMAGE", 20)], ("IMAGE",)),
+        drawn(3, "PreviewImage", None, [("images", "IMAGE", 21)]),
+        links=[(20, 1, 0, 2, 0, "IMAGE"), (21, 2, 0, 3, 0, "IMAGE")],
+        extra={"groupNodes": {"Soft": group}},
+    )
+    found = inputs(document)
+    assert found["2:0"] == {"image": ["1", 0]}
+    assert found["2:1"] == {"blur_radius": 3, "sigma": 0.5, "image": ["2:0", 0]}
+    assert found["3"] == {"images": ["2:1", 0]}
+
+
+def test_unknown_classes_are_told_and_still_converted_by_their_own_list_of_widgets() -> None:
+    slots = [{"name": "size", "type": "INT", "link": None, "widget": {"name": "size"}}]
+    document = sheet({**drawn(1, "Foreign", [12]), "inputs": slots})
+    made = convert(document, Registry())
+    assert made.unknown == {"Foreign": ("1",)}
+    assert made.graph["1"]["inputs"] == {"size": 12}
+
+
+def test_a_graph_that_is_one_already_stays() -> None:
+    graph = {"1": node("PrimitiveInt", value=3)}
+    assert convert(graph, classes.registry()).graph == graph
+    assert convert({"prompt": graph, "client_id": "x"}, classes.registry()).graph == graph
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], {}, {"a": 1}, {"nodes": [3], "links": []}, {"nodes": [], "links": [[1]]}]
+)
+def test_what_is_no_workflow_is_refused_or_empty(document: Any) -> None:
+    with contextlib.suppress(NotAWorkflow):
+        assert convert(document, classes.registry()).graph == {}
+
+
+def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
+    graph = {"1": node("PrimitiveString", value="größer")}
+    info = PngInfo()
+    info.add_text("prompt", json.dumps(graph))
+    picture = Image.new("RGB", (2, 2))
+    picture.save(tmp_path / "a.png", pnginfo=info)
+    exif = Image.Exif()
+    exif[0x0110] = f"prompt:{json.dumps(graph)}"
+    picture.save(tmp_path / "a.webp", exif=exif)
+    for name in ("a.png", "a.webp"):
+        assert embedded.read((tmp_path / name).read_bytes()) == graph
+    picture.save(tmp_path / "b.png")
+    plain = (tmp_path / "b.png").read_bytes()
+    with pytest.raises(NotAWorkflow, match="no workflow"):
+        embedded.read(plain)
+    marked = embedded.written(plain, graph)
+    (tmp_path / "c.png").write_bytes(marked)
+    with Image.open(tmp_path / "c.png") as again:
+        again.load()
+        assert json.loads(again.info["prompt"]) == graph
+    assert embedded.read(marked) == graph
+
+
+@corpus.here
+@pytest.mark.parametrize("known", ["the server's schemas", "our own tables"])
+def test_pairs_convert_to_what_ran(known: str) -> None:
+    registry = corpus.schemas() if known.startswith("the") else classes.registry()
+
+    def seen(graph: Any) -> Any:
+        """The inputs that the schema has: others are ignored by whoever runs it."""
+        return {
+            node_id: {
+                "class_type": each["class_type"],
+                "inputs": {
+                    name: value
+                    for name, value in each["inputs"].items()
+                    if each["class_type"] not in registry or name in registry[each["class_type"]].by_name
+                },
+            }
+            for node_id, each in graph.items()
+        }
+
+    different = [
+        path.name
+        for path in corpus.PAIRS
+        if not diff.compare(
+            seen(corpus.load(path.with_name(path.name.replace(".ui.", ".api.")))),
+            seen(convert(corpus.load(path), registry).graph),
+        ).equal
+    ]
+    assert len(corpus.PAIRS) >= 54
+    assert len(different) <= 0.03 * len(corpus.PAIRS), different
+
+
+@corpus.here
+def test_every_template_converts_and_tells_what_is_unknown() -> None:
+    assert len(corpus.TEMPLATES) >= 48
+    for path in corpus.TEMPLATES:
+        made = convert(corpus.load(path), classes.registry())
+        assert made.graph, path.name
+        known = {str(each["class_type"]) for each in made.graph.values()} - set(made.unknown)
+        assert known <= {spec.class_type for spec in classes.registry()}
+        for each in made.graph.values():
+            links = [value for value in each["inputs"].values() if isinstance(value, list)]
+            assert all(link[0] in made.graph for link in links), path.name
