@@ -6,7 +6,7 @@ from starlette.types import ASGIApp
 
 from sixfold.areas.gateway import routes as gateway
 from sixfold.areas.hosting import description as hosting_description
-from sixfold.areas.hosting import replicate
+from sixfold.areas.hosting import replicate, replicate_description
 from sixfold.areas.hosting import routes as hosting
 from sixfold.areas.imagekit import description as image_description
 from sixfold.areas.imagekit import routes as imagekit
@@ -65,6 +65,7 @@ def documents(product: Product) -> dict[str, Document]:
         found["image"] = image_description.document(product.catalog)
     if "hosting" in areas:
         found["hosting"] = hosting_description.document()
+        found["replicate"] = replicate_description.document()
     if "memory" in areas:
         found["memory"] = memory_description.document()
     return dict(sorted(found.items()))
