@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.areas.hosting import catalogue, schemas
+from sixfold.areas.hosting import catalogue, schemas, sessions_description
 from sixfold.core.work import mounts
 from sixfold.web import openapi, predictions
 from sixfold.web.openapi import Document, Node
@@ -162,8 +162,8 @@ def document() -> Document:
         "Sixfold Container Hosting",
         "1.0.0",
         "Templates on hardware by the hour. Failed, canceled and expired work is never charged.",
-        {**_open_paths(), **_order_paths(), **_prediction_paths()},
-        _SCHEMAS,
+        {**_open_paths(), **_order_paths(), **_prediction_paths(), **sessions_description.paths()},
+        _SCHEMAS | sessions_description.SCHEMAS,
     )
 
 
