@@ -34,7 +34,9 @@ def orders(verdict: Verdict, context: NodeContext | None = None) -> tuple[tuple[
         if spec.estimate is not None:
             found += [(node_id, each) for each in spec.estimate(inputs)]
         values[node_id] = unknown
-        if spec.where == "inline" and spec.run is not None and not spec.output_node:
+        if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
+            values[node_id] = (None,) * len(spec.outputs)  # no file is named
+        elif spec.where == "inline" and spec.run is not None and not spec.output_node:
             values[node_id] = _tried(spec.run, context, inputs) or unknown
     return tuple(found)
 

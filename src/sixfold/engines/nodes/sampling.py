@@ -19,6 +19,7 @@ from sixfold.engines.nodes.values import Film, Frames, frames
 IMAGE, RESTYLE, FILM = "graph-image", "graph-restyle", "graph-film"
 _SEEDS = 2**31
 _MOST_PICTURES = 64
+_LEAST_SIDE = 64  # what is smaller is painted larger, and brought to size
 
 
 def asked(inputs: Mapping[str, Any]) -> tuple[Asked, ...]:
@@ -85,7 +86,9 @@ def _order(wish: Wish, at: int, picture: File | None) -> Asked:
     if not wish.anew:
         words = {"style_prompt": wish.prompt, "strength": max(0.01, min(wish.denoise, 1.0))}
         return Asked(RESTYLE, {**shared, **words, **({"source_image_url": picture} if picture else {})})
-    return Asked(IMAGE, {**shared, "prompt": wish.prompt, "width": wish.width, "height": wish.height})
+    larger = max(1, -(-_LEAST_SIDE // min(wish.width, wish.height)))
+    size = {"width": wish.width * larger, "height": wish.height * larger}
+    return Asked(IMAGE, {**shared, "prompt": wish.prompt, **size})
 
 
 def _even(side: int) -> int:

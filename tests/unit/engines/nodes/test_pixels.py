@@ -1,0 +1,240 @@
+"""Nodes on pictures, masks and sound give what ComfyUI gives, by its formulas written out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.graphs.ports import File
+from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.nodes import audio, images, masks, packing, reels, scaling, values, words
+from sixfold.engines.nodes.values import Film, Sound
+
+NOWHERE: Any = None  # the context of nodes that need none
+
+
+def picture(rows: int = 6, columns: int = 9, count: int = 1, channels: int = 3) -> Any:
+    return np.random.default_rng(3).random((count, rows, columns, channels), np.float32)
+
+
+def cubic(distance: float) -> float:
+    """The kernel of a bicubic with a = -0.75."""
+    a, x = -0.75, abs(distance)
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
+
+
+def interpolated(line: Any, to: int, method: str) -> Any:
+    """One line of pixels at another length, pixel by pixel."""
+    length = len(line)
+    made = []
+    for at in range(to):
+        centre = (at + 0.5) * length / to - 0.5
+        if method == "nearest-exact":
+            made.append(line[min(length - 1, int((at + 0.5) * length / to))])
+        elif method == "area":
+            made.append(line[at * length // to : -(-(at + 1) * length // to)].mean(0))
+        else:
+            reach = 1 if method == "bilinear" else 2
+            first = int(np.floor(centre)) - reach + 1
+            weight = (lambda d: max(0.0, 1 - abs(d))) if method == "bilinear" else cubic
+            taps = [(min(max(k, 0), length - 1), weight(centre - k)) for k in range(first, first + 2 * reach)]
+            made.append(sum(line[k] * w for k, w in taps))
+    return np.array(made)
+
+
+@pytest.mark.parametrize("method", ["nearest-exact", "bilinear", "area", "bicubic"])
+@pytest.mark.parametrize(("width", "height"), [(17, 13), (4, 5), (9, 3)])
+def test_pictures_are_scaled_pixel_for_pixel(method: str, width: int, height: int) -> None:
+    given = picture()
+    down = np.stack([interpolated(given[0][:, at], height, method) for at in range(given.shape[2])], 1)
+    wanted = np.stack([interpolated(row, width, method) for row in down])
+    made = scaling.scaled(given, width, height, method)
+    assert made.shape == (1, height, width, 3)
+    assert np.abs(made[0] - wanted).max() < 2e-6
+
+
+def test_lanczos_goes_through_bytes() -> None:
+    given = picture(20, 20)
+    wanted = Image.fromarray(values.whole(given)[0]).resize((7, 9), Image.Resampling.LANCZOS)
+    assert np.array_equal(values.whole(scaling.scaled(given, 7, 9, "lanczos"))[0], np.asarray(wanted))
+
+
+def test_a_middle_is_kept_where_the_shape_differs() -> None:
+    given = np.zeros((1, 4, 8, 3), np.float32)
+    given[:, :, 2:6] = 1
+    assert scaling.scaled(given, 4, 4, "nearest-exact", "center").min() == 1
+
+
+def test_sizes_follow_the_other_side_the_factor_and_the_pixels() -> None:
+    given = picture(10, 20)
+    assert images.scale(NOWHERE, given, "bilinear", 0, 5, "disabled")[0].shape[1:3] == (5, 10)
+    assert images.scale_by(NOWHERE, given, "area", 0.5)[0].shape[1:3] == (5, 10)
+    assert images.scale_to_pixels(NOWHERE, given, "area", 0.0002)[0].shape[1:3] == (10, 20)
+    assert images.scale_to_side(NOWHERE, given, "area", 10)[0].shape[1:3] == (5, 10)
+    with pytest.raises(UnusableInput):
+        images.scale_by(NOWHERE, given, "area", 10_000)
+
+
+def convolved(given: Any, kernel: Any) -> Any:
+    radius = len(kernel) // 2
+    padded = np.pad(given, ((radius, radius), (radius, radius), (0, 0)), "reflect")
+    rows, columns = given.shape[:2]
+    shifts = [(y, x) for y in range(len(kernel)) for x in range(len(kernel))]
+    return sum(kernel[y, x] * padded[y : y + rows, x : x + columns] for y, x in shifts)
+
+
+def bell(radius: int, sigma: float) -> Any:
+    at = np.linspace(-1, 1, 2 * radius + 1)
+    square = np.exp(-(at[:, None] ** 2 + at[None] ** 2) / (2 * sigma**2))
+    return square / square.sum()
+
+
+def test_blur_and_sharpen_are_convolutions_with_a_bell_of_radii() -> None:
+    given = picture(12, 14)
+    blurred = images.blur(NOWHERE, given, 2, 0.7)[0][0]
+    assert np.abs(blurred - convolved(given[0], bell(2, 0.7))).max() < 1e-5
+    kernel = bell(1, 1.0) * -(0.5 * 10)
+    kernel[1, 1] += 1 - kernel.sum()
+    sharp = images.sharpen(NOWHERE, given, 1, 1.0, 0.5)[0][0]
+    assert np.abs(sharp - np.clip(convolved(given[0], kernel), 0, 1)).max() < 1e-5
+    assert images.blur(NOWHERE, given, 0, 1.0)[0] is given
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [
+        ("normal", 0.25),
+        ("multiply", 0.2),
+        ("screen", 0.85),
+        ("overlay", 0.7),
+        ("soft_light", 0.8 - 0.5 * 0.8 * 0.2),
+        ("difference", 0.55),
+    ],
+)
+def test_blends(mode: str, wanted: float) -> None:
+    one, other = (np.full((1, 2, 2, 3), value, np.float32) for value in (0.8, 0.25))
+    assert images.blend(NOWHERE, one, other, 1.0, mode)[0] == pytest.approx(wanted, abs=1e-6)
+    half = images.blend(NOWHERE, one, other, 0.5, mode)[0]
+    assert half == pytest.approx((0.8 + wanted) / 2, abs=1e-6)
+
+
+def test_pictures_are_turned_cut_padded_and_joined() -> None:
+    given = picture(4, 6)
+    assert np.array_equal(images.invert(NOWHERE, given)[0], 1 - given)
+    assert np.array_equal(images.crop(NOWHERE, given, 3, 2, 1, 1)[0], given[:, 1:3, 1:4])
+    assert np.array_equal(images.rotate(NOWHERE, given, "90 degrees")[0][0, 0, 0], given[0, -1, 0])
+    assert np.array_equal(images.flip(NOWHERE, given, "y-axis: horizontally")[0], given[:, :, ::-1])
+    assert images.batch(NOWHERE, given, picture(8, 8))[0].shape == (2, 4, 6, 3)
+    assert images.from_batch(NOWHERE, picture(count=5), 3, 9)[0].shape[0] == 2
+    assert images.empty(NOWHERE, 2, 1, 1, 0xFF8000)[0][0, 0, 0] == pytest.approx([1, 128 / 255, 0])
+    grown, cover = images.pad(NOWHERE, given, 2, 0, 1, 0, feathering=1)
+    assert (grown.shape, cover.shape) == ((1, 4, 9, 3), (1, 4, 9))
+    assert grown[0, 0, 0, 0] == 0.5
+    assert cover[0, :, :2].min() == 1
+    assert cover[0, 1, 3] == 0
+
+
+def test_a_picture_is_laid_into_another_where_its_mask_lets_it() -> None:
+    below, above = np.zeros((1, 4, 4, 3), np.float32), np.ones((1, 2, 2, 3), np.float32)
+    cover = np.array([[[1, 0], [0.5, 1]]], np.float32)
+    made = masks.composite(NOWHERE, below, above, 1, 2, resize_source=False, mask=cover)[0][0, ..., 0]
+    assert np.array_equal(made[2:, 1:3], cover[0])
+    assert made.sum() == cover.sum()
+    off = masks.composite(NOWHERE, below, above, -1, -1, resize_source=False)[0][0, ..., 0]
+    assert (off[0, 0], off.sum()) == (1, 1)
+    assert below.max() == 0
+
+
+def test_masks() -> None:
+    given = np.zeros((1, 5, 5), np.float32)
+    given[0, 2, 2] = 1
+    assert masks.grow(NOWHERE, given, 1, tapered_corners=True)[0].sum() == 5
+    assert masks.grow(NOWHERE, given, 1, tapered_corners=False)[0].sum() == 9
+    assert masks.grow(NOWHERE, 1 - given, -1, tapered_corners=False)[0].sum() == 16
+    assert masks.feather(NOWHERE, np.ones((1, 4, 4), np.float32), 2, 0, 0, 0)[0][0, 0].tolist() == [
+        0.5,
+        1,
+        1,
+        1,
+    ]
+    assert masks.combine(NOWHERE, given, np.ones((1, 2, 2)), 0, 0, "add")[0].sum() == 5
+    assert masks.of_colour(NOWHERE, images.empty(NOWHERE, 2, 2, 1, 0x102030)[0], 0x102030)[0].min() == 1
+    assert np.array_equal(masks.of_image(NOWHERE, masks.to_image(NOWHERE, given)[0], "red")[0], given)
+    joined = masks.join_alpha(NOWHERE, picture(5, 5), given)[0]
+    assert np.array_equal(masks.split_alpha(NOWHERE, joined)[1], given)
+
+
+def test_edges_are_found_where_a_picture_changes() -> None:
+    given = np.zeros((1, 20, 20, 3), np.float32)
+    given[:, :, 10:] = 1
+    edges = images.canny(NOWHERE, given, 0.2, 0.5)[0][0, ..., 0]
+    assert set(np.unique(edges)) == {0, 1}
+    assert set(np.nonzero(edges)[1]) <= {9, 10}
+
+
+def test_a_loaded_picture_has_a_mask_where_it_is_clear(tmp_path: Path) -> None:
+    pixels = np.zeros((2, 3, 4), np.uint8)
+    pixels[0, 0] = (255, 128, 0, 255)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    image, mask = images.load(NOWHERE, File("d", "image/png", tmp_path / "a.png"))
+    assert image[0, 0, 0] == pytest.approx([1, 128 / 255, 0])
+    assert (mask[0, 0, 0], mask[0, 1, 1]) == (0, 1)
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    with pytest.raises(UnusableInput):
+        images.load(NOWHERE, File("d", "image/png", tmp_path / "b.png"))
+
+
+def test_sound_is_cut_joined_and_made_louder() -> None:
+    wave = np.linspace(-0.5, 0.5, 48_000, dtype=np.float32)[None]
+    given = Sound(wave, 48_000)
+    assert audio.trim(NOWHERE, given, -0.5, 0.25)[0].wave.shape[1] == 12_000
+    assert audio.concat(NOWHERE, given, given, "after")[0].wave.shape == (2, 96_000)
+    assert audio.merge(NOWHERE, given, given, "add")[0].wave.max() == pytest.approx(1)
+    assert audio.volume(NOWHERE, given, -6)[0].wave.max() == pytest.approx(0.5 * 10**-0.3)
+    assert audio.empty(NOWHERE, 0.5, 44_100, 1)[0].wave.shape == (1, 22_050)
+
+
+def test_values_come_out_of_bytes_as_they_went_in(tmp_path: Path) -> None:
+    packer = packing.Packer(tmp_path)
+    whole = images.empty(NOWHERE, 3, 2, 2, 0x123456)[0]
+    film = tmp_path / "film"
+    film.write_bytes(b"film")
+    given = (
+        whole,
+        picture(),
+        Sound(picture(1, 4)[0, 0].T, 44_100),
+        "text",
+        3,
+        None,
+        Film(File("d", "video/mp4", film)),
+    )
+    data = packer.pack(given)
+    assert data is not None
+    back = packer.unpack(data)
+    assert np.array_equal(back[0], whole)
+    assert np.array_equal(back[1], given[1])
+    assert np.array_equal(back[2].wave, given[2].wave)
+    assert back[3:6] == ("text", 3, None)
+    assert back[6].file.path.read_bytes() == b"film"
+    assert packer.pack((object(),)) is None
+    assert packer.weigh(whole) == whole.nbytes
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [("a", "a"), (3, "3"), ([1, "ö"], '[1, "ö"]'), (object(), "object, which has no text")],
+)
+def test_anything_can_be_shown_as_text(source: Any, text: str) -> None:
+    assert words.preview(NOWHERE, source).ui == {"text": (text,)}
+
+
+def test_a_film_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"nothing")
+    with pytest.raises(UnusableInput, match="no film"):
+        reels.taken_apart(tmp_path / "x")
