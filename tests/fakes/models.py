@@ -1,7 +1,7 @@
 """Model servers on loopback: OpenAI's chat completions and responses, Anthropic's messages, and their faults.
 
-Each answers with what it was asked: `say N words` gives N words, a tool that is there is called, a JSON shape is
-filled. One word is one token of output, one message ten tokens of input.
+Each answers with what it was asked: `say N words` gives N words, a tool that is there is called, JSON that is
+wanted is given. One word is one token of output, one message ten tokens of input.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Seen:
 class ModelServer:
     """The fake: what it was asked, and how it is to behave.
 
-    `mode` is well, fail, refuse, limit, key, hang, slow, truncate, trickle, cut, garbage or nousage; `modes` are
-    taken first, one for each request.
+    `mode` is well, fail, refuse, limit, key, hang, slow, truncate, trickle, cut, garbage or nousage; those in
+    `modes` come first, one for each request.
     """
 
     port: int = 0

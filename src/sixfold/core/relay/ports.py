@@ -124,7 +124,9 @@ class Upstream(Protocol):
         """Ask it what it has."""
         ...
 
-    async def open(self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str]) -> Stream:
+    async def open(
+        self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
+    ) -> Stream:
         """POST a body; raises `Broken`."""
         ...
 

@@ -161,7 +161,9 @@ class Relay:
             body = wire.pass_on(ask.body, target.model)
             try:
                 async with asyncio.timeout(self.policy.timeout_seconds):
-                    stream = await target.upstream.open(wire, f"{wire.path}/count_tokens", body, ask.headers)
+                    stream = await target.upstream.open(
+                        wire, f"{wire.path}/count_tokens", body, ask.headers, stream=False
+                    )
                     answer = await stream.whole()
                     await stream.aclose()
             except (Broken, TimeoutError):

@@ -98,12 +98,14 @@ class Server:
             if answer.status == 200:
                 self._listed = _names(body)
 
-    async def open(self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str]) -> Opened:
+    async def open(
+        self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
+    ) -> Opened:
         """POST a body; raises `Broken`."""
         ours = self._headers()
         if wire.name == "messages":
             ours = {**ours, **headers}
-        return await self._transport.post(self.base_url + path, ours, body)
+        return await self._transport.post(self.base_url + path, ours, body, stream=stream)
 
     def _headers(self) -> dict[str, str]:
         key = self._key()

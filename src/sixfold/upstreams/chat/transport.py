@@ -48,9 +48,12 @@ class Transport:
             )
         return self._client
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Opened:
-        """POST `body`; raises `Broken`."""
-        return await self._send(self.client().post(url).headers(headers).body_bytes(body).build_streamed())
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Opened:
+        """POST `body`; raises `Broken`. Of a stream nothing is waited for but its head."""
+        request = self.client().post(url).headers(headers).body_bytes(body)
+        if stream:  # else the client collects the first 64 KiB before it gives any
+            request = request.streamed_read_buffer_limit(0)
+        return await self._send(request.build_streamed())
 
     async def get(self, url: str, headers: Mapping[str, str]) -> Opened:
         """GET; raises `Broken`."""
