@@ -59,6 +59,7 @@ from sixfold.engines.video import headers as film_headers
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
+from sixfold.payments.erc20 import Deposits
 from sixfold.payments.stripe import Stripe
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store import databases
@@ -103,6 +104,7 @@ class Product:
     finder: Finder
     relaying: Relaying
     checkout: Checkout
+    deposits: Deposits
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -341,6 +343,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         finder=finder,
         relaying=relays.build(settings, database),
         checkout=Stripe(clients.upstream, settings),
+        deposits=Deposits(clients.upstream, database, settings.tables.get("deposits")),
     )
 
 
@@ -356,6 +359,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
     watcher = asyncio.create_task(_watch(product.standings), name="standings")
     sweeper = asyncio.create_task(_sweep(product), name="sweep")
     telling = asyncio.create_task(product.outbox.run(), name="webhooks")
+    depositing = asyncio.create_task(product.deposits.run(), name="deposits")
     await product.relaying.start(product.supervisor.boot, alone=product.neighbours is None)
     await product.finder.look()
     embedding = asyncio.create_task(product.finder.run(), name="embedding")
@@ -365,6 +369,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
         watcher.cancel()
         sweeper.cancel()
         telling.cancel()
+        depositing.cancel()
         embedding.cancel()
         product.pipeline.drain()
         await product.live.drain()

@@ -35,6 +35,7 @@ def create_app(product: Product) -> ASGIApp:
     """The application of a product that is running (`assembly.running`); it starts and stops nothing."""
     services = build_services(product)
     metrics = Metrics()
+    metrics.watch(product.relaying.relay.counts)
     described = documents(product)
     pages, start_page = ui.faces(services, described)
     areas = product.settings.areas
@@ -98,4 +99,5 @@ def build_services(product: Product) -> Services:
         memory=product.memory,
         relay=product.relaying.relay,
         checkout=product.checkout,
+        deposits=product.deposits,
     )

@@ -23,7 +23,7 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
-_TABLES = frozenset({"prices", "gateway", "engines", "buckets"})
+_TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key")
 
 
@@ -237,7 +237,9 @@ def _find_keys(gateway: Any, env: Mapping[str, str]) -> None:
             continue
         row["api_key"] = env.get(str(variable), "")
         if not row["api_key"]:
-            raise InvalidSetting(f"[gateway.upstreams.{name}] needs the variable {variable}, which is not set")
+            raise InvalidSetting(
+                f"[gateway.upstreams.{name}] needs the variable {variable}, which is not set"
+            )
 
 
 def api_key(environ: Mapping[str, str] | None = None) -> str | None:

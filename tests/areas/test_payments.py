@@ -20,7 +20,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from sixfold.core.accounts import accounts
-from tests.areas.house import House, house
+from sixfold.core.accounts.keys import Scope
+from tests.areas.house import House, bearer, house
 from tests.mcp.loopback import served
 
 SECRET = "whsec_of_the_test"
@@ -194,3 +195,11 @@ async def test_without_a_processor_the_variable_is_named(home: House) -> None:
         answer = await home.client.post(path, json=body, headers=home.bearer)
         assert (answer.status_code, answer.json()["code"]) == (503, "not_configured"), path
         assert "SIXFOLD_STRIPE_" in answer.json()["error"]
+
+
+async def test_without_a_chain_deposits_say_so_and_limited_keys_see_no_address(home: House) -> None:
+    answer = await home.client.post("/api/account/deposits", headers=home.bearer)
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
+    reader = await home.limited_key(Scope(read_only=True))
+    refused = await home.client.post("/api/account/deposits", headers=bearer(reader))
+    assert refused.status_code == 403

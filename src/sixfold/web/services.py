@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sixfold.core.accounts.deposits import TokenDeposits
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.database import Database
 from sixfold.core.memory.memory import Memory
@@ -50,6 +51,7 @@ class Services:
     memory: Memory
     relay: Relay
     checkout: Checkout
+    deposits: TokenDeposits
 
     def media_url(self, file: OutputFile) -> str:
         """The absolute URL of a stored file."""

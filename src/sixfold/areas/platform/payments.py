@@ -47,6 +47,12 @@ class Payments:
 
         return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
 
+    async def deposit(self, request: Request) -> Response:
+        """The account's own address for tokens."""
+        principal = await owner(self._services, request)
+        bodies.parse_object(await request.body() or b"{}")
+        return answers.json(await self._services.deposits.address(principal.account_id))
+
     async def told(self, request: Request) -> Response:
         """What the processor tells; 200 for what is nothing to us, too, or it would tell it again."""
         body = await request.body()
@@ -63,5 +69,6 @@ def routes(services: Services) -> tuple[Route, ...]:
     return (
         Route("/api/account/checkout", {"POST": pay.checkout}, small),
         Route("/api/account/plan", {"POST": pay.plan}, small),
+        Route("/api/account/deposits", {"POST": pay.deposit}, small),
         Route("/api/webhooks/stripe", {"POST": pay.told}, _MESSAGE_BYTES),
     )

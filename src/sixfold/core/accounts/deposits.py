@@ -1,0 +1,80 @@
+"""Credit that comes as tokens: an address for each account, and each transfer to it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import ledger
+from sixfold.core.database import Query, Transaction, many, one
+
+_TRIES = 10
+
+
+class TokenDeposits(Protocol):
+    """Chains that tokens come by. Raises `NotConfigured` where there is none."""
+
+    async def address(self, account_id: str) -> Mapping[str, Any]:
+        """An account's address, and which tokens of which chains it takes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Tokens that came to an address, beyond undoing. `place` is unique on its chain."""
+
+    chain: str
+    place: str
+    address: str
+    symbol: str
+    micros: int
+
+
+def address_of(account_id: str, derive: Callable[[int], str]) -> Transaction[str]:
+    """An account's address, made with the next free number when it has none."""
+    for _ in range(_TRIES):
+        known = yield from one("deposit_address_of", account_id=account_id)
+        if known is not None:
+            return str(known["address"])
+        free = yield from one("deposit_next_number")
+        number = int(free["number"]) if free is not None else 0
+        row = {"account_id": account_id, "number": number, "address": derive(number)}
+        made = yield Query("deposit_address_insert", row)
+        if made:
+            return str(made[0]["address"])
+    raise errors.StoreFailed("No address could be made. Please try again")
+
+
+def addresses() -> Transaction[Mapping[str, str]]:
+    """Every address with its account."""
+    rows = yield from many("deposit_addresses")
+    return {str(row["address"]): str(row["account_id"]) for row in rows}
+
+
+def read_to(chain: str) -> Transaction[int | None]:
+    """The last block of a chain that was read; None before the first."""
+    row = yield from one("deposit_scan", chain=chain)
+    return int(row["block"]) if row is not None else None
+
+
+def settle(chain: str, block: int, transfers: Sequence[Transfer]) -> Transaction[int]:
+    """Credit what came up to a block, and remember how far that was; gives how many were new."""
+    owners = yield from addresses()
+    new = 0
+    for transfer in transfers:
+        account_id = owners.get(transfer.address)
+        if account_id is None or transfer.micros <= 0:
+            continue
+        name = f"token:{transfer.chain}:{transfer.place}"
+        told = {"id": name, "kind": "deposit", "account_id": account_id}
+        if not (yield Query("payment_event_insert", told)):
+            continue
+        amount = money.format_usd(transfer.micros)
+        entry = ledger.Entry("deposit", f"{amount} {transfer.symbol} by {transfer.chain}")
+        yield from ledger.deposit(account_id, transfer.micros, entry, name)
+        new += 1
+    yield Query("deposit_scan_set", {"chain": chain, "block": block})
+    return new

@@ -1,0 +1,235 @@
+"""Deposits of ERC-20 tokens: one address for each account, chains read up to what cannot be undone.
+
+Addresses are the children `0/<number>` of an extended public key (BIP-32), so that the server can make them
+and cannot spend from them. A chain is read by `eth_getLogs`, never nearer to its head than its number of
+confirmations: what a reorganisation takes back was not credited yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import httpx
+import msgspec
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import deposits
+from sixfold.core.accounts.deposits import Transfer
+from sixfold.core.database import Database
+from sixfold.settings import InvalidSetting
+
+_LOG = logging.getLogger("sixfold.deposits")
+_TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"  # keccak of its signature
+_BLOCKS, _ADDRESSES = 1000, 500  # of one question
+_LOOK_SECONDS = 15.0
+_OFF = "Token deposits are off here: name a chain in the table [deposits] of sixfold.toml"
+
+
+class ChainFault(Exception):
+    """A chain's node gave no answer that can be used; it is asked again later."""
+
+
+class _Token(msgspec.Struct, forbid_unknown_fields=True):
+    symbol: str
+    decimals: int
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True):
+    id: int
+    rpc_url: str
+    tokens: dict[str, _Token]
+    confirmations: int = 12
+
+
+class _Table(msgspec.Struct, forbid_unknown_fields=True):
+    xpub: str
+    chains: dict[str, _Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One chain: its tokens by contract, in lower case."""
+
+    name: str
+    id: int
+    rpc_url: str
+    confirmations: int
+    tokens: Mapping[str, tuple[str, int]]
+
+    def plain(self) -> dict[str, Any]:
+        """What somebody who sends tokens must know."""
+        return {
+            "chain": self.name,
+            "chain_id": self.id,
+            "confirmations": self.confirmations,
+            "tokens": [
+                {"contract": contract, "symbol": symbol, "decimals": decimals}
+                for contract, (symbol, decimals) in self.tokens.items()
+            ],
+        }
+
+
+class Deposits:
+    """`deposits.TokenDeposits`, and the reading of the chains."""
+
+    def __init__(self, client: httpx.AsyncClient, database: Database, table: Any) -> None:
+        """`table` is `[deposits]` of the configuration, None where there is none; raises `InvalidSetting`."""
+        self._client = client
+        self._database = database
+        self._table = _parse(table)
+        self._chains = _chains(self._table) if self._table is not None else ()
+        if self._chains:
+            self._derive(0)  # a wrong key stops the start, not the first deposit
+
+    async def address(self, account_id: str) -> Mapping[str, Any]:
+        """An account's address, and which tokens of which chains it takes."""
+        if not self._chains:
+            raise errors.NotConfigured(_OFF)
+        address = await self._database.write(deposits.address_of(account_id, self._derive))
+        return {"address": address, "chains": [chain.plain() for chain in self._chains]}
+
+    def _derive(self, number: int) -> str:
+        return str(self._bip.EthAddrEncoder.EncodeKey(self._branch.ChildKey(number).PublicKey().KeyObject()))
+
+    @cached_property
+    def _bip(self) -> Any:
+        try:
+            return importlib.import_module("bip_utils")
+        except ModuleNotFoundError as error:
+            raise InvalidSetting("[deposits] needs the extra: pip install 'sixfold[tokens]'") from error
+
+    @cached_property
+    def _branch(self) -> Any:
+        assert self._table is not None  # noqa: S101 - there are chains only where there is a table
+        try:
+            return self._bip.Bip32Slip10Secp256k1.FromExtendedKey(self._table.xpub).ChildKey(0)
+        except (ValueError, self._bip.Bip32KeyError, self._bip.Base58ChecksumError) as error:
+            raise InvalidSetting("[deposits] xpub is no extended public key") from error
+
+    # -- reading the chains ----------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Read every chain again and again, until cancelled."""
+        while self._chains:
+            await self.read()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def read(self) -> int:
+        """Read every chain once; gives how many transfers were credited."""
+        found = 0
+        for chain in self._chains:
+            try:
+                found += await self._read(chain)
+            except (ChainFault, errors.StoreFailed) as fault:
+                _LOG.warning("a chain could not be read", extra={"chain": chain.name, "reason": str(fault)})
+        return found
+
+    async def _read(self, chain: Chain) -> int:
+        last = _number(await self._ask(chain, "eth_blockNumber")) - chain.confirmations
+        begin = await self._database.read(deposits.read_to(chain.name))
+        if begin is None:  # nobody had an address before
+            await self._database.write(deposits.settle(chain.name, max(0, last), ()))
+            return 0
+        owners = list(await self._database.read(deposits.addresses()))
+        credited = 0
+        while begin < last:
+            end = min(begin + _BLOCKS, last)
+            transfers = await self._transfers(chain, begin + 1, end, owners)
+            credited += await self._database.write(deposits.settle(chain.name, end, transfers))
+            begin = end
+        return credited
+
+    async def _transfers(self, chain: Chain, first: int, last: int, owners: list[str]) -> list[Transfer]:
+        """The transfers to our addresses within some blocks."""
+        by_topic = {_topic(address): address for address in owners}
+        topics = list(by_topic)
+        found: list[Transfer] = []
+        for start in range(0, len(topics), _ADDRESSES):
+            wanted = {
+                "fromBlock": hex(first),
+                "toBlock": hex(last),
+                "address": list(chain.tokens),
+                "topics": [_TRANSFER, None, topics[start : start + _ADDRESSES]],
+            }
+            logs = await self._ask(chain, "eth_getLogs", wanted)
+            if not isinstance(logs, list):
+                raise ChainFault("eth_getLogs gave no list")
+            for log in cast("list[Any]", logs):
+                transfer = _transfer(chain, log, by_topic, (first, last))
+                if transfer is not None:
+                    found.append(transfer)
+        return found
+
+    async def _ask(self, chain: Chain, method: str, *params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
+        try:
+            answer = await self._client.post(chain.rpc_url, json=body)
+            told = msgspec.json.decode(answer.content, type=dict[str, Any])
+        except (httpx.HTTPError, msgspec.MsgspecError) as error:
+            raise ChainFault(f"{method}: {type(error).__name__}") from error
+        if "result" not in told:
+            raise ChainFault(f"{method}: {str(told.get('error'))[:200]}")
+        return told["result"]
+
+
+def _transfer(
+    chain: Chain, log: Any, by_topic: Mapping[str, str], blocks: tuple[int, int]
+) -> Transfer | None:
+    """What one log says; None for what was not asked for, or was taken back."""
+    try:
+        token = chain.tokens.get(str(log["address"]).lower())
+        address = by_topic.get(str(log["topics"][2]).lower())
+        block, index = _number(log["blockNumber"]), _number(log["logIndex"])
+        place = f"{str(log['transactionHash']).lower()}:{index}"
+        value = int(str(log["data"]), 16)
+        if log["topics"][0] != _TRANSFER or len(log["topics"]) != 3:
+            return None
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ChainFault("a log cannot be read") from error
+    if token is None or address is None or log.get("removed") or not blocks[0] <= block <= blocks[1]:
+        return None
+    symbol, decimals = token
+    micros = value * money.MICROS_PER_USD // 10**decimals
+    return Transfer(chain.name, place, address, symbol, min(micros, 2**53))
+
+
+def _number(text: Any) -> int:
+    if not isinstance(text, str):
+        raise ChainFault("a number is none")
+    try:
+        return int(text, 16)
+    except ValueError as error:
+        raise ChainFault("a number is none") from error
+
+
+def _topic(address: str) -> str:
+    return "0x" + address.lower().removeprefix("0x").rjust(64, "0")
+
+
+def _parse(table: Any) -> _Table | None:
+    if table is None:
+        return None
+    try:
+        return msgspec.convert(table, _Table)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(f"[deposits] {error}") from error
+
+
+def _chains(table: _Table) -> tuple[Chain, ...]:
+    return tuple(
+        Chain(
+            name,
+            row.id,
+            row.rpc_url,
+            row.confirmations,
+            {contract.lower(): (token.symbol, token.decimals) for contract, token in row.tokens.items()},
+        )
+        for name, row in table.chains.items()
+    )

@@ -1,0 +1,2 @@
+DROP TABLE deposit_scan;
+DROP TABLE deposit_address;

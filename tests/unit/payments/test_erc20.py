@@ -1,0 +1,211 @@
+"""Tokens that come by chain: credited once, to their owner, and not before they cannot be taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.database import Database
+from sixfold.errors import NotConfigured
+from sixfold.payments.erc20 import Deposits
+from sixfold.settings import InvalidSetting
+from tests import databases
+from tests.mcp.loopback import served
+
+# the public branch m/44'/60'/0' of the mnemonic that everybody knows; its first addresses are known, too
+XPUB = (
+    "xpub6DCoCpSuQZB2jawqnGMEPS63ePKWkwWPH4TU45Q7LPXWuNd8TMtVxRrgjtEshuqpK3mdhaWHPFsB"
+    "ngh5GFZaM6si3yZdUsT8ddYM3PwnATt"
+)
+FIRST = "0x9858EfFD232B4033E47d90003D41EC34EcaEda94"
+COIN, OTHER_COIN = "0x" + "c0" * 20, "0x" + "0b" * 20
+TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+
+
+class Node:
+    """A chain on this machine, as far as reading goes: logs by block, and a head."""
+
+    def __init__(self) -> None:
+        self.head = 100
+        self.logs: list[dict[str, Any]] = []
+        self.broken = False
+        self.origin = ""
+
+    def send(self, to: str, value: int, block: int, *, coin: str = COIN, index: int = 0) -> dict[str, Any]:
+        """A transfer of a coin, written into a block."""
+        log = {
+            "address": coin,
+            "topics": [TRANSFER, "0x" + "11".rjust(64, "0"), "0x" + to.lower()[2:].rjust(64, "0")],
+            "data": hex(value),
+            "blockNumber": hex(block),
+            "transactionHash": "0x" + f"{len(self.logs):064x}",
+            "logIndex": hex(index),
+            "removed": False,
+        }
+        self.logs.append(log)
+        return log
+
+    async def answer(self, request: Request) -> JSONResponse:
+        asked = json.loads(await request.body())
+        if self.broken:
+            return JSONResponse({"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "away"}})
+        if asked["method"] == "eth_blockNumber":
+            result: Any = hex(self.head)
+        else:
+            wanted = asked["params"][0]
+            first, last = int(wanted["fromBlock"], 16), int(wanted["toBlock"], 16)
+            result = [
+                log
+                for log in self.logs
+                if first <= int(log["blockNumber"], 16) <= last
+                and log["address"] in wanted["address"]
+                and log["topics"][2] in wanted["topics"][2]
+            ]
+        return JSONResponse({"jsonrpc": "2.0", "id": 1, "result": result})
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    """A node that answers."""
+    found = Node()
+    app = Starlette(routes=[Route("/", found.answer, methods=["POST"])])
+    async with served(app) as found.origin:
+        yield found
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    """An empty database."""
+    found = databases.opened(tmp_path)
+    yield found
+    await found.close()
+
+
+def table(node: Node, **changes: Any) -> Mapping[str, Any]:
+    coin = {"symbol": "USDC", "decimals": 6}
+    chain = {
+        "id": 1,
+        "rpc_url": node.origin + "/",
+        "confirmations": 10,
+        "tokens": {COIN.upper().replace("X", "x"): coin},
+    }
+    return {"xpub": XPUB, "chains": {"main": chain}, **changes}
+
+
+@pytest.fixture
+async def desk(node: Node, database: Database) -> AsyncIterator[Deposits]:
+    """The desk, its chain read once."""
+    async with httpx.AsyncClient() as client:
+        found = Deposits(client, database, table(node))
+        await found.read()
+        yield found
+
+
+async def someone(database: Database, name: str = "ann") -> Account:
+    return await database.write(accounts.create(f"{name}@example.com"))
+
+
+async def balance(database: Database, account: Account) -> int:
+    assert await database.read(ledger.verify()) == ()
+    return (await database.read(accounts.by_id(account.id))).posted
+
+
+async def test_each_account_has_an_address_of_its_own_that_stays(desk: Deposits, database: Database) -> None:
+    people = [await someone(database, f"p{n}") for n in range(4)]
+    told = await asyncio.gather(*(desk.address(one.id) for one in people for _ in range(2)))
+    found = [str(one["address"]) for one in told]
+    assert len(set(found)) == 4
+    assert found[0::2] == found[1::2]
+    assert FIRST in found
+    assert told[0]["chains"][0]["tokens"] == [{"contract": COIN, "symbol": "USDC", "decimals": 6}]
+
+
+async def test_a_transfer_is_credited_once_it_is_deep_enough(
+    desk: Deposits, node: Node, database: Database
+) -> None:
+    ann = await someone(database)
+    address = str((await desk.address(ann.id))["address"])
+    node.send(address, 12_340_000, block=101)
+    node.head = 110
+    assert await desk.read() == 0
+    node.head = 111
+    assert await desk.read() == 1
+    assert await desk.read() == 0
+    assert await balance(database, ann) == 12_340_000
+
+
+async def test_what_a_reorganisation_takes_back_was_never_credited(
+    desk: Deposits, node: Node, database: Database
+) -> None:
+    ann = await someone(database)
+    address = str((await desk.address(ann.id))["address"])
+    node.send(address, 5_000_000, block=101)
+    node.head = 105
+    await desk.read()
+    node.logs.clear()
+    node.send(address, 3_000_000, block=102)
+    node.head = 200
+    await desk.read()
+    assert await balance(database, ann) == 3_000_000
+
+
+async def test_only_coins_of_the_list_count_and_only_for_their_owner(
+    desk: Deposits, node: Node, database: Database
+) -> None:
+    ann, ben = await someone(database, "ann"), await someone(database, "ben")
+    address = str((await desk.address(ann.id))["address"])
+    await desk.address(ben.id)
+    node.send(address, 1_000_000, block=101, coin=OTHER_COIN)
+    node.send(address, 2_000_000, block=101)["removed"] = True
+    node.send("0x" + "77" * 20, 4_000_000, block=101)
+    node.send(address, 8_000_000, block=102, index=3)
+    node.head = 150
+    await desk.read()
+    assert (await balance(database, ann), await balance(database, ben)) == (8_000_000, 0)
+
+
+async def test_a_node_that_is_away_loses_nothing(desk: Deposits, node: Node, database: Database) -> None:
+    ann = await someone(database)
+    node.send(str((await desk.address(ann.id))["address"]), 1_000_000, block=2500)
+    node.head, node.broken = 5000, True
+    assert await desk.read() == 0
+    node.broken = False
+    assert await desk.read() == 1
+    assert await balance(database, ann) == 1_000_000
+
+
+async def test_two_servers_that_read_at_once_credit_once(
+    desk: Deposits, node: Node, database: Database
+) -> None:
+    ann = await someone(database)
+    node.send(str((await desk.address(ann.id))["address"]), 1_000_000, block=120)
+    node.head = 140
+    async with httpx.AsyncClient() as client:
+        other = Deposits(client, database, table(node))
+        assert sum(await asyncio.gather(desk.read(), other.read())) == 1
+    assert await balance(database, ann) == 1_000_000
+
+
+async def test_without_a_table_the_desk_says_so(database: Database) -> None:
+    async with httpx.AsyncClient() as client:
+        with pytest.raises(NotConfigured, match=r"sixfold\.toml"):
+            await Deposits(client, database, None).address("acct_x")
+
+
+@pytest.mark.parametrize("changes", [{"xpub": "xpub6nonsense"}, {"chains": {"main": {"id": 1}}}, {"more": 1}])
+async def test_a_wrong_table_stops_the_start(node: Node, database: Database, changes: Any) -> None:
+    async with httpx.AsyncClient() as client:
+        with pytest.raises(InvalidSetting, match="deposits"):
+            Deposits(client, database, table(node, **changes))
