@@ -32,8 +32,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
 def client(home: House, key: str | None = None) -> replicate.Client:
     """The official client, on the server in this process."""
     transport = httpx.ASGITransport(home.app, raise_app_exceptions=False)
-    # its annotation is of the synchronous transport, and its asynchronous half is given this one
-    return replicate.Client(key or home.key, base_url=f"{ORIGIN}/replicate", transport=transport)  # pyright: ignore[reportArgumentType]
+    return replicate.Client(key or home.key, base_url=f"{ORIGIN}/replicate", transport=transport)
 
 
 async def test_run_gives_a_file(home: House) -> None:

@@ -17,6 +17,18 @@ OBJECTS = {
     "POST /api/containers/predictions/{prediction_id}/cancel",
     "PUT /api/containers/predictions/{prediction_id}/cancel",
     "GET /api/containers/predictions/{prediction_id}/events",
+    "GET /replicate/v1/predictions/{prediction_id}",
+    "POST /replicate/v1/predictions/{prediction_id}/cancel",
+}
+# What names no object of an account but a model, which is everybody's or found by its owner alone.
+MODELS = {
+    "GET /api/containers/templates/{name}",
+    "POST /api/containers/{model_id}/queue/join",
+    "POST /api/containers/{model_id}/quote",
+    "GET /replicate/v1/models/{owner}/{name}",
+    "GET /replicate/v1/models/{owner}/{name}/versions",
+    "GET /replicate/v1/models/{owner}/{name}/versions/{version}",
+    "POST /replicate/v1/models/{owner}/{name}/predictions",
 }
 # Whose URL or id alone is enough, on purpose; each has 128 random bits or more, or is public.
 CAPABILITIES = {
@@ -40,7 +52,7 @@ def templated(product: Product) -> set[str]:
 
 
 async def test_every_route_with_an_object_is_covered(home: House) -> None:
-    assert templated(home.product) == OBJECTS | CAPABILITIES | memory_routes.ROUTES.keys()
+    assert templated(home.product) == OBJECTS | MODELS | CAPABILITIES | memory_routes.ROUTES.keys()
 
 
 async def prediction_of(home: House, key: str) -> str:

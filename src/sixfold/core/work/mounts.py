@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sixfold import errors
 from sixfold.core.work.catalog import Model
@@ -27,10 +27,10 @@ def parse(given: Any) -> dict[str, str]:
     """File names and the uploads or URLs behind them; raises `InvalidInput`."""
     if given is None:
         return {}
-    if not isinstance(given, dict) or len(given) > _MAX_MOUNTS:  # pyright: ignore[reportUnknownArgumentType] - JSON
+    if not isinstance(given, dict) or len(cast("dict[object, object]", given)) > _MAX_MOUNTS:
         raise _refused(f"{FIELD} must be an object of at most {_MAX_MOUNTS} file names")
     found: dict[str, str] = {}
-    for name, target in given.items():  # pyright: ignore[reportUnknownVariableType] - JSON
+    for name, target in cast("dict[object, object]", given).items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise _refused(f"{FIELD} has a name that no file can have: {name!r}")
         if not isinstance(target, str) or not target:
