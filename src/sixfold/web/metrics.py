@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.relay.relay import Counts
 from sixfold.core.work.supervisor import Supervisor
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -45,6 +50,10 @@ class Metrics:
         )
         self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
 
+    def watch(self, counts: Counts) -> None:
+        """Tell of the relay's calls as well."""
+        self._registry.register(_Relayed(counts))
+
     def answered(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
         """Count one answer. `route` is a template, never a path that somebody chose."""
         self._requests.labels(face, route, method, str(status)).inc()
@@ -60,6 +69,30 @@ class Metrics:
                 self._workers.labels(engine, state).set(count)
         self._held.set(held / 1_000_000)
         return generate_latest(self._registry)
+
+
+class _Relayed(Collector):
+    """The relay's own counts, read when somebody asks."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Calls, tokens and money by model server."""
+        calls = CounterMetricFamily(
+            "sixfold_relay_calls", "Calls of model servers", labels=("server", "status")
+        )
+        for (server, status), count in self._counts.calls.items():
+            calls.add_metric((server, status), count)
+        tokens = CounterMetricFamily("sixfold_relay_tokens", "Tokens of calls", labels=("server", "kind"))
+        for (server, kind), count in self._counts.tokens.items():
+            tokens.add_metric((server, kind), count)
+        charged = CounterMetricFamily(
+            "sixfold_relay_charged_usd", "Money charged for calls", labels=("server",)
+        )
+        for server, micros in self._counts.charged.items():
+            charged.add_metric((server,), micros / 1_000_000)
+        yield from (calls, tokens, charged)
 
 
 def _standing() -> Transaction[tuple[dict[str, int], int]]:

@@ -53,11 +53,11 @@ class Reply:
 
 @dataclass
 class Counts:
-    """What Prometheus is told of; by target and ending."""
+    """What Prometheus is told: calls by server and ending, tokens by server and kind, micro-dollars."""
 
     calls: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     tokens: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    spent: dict[str, int] = field(default_factory=dict[str, int])
+    charged: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Relay:
@@ -263,12 +263,15 @@ class Relay:
             await self._database.write(requestlog.insert(call, ending, self.boot), durable=False)
 
     def _count(self, call: Call, ending: Ending) -> None:
-        counts, target = self.counts, call.target
-        key = (target, ending.state)
+        counts, server = (
+            self.counts,
+            call.target.partition("/")[0],
+        )  # a model's name is the caller's to choose
+        key = (server, ending.state)
         counts.calls[key] = counts.calls.get(key, 0) + 1
         for kind, tokens in (("input", ending.usage.input), ("output", ending.usage.output)):
-            counts.tokens[target, kind] = counts.tokens.get((target, kind), 0) + tokens
-        counts.spent[target] = counts.spent.get(target, 0) + ending.cost
+            counts.tokens[server, kind] = counts.tokens.get((server, kind), 0) + tokens
+        counts.charged[server] = counts.charged.get(server, 0) + ending.cost
 
     async def _log_hit(self, ask: Ask, kept: Reply) -> None:
         call = Call(
