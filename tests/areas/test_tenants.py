@@ -25,10 +25,16 @@ MODELS = {
     "GET /api/containers/templates/{name}",
     "POST /api/containers/{model_id}/queue/join",
     "POST /api/containers/{model_id}/quote",
+    "POST /api/containers/{model_id}/sessions",
     "GET /replicate/v1/models/{owner}/{name}",
     "GET /replicate/v1/models/{owner}/{name}/versions",
     "GET /replicate/v1/models/{owner}/{name}/versions/{version}",
     "POST /replicate/v1/models/{owner}/{name}/predictions",
+}
+# tests/stories/test_sessions.py asks for these as a stranger.
+SESSIONS = {
+    "GET /api/containers/sessions/{session_id}",
+    "DELETE /api/containers/sessions/{session_id}",
 }
 # Whose URL or id alone is enough, on purpose; each has 128 random bits or more, or is public.
 CAPABILITIES = {
@@ -52,7 +58,7 @@ def templated(product: Product) -> set[str]:
 
 
 async def test_every_route_with_an_object_is_covered(home: House) -> None:
-    assert templated(home.product) == OBJECTS | MODELS | CAPABILITIES | memory_routes.ROUTES.keys()
+    assert templated(home.product) == OBJECTS | MODELS | SESSIONS | CAPABILITIES | memory_routes.ROUTES.keys()
 
 
 async def prediction_of(home: House, key: str) -> str:
