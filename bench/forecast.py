@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,11 @@ class Quiet:
     def log(self, line: str) -> None:
         """Nothing."""
 
+    @property
+    def scratch(self) -> Path:
+        """Nothing is written."""
+        return Path()
+
 
 def generated(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
     """One series of a kind."""
@@ -107,7 +113,7 @@ def ours(job: Job) -> dict[str, Any]:
     """Our answer in the shape of the peer's."""
     began = time.perf_counter()
     inputs = {"series": job.known.tolist(), "horizon": job.truth.size, "levels": LEVELS}
-    data = ForecastEngine().run(Task("bench", "forecast", inputs), Quiet()).data  # pyright: ignore[reportArgumentType]
+    data = ForecastEngine().run(Task("bench", "forecast", inputs), Quiet()).data
     found: dict[str, Any] = {"mean": data["mean"], "seconds": time.perf_counter() - began}
     for level in LEVELS:
         found[str(level)] = [data["intervals"][str(level)][side] for side in ("lower", "upper")]

@@ -157,7 +157,8 @@ async def test_texts_become_vectors_whether_a_list_lines_or_json(real: House) ->
     output = answers[0]["output"]
     assert set(output) == {"embeddings", "dimensions", "model"}
     assert [len(row) for row in output["embeddings"]] == [output["dimensions"]] * 2
-    assert answers[0]["cost"] == "0.0002"
+    quote = real.product.pipeline.quote("embeddings", {"texts": ["a", "b", "c"]})
+    assert quote.price.cost == "0.0003"
 
 
 async def test_a_caption_says_what_was_measured(real: House) -> None:

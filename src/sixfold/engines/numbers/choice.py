@@ -88,17 +88,13 @@ def forecast(
     told = _joined([_told(form, scaled, horizon, fitting.ROUNDS) for form in members])
     factor = _factor(trials[chosen], windows) if trials else 1.0
     spread = told.spread * factor * math.sqrt(1 + 1 / values.size)
-    bounds = {
-        level: tuple(
-            back(told.mean + sign * NormalDist().inv_cdf(0.5 + level / 200) * spread) for sign in (-1, 1)
-        )
-        for level in levels
-    }
+    reaches = {level: NormalDist().inv_cdf(0.5 + level / 200) * spread for level in levels}
+    bounds = {level: (back(told.mean - by), back(told.mean + by)) for level, by in reaches.items()}
     name = chosen or (
         members[0].name if len(members) == 1 else COMBINED + ", ".join(form.name for form in members)
     )
     tested = _backtest(trials, chosen, levels, (windows, reach), factor) if trials else None
-    return Forecast(back(told.mean), bounds, name, season, tested)  # pyright: ignore[reportArgumentType]
+    return Forecast(back(told.mean), bounds, name, season, tested)
 
 
 def _same(values: Values) -> Values:

@@ -17,17 +17,22 @@ Array = NDArray[Any]
 _SIDE = 400
 _COLOURS = 6
 _LEAST_SHARE = 0.06
-_NAMES = {
-    "black": (12, 12, 14), "dark grey": (70, 70, 72), "grey": (128, 128, 128),
-    "light grey": (200, 200, 200), "white": (250, 250, 250), "red": (205, 35, 40),
-    "dark red": (110, 20, 25), "orange": (240, 135, 30), "brown": (115, 70, 35),
-    "beige": (222, 202, 168), "yellow": (245, 215, 50), "olive": (115, 115, 45), "green": (55, 150, 60),
-    "dark green": (25, 70, 40), "light green": (160, 215, 140), "teal": (25, 130, 130),
-    "turquoise": (70, 200, 200), "sky blue": (135, 190, 235), "blue": (45, 90, 200),
-    "dark blue": (20, 30, 90), "violet": (120, 70, 180), "lilac": (190, 160, 220),
-    "pink": (240, 160, 185), "magenta": (200, 45, 140), "peach": (230, 165, 135),
-    "cream": (247, 238, 214), "slate": (92, 108, 128),
-}  # fmt: skip
+_NAMES = (
+    ("black", (12, 12, 14)), ("dark grey", (70, 70, 72)), ("grey", (128, 128, 128)),
+    ("light grey", (200, 200, 200)), ("light grey", (226, 226, 226)), ("white", (250, 250, 250)),
+    ("red", (205, 35, 40)), ("red", (235, 70, 60)), ("dark red", (110, 20, 25)),
+    ("orange", (240, 135, 30)), ("brown", (115, 70, 35)), ("beige", (222, 202, 168)),
+    ("yellow", (245, 215, 50)), ("olive", (115, 115, 45)), ("green", (55, 150, 60)),
+    ("green", (20, 200, 40)), ("dark green", (25, 70, 40)), ("light green", (160, 215, 140)),
+    ("teal", (25, 130, 130)), ("turquoise", (70, 200, 200)), ("sky blue", (135, 190, 235)),
+    ("blue", (45, 90, 200)), ("blue", (25, 40, 200)), ("blue", (40, 120, 230)),
+    ("dark blue", (20, 30, 90)), ("violet", (120, 70, 180)), ("violet", (90, 20, 160)),
+    ("lilac", (190, 160, 220)), ("pink", (240, 160, 185)), ("magenta", (200, 45, 140)),
+    ("peach", (230, 165, 135)), ("cream", (247, 238, 214)), ("slate", (92, 108, 128)),
+    ("brown", (150, 108, 80)), ("brown", (100, 62, 48)), ("tan", (190, 155, 118)),
+    ("coral", (222, 118, 96)), ("mauve", (150, 96, 122)), ("dark blue", (32, 44, 74)),
+    ("sand", (222, 190, 130)), ("sky blue", (120, 200, 240)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ def _palette(rgb: Array) -> tuple[Colour, ...]:
     """The colours that the picture is made of, the commonest first; shades of one name are one."""
     lab = cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).reshape(-1, 3).astype(np.float32)
     chosen = lab[:: max(1, len(lab) // 8_000)]
+    if len(chosen) == 1:  # which would be taken for three samples of one number
+        chosen = np.repeat(chosen, 2, axis=0)
     kinds = min(_COLOURS, len(np.unique(chosen, axis=0)))
     cv2.setRNGSeed(1)
     ends = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 30, 0.5)
@@ -116,10 +123,10 @@ def _palette(rgb: Array) -> tuple[Colour, ...]:
 
 
 def _name(lab: Array) -> str:
-    known = np.array([list(_NAMES.values())], np.uint8)
+    known = np.array([[colour for _, colour in _NAMES]], np.uint8)
     table = cv2.cvtColor(known, cv2.COLOR_RGB2LAB)[0].astype(np.float32)
-    apart = (table - lab) * np.array([0.8, 1.0, 1.0], np.float32)
-    return list(_NAMES)[int(np.argmin((apart**2).sum(1)))]
+    apart = (table - lab) * np.array([0.7, 1.2, 1.2], np.float32)
+    return _NAMES[int(np.argmin((apart**2).sum(1)))][0]
 
 
 def _colourfulness(rgb: Array) -> float:

@@ -1,0 +1,123 @@
+"""Recordings written down: where speech is, when each word is said, and that nothing is made of silence."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("espeakng_loader", reason="needs the extra `embedded`")
+pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
+
+from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.engines.speech import files, hearing
+from sixfold.engines.speech.engine import SpeechEngine
+from sixfold.engines.speech.sphinx import ListeningEngine
+from sixfold.engines.speech.talking import TalkingEngine
+from tests.unit.engines.speech.listening import Note
+
+RATE = 16_000
+
+
+@pytest.fixture(scope="module")
+def ears() -> ListeningEngine:
+    """The recogniser, loaded once."""
+    return ListeningEngine()
+
+
+def recording(folder: Path, text: str, format_: str = "wav", **inputs: Any) -> Path:
+    """A text, spoken."""
+    note = Note(folder / format_)
+    result = SpeechEngine().run(Task("t", "tts", {"text": text, "format": format_, **inputs}), note)
+    assert result.artifacts[0].path is not None
+    return result.artifacts[0].path
+
+
+def heard(ears: ListeningEngine, path: Path, **inputs: Any) -> dict[str, Any]:
+    """What is written down."""
+    result = ears.run(Task("t", "stt", inputs, {"audio_url": path}), Note(path.parent / "notes"))
+    assert result.quality == "preview"
+    assert result.billed == pytest.approx(result.data["duration"] / 60, abs=1e-4)
+    return dict(result.data)
+
+
+def sound(path: Path, *parts: NDArray[np.float32]) -> Path:
+    """Parts at 16 kHz as a file."""
+    files.write(iter(parts), RATE, "wav", path)
+    return path
+
+
+def test_words_are_found_with_their_times_and_how_sure_they_are(
+    tmp_path: Path, ears: ListeningEngine
+) -> None:
+    path = recording(tmp_path, "Please open the door and come into the house.", voice="ella", speed=0.9)
+    told = heard(ears, path)
+    right = {"please", "open", "the", "door", "and", "come", "into", "house"}
+    assert len(right & set(told["text"].split())) >= 4, told["text"]
+    words = [word for segment in told["segments"] for word in segment["words"]]
+    assert " ".join(word["word"] for word in words) == told["text"]
+    assert all(a["end"] <= b["start"] + 0.02 for a, b in itertools.pairwise(words))
+    assert 0.05 < told["confidence"] < 1
+    assert told["language"] == "en"
+    assert heard(ears, path) == told
+
+
+def test_a_pause_parts_segments(tmp_path: Path, ears: ListeningEngine) -> None:
+    one = files.read(recording(tmp_path, "Open the door."), RATE)
+    path = sound(tmp_path / "two.wav", one, np.zeros(RATE, np.float32), one)
+    told = heard(ears, path, timestamps=False)
+    assert len(told["segments"]) == 2
+    first, second = told["segments"]
+    assert "words" not in first
+    assert second["start"] - first["end"] > 0.8
+    assert second["start"] == pytest.approx(first["start"] + one.size / RATE + 1, abs=0.3)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e-5])
+def test_nothing_is_made_of_silence(tmp_path: Path, ears: ListeningEngine, level: float) -> None:
+    quiet = (level * np.random.default_rng(1).standard_normal(2 * RATE)).astype(np.float32)
+    told = heard(ears, sound(tmp_path / "quiet.wav", quiet))
+    assert (told["text"], told["segments"], told["confidence"]) == ("", [], 0.0)
+    assert told["duration"] == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.parametrize("format_", ["mp3", "opus"])
+def test_compressed_recordings_are_as_long(tmp_path: Path, ears: ListeningEngine, format_: str) -> None:
+    plain, packed = (recording(tmp_path, "Open the door.", kind) for kind in ("wav", format_))
+    assert heard(ears, packed)["duration"] == pytest.approx(heard(ears, plain)["duration"], abs=0.08)
+
+
+def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
+    noise = 0.002 * np.random.default_rng(2).standard_normal(3 * RATE).astype(np.float32)
+    voice = files.read(recording(tmp_path, "Open the door."), RATE)
+    noise[RATE : RATE + voice.size] += voice[: 2 * RATE]
+    found = hearing.spoken(noise)
+    assert len(found) == 1
+    assert found[0][0] / RATE == pytest.approx(1, abs=0.35)
+    assert found[0][1] / RATE == pytest.approx(1 + voice.size / RATE, abs=0.4)
+
+
+def test_talking_speaks_transcribes_and_says_again(tmp_path: Path) -> None:
+    engine = TalkingEngine()
+    spoken = engine.run(
+        Task("t", "speech-to-speech", {"task": "speak", "text": "Hello there."}), Note(tmp_path / "a")
+    )
+    assert spoken.data == {"task": "speak", "text": "Hello there."}
+    assert spoken.artifacts[0].info["name"] == "audio"
+    audio = spoken.artifacts[0].path
+    assert audio is not None
+    inputs = {"task": "transcribe"}
+    written = engine.run(Task("t", "speech-to-speech", inputs, {"audio": audio}), Note(tmp_path / "b"))
+    assert written.data["task"] == "transcribe"
+    assert written.data["text"]
+    again = engine.run(
+        Task("t", "speech-to-speech", {"task": "speak"}, {"audio": audio}), Note(tmp_path / "c")
+    )
+    assert again.data["text"] == written.data["text"]
+    for task in ("transcribe", "speak"):
+        with pytest.raises(UnusableInput, match="needs"):
+            engine.run(Task("t", "speech-to-speech", {"task": task}), Note(tmp_path / "d"))

@@ -1,0 +1,101 @@
+"""Captions: what is said of pictures whose colours, light, sharpness and lettering are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.engines.image.caption.engine import CaptionEngine
+from tests.unit.engines.speech.listening import Note
+
+COLOURS = {
+    "red": (210, 30, 40),
+    "orange": (240, 140, 20),
+    "yellow": (250, 220, 40),
+    "green": (50, 160, 60),
+    "blue": (30, 60, 210),
+    "violet": (110, 50, 180),
+    "black": (5, 5, 5),
+    "white": (252, 252, 252),
+    "brown": (110, 66, 34),
+}
+
+
+def described(folder: Path, pixels: NDArray[Any]) -> dict[str, Any]:
+    """What the engine says of a picture."""
+    path = folder / "in.png"
+    Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return dict(CaptionEngine().run(Task("t", "caption", {}, {"image_url": path}), Note(folder)).data)
+
+
+def scene(seed: int = 1) -> NDArray[Any]:
+    """Blue sky above, rough green below."""
+    rng = np.random.default_rng(seed)
+    pixels = np.zeros((240, 320, 3))
+    pixels[:130] = (120, 175, 235)
+    pixels[130:] = np.array([50, 130, 45]) + rng.normal(0, 30, (110, 320, 1))
+    return np.clip(pixels + rng.normal(0, 4, pixels.shape), 0, 255)
+
+
+@pytest.mark.parametrize(("name", "rgb"), COLOURS.items())
+def test_a_colour_has_its_name(tmp_path: Path, name: str, rgb: tuple[int, int, int]) -> None:
+    told = described(tmp_path, np.full((64, 64, 3), rgb))
+    assert told["palette"][0]["name"] == name
+    assert f"in {name}." in told["text"]
+    assert told["kind"] == "an empty plane of one colour"
+
+
+def test_shares_are_shares_and_sizes_are_sizes(tmp_path: Path) -> None:
+    pixels = np.zeros((100, 300, 3))
+    pixels[:, 200:] = (210, 30, 40)
+    told = described(tmp_path, pixels)
+    assert {colour["name"]: colour["share"] for colour in told["palette"]} == pytest.approx(
+        {"black": 0.667, "red": 0.333}, abs=0.02
+    )
+    assert (told["width"], told["height"]) == (300, 100)
+    assert "wide" in told["text"]
+
+
+def test_a_meadow_under_the_sky_is_a_landscape(tmp_path: Path) -> None:
+    assert described(tmp_path, scene())["kind"] == "a landscape under a blue sky"
+
+
+def test_a_blurred_picture_is_less_sharp(tmp_path: Path) -> None:
+    sharp = scene().astype(np.uint8)
+    told = [
+        described(tmp_path, picture)["sharpness"] for picture in (sharp, cv2.GaussianBlur(sharp, (0, 0), 3))
+    ]
+    assert told[1] < told[0] / 2
+
+
+def test_light_and_dark_are_told_apart(tmp_path: Path) -> None:
+    assert described(tmp_path, scene() * 0.15)["kind"] == "a night scene"
+    assert "bright" in described(tmp_path, np.full((64, 64, 3), 240))["text"]
+
+
+def test_lines_of_lettering_are_seen(tmp_path: Path) -> None:
+    page = Image.new("RGB", (400, 300), "white")
+    pen = ImageDraw.Draw(page)
+    for row in range(8):
+        pen.text((20, 16 + row * 34), "The quick brown fox jumps over a dog", fill="black", font_size=17)
+    told = described(tmp_path, np.asarray(page))
+    assert 6 <= told["lettering"] <= 10
+    assert told["kind"] == "a page of text"
+    assert described(tmp_path, scene())["lettering"] == 0
+
+
+def test_the_same_picture_gets_the_same_caption(tmp_path: Path) -> None:
+    assert described(tmp_path, scene()) == described(tmp_path, scene())
+
+
+def test_one_pixel_and_no_picture_are_no_trouble(tmp_path: Path) -> None:
+    assert described(tmp_path, np.full((1, 1, 3), 9))["width"] == 1
+    with pytest.raises(UnusableInput):
+        CaptionEngine().run(Task("t", "caption", {}), Note(tmp_path))

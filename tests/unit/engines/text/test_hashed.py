@@ -1,0 +1,60 @@
+"""Vectors without a model: near is what is written alike; with one, the engine passes its vectors on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import EngineError, Task
+from sixfold.engines.text.embedding import EmbeddingEngine
+from sixfold.engines.text.hashed import DIMENSIONS, HashedEngine
+from tests.unit.engines.speech.listening import Note
+
+
+def vectors(folder: Path, *texts: str, **inputs: Any) -> NDArray[np.float64]:
+    """The engine's vectors."""
+    task = Task("t", "embeddings", {"texts": list(texts), "normalize": True, **inputs})
+    return np.array(HashedEngine().run(task, Note(folder)).data["embeddings"])
+
+
+def test_what_shares_words_is_nearer_than_what_does_not(tmp_path: Path) -> None:
+    fox, foxes, boat = vectors(
+        tmp_path,
+        "The red fox runs in the snow",
+        "Red foxes run over snow",
+        "Quarterly invoices of the shipyard",
+    )
+    assert fox @ foxes > 0.4
+    assert abs(fox @ boat) < 0.2
+
+
+def test_common_words_say_little(tmp_path: Path) -> None:
+    one, other = vectors(tmp_path, "the fox and the boat", "the invoice and the river")
+    assert abs(one @ other) < 0.25
+
+
+def test_case_and_accents_are_nothing(tmp_path: Path) -> None:
+    one, other = vectors(tmp_path, "CAFÉ CRÈME", "cafe creme")
+    assert one @ other == pytest.approx(1)
+
+
+def test_vectors_have_length_one_unless_they_are_not_wanted_so(tmp_path: Path) -> None:
+    texts = ("one", "one two three four five six", "", "!?", "\ud800")
+    found = vectors(tmp_path, *texts)
+    assert found.shape == (5, DIMENSIONS)
+    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    plain = vectors(tmp_path, *texts, normalize=False)
+    assert np.linalg.norm(plain[1]) > 1.5 * np.linalg.norm(plain[0])
+
+
+def test_a_text_has_the_same_vector_whatever_stands_beside_it(tmp_path: Path) -> None:
+    assert np.array_equal(vectors(tmp_path, "a fox")[0], vectors(tmp_path, "a boat", "a fox")[1])
+
+
+def test_without_weights_the_model_says_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="engines add embeddings"):
+        EmbeddingEngine(weights=str(tmp_path))
