@@ -225,7 +225,7 @@ def _pose(state: dict[str, Any], wanted: gait.Gait, dt: float) -> dict[str, Any]
     set_down = gait.ankles(state["feet"], wanted, air)
     excess = gait.ceiling(body.hips(pelvis, state["yaw"], vector), set_down)
     eased = state["sink"] + (excess - state["sink"]) * (1 - math.exp(-dt / 0.09))
-    state["sink"] = max(excess, eased) if air <= 0 else 0.0
+    state["sink"] = float(max(excess, eased)) if air <= 0 else 0.0
     pelvis[1] -= state["sink"]
     joints = body.torso(pelvis, state["yaw"], vector)
     for side, hip in body.hips(pelvis, state["yaw"], vector).items():

@@ -14,7 +14,7 @@ from sixfold.engines.live.world.view import Eye
 _EYE = 1.72
 _SPEED, _TURN = 3.4, 1.15  # m/s, rad/s
 _PUSH = 6.0  # how fast both are taken up, 1/s
-_STEEP = 1.05
+_STEEP = 0.75
 _TRUNK = 0.75
 _KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", "up": "w", "left": "a",
          "down": "s", "right": "d"}  # fmt: skip

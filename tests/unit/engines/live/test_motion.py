@@ -1,0 +1,150 @@
+"""A body that moves: feet that stand do not slide, nothing jolts, and it does what it is asked."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.live import Controls, Step
+from sixfold.engines.live.motion import acts, body
+from sixfold.engines.live.motion.engine import MotionEngine
+from tests.unit.engines.video.films import Recorder
+
+FPS = 20
+Pose = dict[str, Any]
+
+
+def lived(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
+    """The poses of a session: so many ticks under each of some controls."""
+    engine, state, poses = MotionEngine(), None, []
+    for ticks, controls in parts:
+        for tick in range(ticks):
+            now = controls if tick == 0 else Controls(controls.keys)
+            told = engine.step(Step("motion-model", {"prompt": prompt}, state, now, FPS))
+            state = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(told.state)))  # as between processes
+            poses += told.poses
+    return poses
+
+
+def said(prompt: str, steps: int = 80) -> list[Pose]:
+    """The poses of a single run."""
+    task = Task("t", "motion-model", {"prompt": prompt, "steps": steps})
+    return MotionEngine().run(task, Recorder(Path())).data["poses"]
+
+
+def slides(poses: Sequence[Pose]) -> dict[str, float]:
+    """The farthest that a standing foot got from where it was set down, in metres."""
+    worst = dict.fromkeys(body.SIDES, 0.0)
+    for side in body.SIDES:
+        for stands, group in itertools.groupby(poses, key=lambda pose, side=side: pose["contacts"][side]):
+            if stands:
+                toes = np.array([pose["joints"][f"{side}_toe"] for pose in group])
+                worst[side] = max(worst[side], float(np.linalg.norm(toes - toes[0], axis=1).max()))
+    return worst
+
+
+def fastest(poses: Sequence[Pose]) -> float:
+    """The highest speed of any joint, in m/s."""
+    joints = np.array([[pose["joints"][name] for name in body.JOINTS] for pose in poses])
+    return float(np.linalg.norm(np.diff(joints, axis=0), axis=2).max()) * FPS
+
+
+def way(poses: Sequence[Pose]) -> float:
+    """How far the body got, in metres."""
+    first, last = (np.array(pose["root"]["position"]) for pose in (poses[0], poses[-1]))
+    return float(np.linalg.norm((last - first)[[0, 2]]))
+
+
+PROMPTS = [
+    "walk forward", "run", "walk slowly backwards", "sneak", "march", "walk in a circle and wave", "dance",
+    "turn around then run", "spin", "sit down", "bow", "walk, then sit, then walk",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_standing_foot_slides_less_than_two_centimetres(prompt: str) -> None:
+    poses = said(prompt, 120)
+    assert max(slides(poses).values()) <= 0.02
+    assert all(any(pose["contacts"].values()) for pose in poses) or "run" in prompt
+
+
+@pytest.mark.parametrize("prompt", [*PROMPTS, "jump", "cheer", "clap then think"])
+def test_nothing_jolts_and_the_bones_keep_their_length(prompt: str) -> None:
+    poses = said(prompt)
+    assert fastest(poses) < 10.5
+    for first, second in body.BONES:
+        lengths = [math.dist(pose["joints"][first], pose["joints"][second]) for pose in poses]
+        assert max(lengths) - min(lengths) < (0.05 if "toe" in second else 0.004), (first, second)
+    assert min(pose["joints"][name][1] for pose in poses for name in body.JOINTS) > -0.01
+
+
+def test_new_prompts_are_blended_into() -> None:
+    parts = [
+        (30, Controls(prompt=prompt)) for prompt in ("walk", "run", "wave", "sit", "dance", "walk", "stop")
+    ]
+    poses = lived(*parts)
+    assert fastest(poses) < 10.5
+    assert max(slides(poses).values()) <= 0.02
+    seams = range(30, len(poses), 30)
+    for name in body.JOINTS:
+        track = np.array([pose["joints"][name] for pose in poses])
+        jumps = np.linalg.norm(np.diff(track, axis=0), axis=1)
+        assert max(jumps[seam - 1] for seam in seams) < 0.30, name
+
+
+def test_it_goes_where_it_is_sent() -> None:
+    assert way(said("walk", 60)) == pytest.approx(3.5, abs=0.6)
+    assert way(said("run", 60)) > 6.5
+    assert way(said("stand", 60)) < 0.1
+    assert said("walk backwards", 60)[-1]["root"]["position"][2] < -1.5
+    assert said("turn left", 60)[-1]["root"]["yaw"] == pytest.approx(math.pi / 2, abs=0.15)
+    assert said("turn around", 80)[-1]["root"]["yaw"] == pytest.approx(math.pi, abs=0.2)
+    poses = lived((160, Controls(waypoints=((0.0, 3.0), (2.0, 3.0)))))
+    x, _, z = poses[-1]["root"]["position"]
+    assert math.hypot(x - 2.0, z - 3.0) < 0.5
+    assert way(poses[-20:]) < 0.15  # and there it stays
+    assert max(slides(poses).values()) <= 0.02
+
+
+def test_keys_are_obeyed_before_all_else() -> None:
+    poses = lived((40, Controls(("w",))), (40, Controls()), (40, Controls(("a",))), prompt="stand")
+    assert poses[39]["root"]["position"][2] > 1.6
+    assert way(poses[55:80]) < 0.1
+    assert poses[-1]["root"]["yaw"] > 1.5
+    assert lived((40, Controls(("s",))))[-1]["root"]["position"][2] < -0.8
+
+
+def test_acts_are_seen_in_the_joints() -> None:
+    wave, sit, jump = said("wave"), said("sit down"), said("jump")
+    shoulder = wave[40]["joints"]["right_shoulder"][1]
+    assert wave[40]["joints"]["right_hand"][1] > shoulder + 0.1
+    assert sit[-1]["joints"]["pelvis"][1] < 0.6
+    assert max(pose["joints"]["left_toe"][1] for pose in jump) > 0.25
+    assert max(pose["joints"]["head"][1] for pose in jump) > 1.9
+    apart = [math.dist(pose["joints"]["left_hand"], pose["joints"]["right_hand"]) for pose in said("clap")]
+    assert min(apart[20:]) < 0.22
+
+
+def test_the_same_controls_give_the_same_poses_in_one_step_or_in_many() -> None:
+    engine = MotionEngine()
+    whole = engine.step(Step("m", {"prompt": "walk"}, None, Controls(), FPS, ticks=25))
+    assert list(whole.poses) == lived((25, Controls()), prompt="walk")
+    assert list(whole.poses) == [{k: v for k, v in pose.items() if k != "t"} for pose in said("walk", 25)]
+    assert len(msgspec.msgpack.encode(dict(whole.state))) < 2000
+
+
+def test_prompts_are_rows_of_acts() -> None:
+    row = acts.read("She walks quickly in a circle, then waves; finally sits down")
+    assert [doing.acts for doing in row] == [("walk",), ("wave",), ("sit",)]
+    assert row[0].pace == pytest.approx(1.35)
+    assert row[0].turn > 0
+    assert acts.read("a quiet afternoon")[0].acts == ("stand",)
+    assert acts.read("walk and wave")[0].acts == ("wave", "walk")

@@ -1,0 +1,149 @@
+"""A world to walk through: what a prompt changes, what stops a walker, and that it is the same each time."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.live import Controls, Step, Stepped
+from sixfold.engines.live.world import land, walk, words
+from sixfold.engines.live.world.engine import HEIGHT, WIDTH, WorldEngine
+from tests.unit.engines.video.films import Recorder
+
+ENGINE = WorldEngine()  # it keeps the lands that were built last
+
+
+def looked(prompt: str, state: Any = None, **more: Any) -> tuple[Stepped, np.ndarray[Any, Any]]:
+    """A frame of a session, as RGB from 0 to 255."""
+    controls = Controls(more.pop("keys", ()), more.pop("new", None))
+    told = ENGINE.step(Step("world-model", {"prompt": prompt}, state, controls, 30, **more))
+    assert told.frame is not None
+    assert (told.frame.format, told.frame.width, told.frame.height) == ("jpeg", WIDTH, HEIGHT)
+    pixels = cv2.imdecode(np.frombuffer(told.frame.data, np.uint8), cv2.IMREAD_COLOR)
+    assert pixels is not None
+    return told, pixels[..., ::-1].astype(np.float32)
+
+
+def test_hours_lands_and_weathers_look_their_part() -> None:
+    seen = {
+        prompt: looked(prompt)[1]
+        for prompt in (
+            "a meadow at noon",
+            "a meadow at night",
+            "a meadow in fog",
+            "desert dunes",
+            "arctic winter",
+        )
+    }
+    day, night, fog = (seen[f"a meadow {when}"] for when in ("at noon", "at night", "in fog"))
+    assert night.mean() < day.mean() * 0.5
+    assert fog[:100].std() < day[:100].std() + 8
+    sky, ground = day[5:40], day[-60:]
+    assert sky[..., 2].mean() > sky[..., 0].mean() + 15
+    assert ground[..., 1].mean() > ground[..., 2].mean() + 10
+    sand, snow = seen["desert dunes"][-60:], seen["arctic winter"][-60:]
+    assert sand[..., 0].mean() > sand[..., 2].mean() + 25
+    assert np.ptp(snow.mean((0, 1))) < 40
+    for picture in seen.values():
+        assert picture.std() > 14
+
+
+def test_walking_and_turning_change_the_view_and_standing_hardly_does() -> None:
+    told, first = looked("rolling hills")
+    still, same = looked("rolling hills", told.state)
+    ahead, moved = looked("rolling hills", told.state, keys=("w",), ticks=30)
+    turned, aside = looked("rolling hills", told.state, keys=("a",), ticks=20)
+    assert np.abs(same - first).mean() < 4 < np.abs(moved - first).mean() < np.abs(aside - first).mean()
+    gone = math.hypot(ahead.state["x"] - told.state["x"], ahead.state["z"] - told.state["z"])
+    assert 1.0 < gone < 4.0
+    assert turned.state["yaw"] != still.state["yaw"] == told.state["yaw"]
+
+
+def test_the_same_state_gives_the_same_frame_and_another_engine_too() -> None:
+    told, first = looked("islands at sunset")
+    again, second = looked("islands at sunset")
+    assert np.array_equal(first, second)
+    assert told == again
+    other = WorldEngine().step(Step("w", {"prompt": "islands at sunset"}, None, Controls(), 30))
+    assert other.frame == told.frame
+
+
+def test_a_new_prompt_changes_the_land_and_an_unseen_step_draws_nothing() -> None:
+    told, before = looked("forest")
+    changed, after = looked("forest", told.state, new="forest at night")
+    assert changed.state["prompt"] == "forest at night"
+    assert after.mean() < before.mean()
+    unseen = ENGINE.step(Step("w", {}, changed.state, Controls(("w",)), 30, ticks=5, draw=False))
+    assert unseen.frame is None
+    assert unseen.state["t"] == pytest.approx(changed.state["t"] + 5 / 30)
+
+
+@pytest.mark.parametrize("prompt", ["islands", "forest"])
+def test_water_and_trees_stop_a_walker(prompt: str) -> None:
+    ground = land.build(words.read(prompt))
+    assert len(ground.trees) > 50
+    rng = np.random.default_rng(5)
+    state = walk.begin(ground, prompt)
+    met = 0
+    for _ in range(60):
+        state["yaw"] = float(rng.uniform(0, 2 * np.pi))
+        before = state["x"], state["z"]
+        walk.advance(state, ground, ("w",), 2.0)
+        met += math.dist(before, (state["x"], state["z"])) < 4.0
+        height = float(ground.height[int(state["z"]) % land.SIZE, int(state["x"]) % land.SIZE])
+        assert height > ground.water - 1.5
+        away = np.hypot(ground.trees[:, 0] - state["x"], ground.trees[:, 1] - state["z"])
+        assert away.min() > 0.7
+    assert met > 3
+
+
+def test_a_cliff_stops_a_walker_and_can_be_jumped_down() -> None:
+    level = land.build(words.read("meadow"))
+    height = np.full((land.SIZE, land.SIZE), 10.0, np.float32)
+    height[:, 500:510] += np.arange(10, dtype=np.float32)  # 45 degrees up along x
+    height[:, 510:] += 10
+    cliff = dataclasses.replace(level, height=height, water=0.0, trees=np.zeros((0, 5), np.float32))
+    state = {**walk.begin(level, "meadow"), "x": 495.0, "z": 5.0, "yaw": math.pi / 2}
+    walk.advance(state, cliff, ("w",), 6.0)
+    assert 498.0 < state["x"] < 503.0
+    state |= {"x": 515.0, "yaw": -math.pi / 2}
+    walk.advance(state, cliff, ("w",), 6.0)
+    assert state["x"] < 499.0
+    assert state["eye"] == pytest.approx(11.72, abs=0.1)
+
+
+def test_the_land_repeats_without_a_seam() -> None:
+    ground = land.build(words.read("mountains"))
+    seam = np.abs(ground.height[:, 0] - ground.height[:, -1])
+    usual = np.abs(np.diff(ground.height, axis=1))
+    assert seam.max() <= usual.max() * 1.05
+
+
+def test_a_single_run_gives_one_larger_picture_that_keys_and_steps_change() -> None:
+    def ran(**inputs: Any) -> Any:
+        task = Task("t", "world-model", {"prompt": "a lake in the mountains", "steps": 1, **inputs})
+        (artifact,) = ENGINE.run(task, Recorder(Path())).artifacts
+        assert (artifact.content_type, dict(artifact.info)) == ("image/webp", {"width": 960, "height": 540})
+        return artifact.data
+
+    first = ran()
+    assert Image.open(io.BytesIO(first)).size == (960, 540)
+    assert ran() == first
+    assert ran(keys="w", steps=8) != ran(keys="a", steps=8) != first
+
+
+def test_words_choose_the_place() -> None:
+    place = words.read("A snowy forest at midnight, heavy snowfall")
+    assert place.land["tree"] == "snowy"
+    assert place.hour["stars"] == 1.0
+    assert place.weather["falling"] == "snow"
+    assert words.read("nothing that is known").land["tree"] == "broadleaf"
