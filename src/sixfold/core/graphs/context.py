@@ -25,23 +25,34 @@ class _Emit(Protocol):
     def __call__(self, event: Event, /) -> None: ...
 
 
+class Home:
+    """What all nodes of a run share: the loop and its thread, the place, and who is told."""
+
+    __slots__ = ("emit", "loop", "place", "thread")
+
+    def __init__(self, place: _Place, emit: _Emit) -> None:
+        self.place = place
+        self.emit = emit
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+
+
 class Context:
     """One node's way to the outside; threads reach the loop through it."""
 
-    def __init__(self, node_id: str, key: str, place: _Place, emit: _Emit) -> None:
+    __slots__ = ("_canceled", "_children", "_home", "_key", "node_id")
+
+    def __init__(self, node_id: str, key: str, home: Home) -> None:
         self.node_id = node_id
         self._key = key
-        self._place = place
-        self._emit = emit
-        self._loop = asyncio.get_running_loop()
-        self._home = threading.get_ident()
+        self._home = home
         self._canceled = False
         self._children = 0
 
     @property
     def scratch(self) -> Path:
         """An existing folder for this run's files."""
-        return self._place.scratch
+        return self._home.place.scratch
 
     def cancel(self) -> None:
         """Let the next word about progress end the node."""
@@ -74,13 +85,14 @@ class Context:
         """Run one of the platform's models as part of this run."""
         key = f"{self._key}.{self._children}"
         self._children += 1
-        return await self._place.children.run(key, asked.model, asked.inputs, self._child_progress)
+        return await self._home.place.children.run(key, asked.model, asked.inputs, self._child_progress)
 
     def _child_progress(self, fraction: float) -> None:
         self._tell(Event("progress", {"value": fraction, "max": 1.0, "node": self.node_id}))
 
     def _tell(self, event: Event) -> None:
-        if threading.get_ident() == self._home:
-            self._emit(event)
+        home = self._home
+        if threading.get_ident() == home.thread:
+            home.emit(event)
         else:
-            self._loop.call_soon_threadsafe(self._emit, event)
+            home.loop.call_soon_threadsafe(home.emit, event)

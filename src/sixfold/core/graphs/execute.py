@@ -16,7 +16,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.graphs import keys as merkle
-from sixfold.core.graphs.context import Context
+from sixfold.core.graphs.context import Context, Home
 from sixfold.core.graphs.outcomes import call, finish
 from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Given, Packer, Shelf, Stored
 from sixfold.core.graphs.validate import Node, Verdict
@@ -125,6 +125,7 @@ class _Run:
         self._executed: list[str] = []
         self._tasks: dict[asyncio.Task[Given], tuple[str, Context]] = {}
         self._bytes = 0
+        self._home = Home(place, emit)
 
     async def go(self) -> Ended:
         self._tell("execution_start", timestamp=_now_ms())
@@ -216,11 +217,14 @@ class _Run:
                 node_id = ready.pop()
                 node = self._nodes[node_id]
                 self._tell("executing", node=node_id, display_node=node_id)
-                context = Context(node_id, self._keys[node_id], self._place, self._emit)
+                context = Context(node_id, self._keys[node_id], self._home)
                 if node.spec.where != "inline":
                     self._start(node, context)
                     continue
-                ready += await self._done(node_id, self._inline(node, context))
+                given = self._inline(node, context)
+                shown = given.made or given.ui
+                ui: Mapping[str, Any] = await self._kept(node_id, given) if shown else {}
+                ready += self._done(node_id, given, Stored(None, ui))
                 done += 1
                 if done % _BREATH_NODES == 0:
                     await asyncio.sleep(0)
@@ -256,22 +260,23 @@ class _Run:
         error = task.exception()
         if error is not None:
             raise _failed(node, error) from error
-        return await self._done(node_id, task.result())
+        given = task.result()
+        ui = await self._kept(node_id, given)
+        packed = None
+        if self._place.cache is not None and given.outputs:
+            packed = await asyncio.to_thread(self._place.packer.pack, given.outputs)
+        return self._done(node_id, given, Stored(packed, ui))
 
-    async def _done(self, node_id: str, given: Given) -> list[str]:
+    def _done(self, node_id: str, given: Given, stored: Stored) -> list[str]:
         """Keep what a node gave; gives the nodes that are ready now."""
-        node, plan = self._nodes[node_id], self._plan
+        node, plan, ui = self._nodes[node_id], self._plan, stored.ui
         self._executed.append(node_id)
-        ui: Mapping[str, Any] = await self._kept(node_id, given)
         if node_id in self._outputs:
             self._shown[node_id] = ui
         if ui:
             self._tell("executed", node=node_id, display_node=node_id, output=ui)
-        if _is_kept(node) and self._place.cache is not None:
-            values = given.outputs
-            packed = await asyncio.to_thread(self._place.packer.pack, values) if values else b""
-            if packed is not None or ui or not given.outputs:
-                self._fresh[self._keys[node_id]] = Stored(packed, ui)
+        if _is_kept(node) and (stored.packed is not None or node.spec.output_node):
+            self._fresh[self._keys[node_id]] = stored
         if plan.reads.get(node_id):
             self._values[node_id] = given.outputs
             self._weigh(node, given.outputs, 1)

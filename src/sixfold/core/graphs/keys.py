@@ -47,8 +47,8 @@ def _plain(value: object) -> object:
 def files_named(node: Node) -> dict[str, tuple[str, str]]:
     """The files that a node's values name, by input: name and kind."""
     named: dict[str, tuple[str, str]] = {}
-    for name, value in node.values.items():
-        each = node.spec.by_name.get(name)
-        if each is not None and each.upload and isinstance(value, str) and value:
-            named[name] = (value, each.upload)
+    for name, kind in node.spec.uploads.items():
+        value = node.values.get(name)
+        if isinstance(value, str) and value:
+            named[name] = (value, kind)
     return named

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeGuard
@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeGuard
 from sixfold.core.graphs.documents import listed
 from sixfold.core.graphs.ports import Asked, Run
 
+_NEAR, _MOST_LETTERS = 0.4, 80
 Section = Literal["required", "optional", "hidden"]
 Where = Literal["inline", "thread", "await"]
 Graph = Mapping[str, Mapping[str, Any]]
@@ -91,10 +92,14 @@ class NodeSpec:
     description: str = ""
     module: str = "nodes"
     by_name: Mapping[str, Input] = field(default_factory=dict[str, Input], compare=False, repr=False)
+    uploads: Mapping[str, str] = field(default_factory=dict[str, str], compare=False, repr=False)
+    gives_lists: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Index the inputs."""
+        """Index the inputs, and those that name files."""
         object.__setattr__(self, "by_name", {each.name: each for each in self.inputs})
+        object.__setattr__(self, "uploads", {each.name: each.upload for each in self.inputs if each.upload})
+        object.__setattr__(self, "gives_lists", any(output.is_list for output in self.outputs))
 
 
 class Registry:
@@ -129,10 +134,22 @@ class Registry:
 
 
 def nearest(wanted: object, options: Iterable[object]) -> str:
-    """The option whose text is most like `wanted`; empty when none is near."""
-    texts = {str(option).lower(): str(option) for option in options}
-    found = difflib.get_close_matches(str(wanted).lower(), texts, n=1, cutoff=0.6)
-    return texts[found[0]] if found else ""
+    """The option whose text shares most pairs of letters with `wanted`; empty when none is near."""
+    mine = _letter_pairs(str(wanted))
+    best, text = _NEAR, ""
+    for option in map(str, options):
+        theirs = _letter_pairs(option)
+        likeness = 2 * len(mine & theirs) / (len(mine) + len(theirs))
+        if likeness > best:
+            best, text = likeness, option
+    return text
+
+
+@functools.lru_cache(maxsize=4096)
+def _letter_pairs(text: str) -> frozenset[str]:
+    """The pairs of letters of a text, its ends counted."""
+    known = f" {text[:_MOST_LETTERS].lower()} "
+    return frozenset(known[at : at + 2] for at in range(len(known) - 1))
 
 
 def is_link(value: object) -> TypeGuard[list[Any]]:

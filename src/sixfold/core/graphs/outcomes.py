@@ -18,7 +18,10 @@ def call(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Any:
         raise EngineError("this class is known by its schema only; a ComfyUI server can run it")
     if spec.input_is_list:
         return spec.run(context, **{name: _listed(value) for name, value in inputs.items()})
-    if not any(isinstance(value, Many) for value in inputs.values()):
+    for value in inputs.values():
+        if isinstance(value, Many):
+            break
+    else:
         return spec.run(context, **inputs)
     if spec.where == "await":
         return _each_awaited(node, context, inputs)
@@ -50,7 +53,7 @@ def finish(node: Node, returned: Any) -> Given:
     if len(given.outputs) < len(outputs) and not inspect.isawaitable(returned):
         missing = len(outputs) - len(given.outputs)
         given = Given((*given.outputs, *(None,) * missing), given.made, given.ui)
-    if any(output.is_list for output in outputs):
+    if node.spec.gives_lists:
         marked = tuple(
             Many(value) if outputs[at].is_list and not isinstance(value, Many) else value
             for at, value in enumerate(given.outputs)
