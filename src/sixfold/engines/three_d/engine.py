@@ -74,6 +74,7 @@ class ReliefEngine:
             closed.faces,
             material,
             coordinates=atlas.coordinates(laid.nodes[closed.node], closed.back),
+            tangents=closed.tangents,
         )
         _warn(seen, context)
         return _result((part,), task.model, "preview", seen)

@@ -42,7 +42,10 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A mesh: positions and normals Nx3 float32, faces Mx3; colours Nx3 (linear) or coordinates Nx2."""
+    """A mesh: positions and normals Nx3 float32, faces Mx3; colours Nx3 (linear), or coordinates Nx2.
+
+    `tangents` (Nx4) say where the texture's right lies, for a map of normals.
+    """
 
     positions: Array
     normals: Array
@@ -50,6 +53,7 @@ class Part:
     material: Material = field(default_factory=Material)
     colours: Array | None = None
     coordinates: Array | None = None
+    tangents: Array | None = None
 
 
 @dataclass(slots=True)
@@ -139,6 +143,8 @@ def _primitive(buffer: _Buffer, number: int, part: Part) -> dict[str, Any]:
     }
     if part.coordinates is not None:
         attributes["TEXCOORD_0"] = buffer.vertices(part.coordinates)
+    if part.tangents is not None:
+        attributes["TANGENT"] = buffer.vertices(part.tangents)
     if part.colours is not None:
         attributes["COLOR_0"] = buffer.colours(part.colours)
     return {"attributes": attributes, "indices": buffer.indices(part.faces), "material": number}

@@ -47,6 +47,17 @@ class Closed:
     node: Array
     back: Array
 
+    @property
+    def tangents(self) -> Array:
+        """Along each sheet to the picture's right; the last number says whether it is seen mirrored."""
+        normals = self.normals.astype(np.float64)
+        right = np.array([1.0, 0, 0]) - normals * normals[:, :1]
+        length = np.linalg.norm(right, axis=1, keepdims=True)
+        spare = np.cross(np.array([0, 1.0, 0]), normals)  # where a surface looks exactly to the side
+        right = np.where(length > 1e-4, right, spare)
+        right /= np.maximum(np.linalg.norm(right, axis=1, keepdims=True), 1e-9)
+        return np.column_stack([right, np.where(self.back, -1.0, 1.0)]).astype(np.float32)
+
 
 def laid(inside: Array, count: int, *, smooth: bool) -> Sheets:
     """Cells of a `count` x `count` grid that lie in a thing; `smooth` draws their edge to its outline."""

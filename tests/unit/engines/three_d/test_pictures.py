@@ -131,6 +131,9 @@ def test_texture_relief_and_shine_are_baked_at_the_asked_size(tmp_path: Path) ->
         assert colours.shape == (size, size, 3)
         assert colours[size // 5, size // 4, 0] > 150  # the head, in the front's half
         assert colours[int(size * 0.9), size // 5, 2] > 120
+    tangents, normals = meshes.values(glb, "TANGENT"), meshes.values(glb, "NORMAL")
+    assert np.allclose(np.linalg.norm(tangents[:, :3], axis=1), 1, atol=1e-3)
+    assert np.abs((tangents[:, :3] * normals).sum(1)).max() < 1e-3
     coordinates = meshes.values(glb, "TEXCOORD_0")
     assert coordinates.min() >= 0
     assert coordinates.max() <= 1

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.work.engines import Context, Result, Task
+from sixfold.engines.image import sessions
 from sixfold.engines.image.matting import edges, engine
 from sixfold.engines.image.matting.edges import Array, Pixels
 
 _PHOTOS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # ImageNet's mean and deviation
 _FLAT = ((0.5, 0.5, 0.5), (1.0, 1.0, 1.0))
-_PREFERRED = ("CUDAExecutionProvider", "CoreMLExecutionProvider", "CPUExecutionProvider")
 _MAX_SIDE = 2048
 
 
@@ -67,22 +63,12 @@ class OnnxMattingEngine:
         side: int = 0,
         logits: bool | None = None,
     ) -> None:
-        import onnxruntime
-
-        faults = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
-
-        path = _model(source or weights)
-        self.version = f"1/{path.stem}"
-        known = convention(like or path.stem)
+        self._model = sessions.Session(source or weights)
+        self.version = f"1/{self._model.stem}"
+        known = convention(like or self._model.stem)
         self._convention = replace(known, logits=known.logits if logits is None else logits)
-        try:
-            self._session = onnxruntime.InferenceSession(
-                str(path), providers=_providers(onnxruntime.get_available_providers())
-            )
-        except (faults.InvalidProtobuf, faults.InvalidGraph, faults.InvalidArgument, faults.Fail) as error:
-            raise EngineError(f"{path.name} is no ONNX model that can be loaded") from error
-        self._input = self._session.get_inputs()[0]
-        self._size = _size(self._input.shape, side or known.side)
+        height, width = (given or side or known.side for given in self._model.shapes[0])
+        self._size = min(_MAX_SIDE, width), min(_MAX_SIDE, height)
 
     def run(self, task: Task, context: Context) -> Result:
         """A PNG with soft alpha at exactly the picture's size."""
@@ -94,8 +80,8 @@ class OnnxMattingEngine:
 
     def alpha(self, rgb: Pixels) -> tuple[Array, float]:
         """The soft mask (HxW, 0 to 1) of HxWx3 uint8, and how decided the model is (0 to 1)."""
-        seen: Any = self._session.run(None, {self._input.name: self._prepared(rgb)})[0]
-        mask = np.asarray(seen, np.float32).reshape(-1, *seen.shape[-2:])[0]
+        seen = self._model.run(self._prepared(rgb))
+        mask = seen.reshape(-1, *seen.shape[-2:])[0]
         if self._convention.logits:
             mask = 1 / (1 + np.exp(-np.clip(mask, -30, 30)))
         if self._convention.stretched:
@@ -110,27 +96,4 @@ class OnnxMattingEngine:
         scaled /= max(1.0, float(scaled.max()))
         mean, deviation = self._convention.mean, self._convention.deviation
         scaled = (scaled - np.array(mean, np.float32)) / np.array(deviation, np.float32)
-        kind = np.float16 if "float16" in self._input.type else np.float32
-        return np.ascontiguousarray(scaled.transpose(2, 0, 1)[None], kind)
-
-
-def _model(place: str) -> Path:
-    path = Path(place).expanduser()
-    if path.is_dir():
-        found = sorted(path.rglob("*.onnx"))
-        if not found:
-            raise EngineError(f"There is no ONNX model in {path.name}")
-        path = found[0]
-    if not path.is_file():
-        raise EngineError(f"There is no ONNX model {path.name}")
-    return path
-
-
-def _providers(available: Sequence[str]) -> list[str]:
-    return [name for name in _PREFERRED if name in available]
-
-
-def _size(shape: Sequence[Any], side: int) -> tuple[int, int]:
-    """Width and height that the model takes; an open side is the convention's."""
-    height, width = (given if isinstance(given, int) and given > 0 else side for given in shape[-2:])
-    return min(_MAX_SIDE, width), min(_MAX_SIDE, height)
+        return sessions.planes(scaled)
