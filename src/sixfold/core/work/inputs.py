@@ -261,7 +261,11 @@ def _point(descriptor: Descriptor, item: object) -> Any:
         moment = known.get("t")
         if isinstance(moment, bool) or not isinstance(moment, str | int | float):
             raise _Refused("must hold a time t, a text or a number, beside each y", "series_type")
-        return {"t": moment, "y": _point(descriptor, known.get("y"))}
+        return {"t": moment, "y": _measure(descriptor, known.get("y"))}
+    return _measure(descriptor, item)
+
+
+def _measure(descriptor: Descriptor, item: object) -> float | None:
     return None if item is None else _number(descriptor, item)
 
 

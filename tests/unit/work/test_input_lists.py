@@ -1,0 +1,112 @@
+"""Inputs that are lists: texts, numbers and series, as JSON or as text, and inputs of two names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.core.work import inputs
+from sixfold.core.work.inputs import Descriptor
+from sixfold.errors import InvalidInput
+
+TEXTS = Descriptor("texts", "texts", required=True, max_items=3, max_chars=5)
+LEVELS = Descriptor("levels", "numbers", default=[80], min=1, max=99, max_items=3)
+SERIES = Descriptor("series", "series", max_items=4)
+TEXT = Descriptor("prompt", "string", required=True, aliases=["text", "input"])
+
+
+def checked(descriptor: Descriptor, value: Any) -> Any:
+    """The value as an engine gets it."""
+    return inputs.check((descriptor,), {descriptor.name: value})[descriptor.name]
+
+
+def problem(descriptor: Descriptor, value: Any) -> str:
+    """What is said against it."""
+    with pytest.raises(InvalidInput) as refused:
+        inputs.check((descriptor,), {descriptor.name: value})
+    return refused.value.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "value", "found"),
+    [
+        (TEXTS, ["a", "b"], ["a", "b"]),
+        (TEXTS, "a\n\n b \r\n", ["a", "b"]),
+        (TEXTS, '["a", "b"]', ["a", "b"]),
+        (TEXTS, "[a", ["[a"]),
+        (LEVELS, [50, 95.5], [50, 95.5]),
+        (LEVELS, "50, 95.5", [50, 95.5]),
+        (LEVELS, "[50, 95.5]", [50, 95.5]),
+        (LEVELS, None, [80]),
+        (SERIES, [1, None, 2.5], [1, None, 2.5]),
+        (SERIES, "[1, null, 2.5]", [1, None, 2.5]),
+        (SERIES, "1, 2.5", [1, 2.5]),
+        (
+            SERIES,
+            [{"t": "2026-05", "y": 3}, {"t": 2, "y": None}],
+            [{"t": "2026-05", "y": 3}, {"t": 2, "y": None}],
+        ),
+    ],
+)
+def test_a_list_may_come_as_json_or_as_text(descriptor: Descriptor, value: Any, found: Any) -> None:
+    assert checked(descriptor, value) == found
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "value", "says"),
+    [
+        (TEXTS, [], "texts must hold at least one of its texts"),
+        (TEXTS, list("abcd"), "texts must be at most 3 texts"),
+        (TEXTS, ["abcdef"], "texts must be at most 5 characters"),
+        (TEXTS, [1], "texts must be a string"),
+        (TEXTS, {"a": 1}, "texts must be a list of texts"),
+        (TEXTS, " \n ", "texts is required"),
+        (LEVELS, [100], "levels must be from 1 to 99"),
+        (LEVELS, "80, much", "levels must be a number"),
+        (SERIES, [float("nan")], "series must be finite"),
+        (SERIES, [True], "series must be a number"),
+        (SERIES, [{"y": 1}], "series must hold a time t, a text or a number, beside each y"),
+        (SERIES, [{"t": 1, "y": {"t": 1, "y": 1}}], "series must be a number"),
+        (SERIES, "[" * 100_000, "series must be a number"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_said(descriptor: Descriptor, value: Any, says: str) -> None:
+    assert problem(descriptor, value) == says
+
+
+@pytest.mark.parametrize(
+    "given_inputs", [{"prompt": "a"}, {"text": "a"}, {"input": "a"}, {"prompt": " ", "text": "a"}]
+)
+def test_an_input_goes_by_any_of_its_names(given_inputs: dict[str, str]) -> None:
+    assert inputs.check((TEXT,), given_inputs) == {"prompt": "a"}
+
+
+def test_its_own_name_comes_first_and_is_the_one_that_is_missed() -> None:
+    assert inputs.check((TEXT,), {"prompt": "a", "text": "b"}) == {"prompt": "a"}
+    assert problem(TEXT, "") == "prompt is required"
+
+
+def test_a_list_is_called_a_string_in_the_interface_as_it_may_come_so() -> None:
+    assert [d.public_type for d in (TEXTS, LEVELS, SERIES, TEXT)] == ["string"] * 4
+    assert Descriptor("a", "audio").public_type == "audio"
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["t", "y"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from([TEXTS, LEVELS, SERIES]), _JSON)
+def test_any_json_is_a_list_or_refused(descriptor: Descriptor, value: Any) -> None:
+    try:
+        found = inputs.check((descriptor,), {descriptor.name: value}).get(descriptor.name)
+    except InvalidInput:
+        return
+    assert found is None or (isinstance(found, list) and found)
