@@ -15,6 +15,7 @@ NAMES = (
     "objects",
     "scene",
     "video",
+    "render",
     "style",
     "matting",
     "resize",
@@ -26,7 +27,10 @@ NAMES = (
     "retrieval",
     "memory",
     "agents",
+    "sessions",
+    "gateway",
     "forecast",
+    "graphs",
 )
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance

@@ -1,0 +1,219 @@
+"""What a call of a model server costs the gateway: processor time, requests a second, added waiting.
+
+.venv/bin/python -m bench gateway; SIXFOLD_BENCH_PEER=1 also installs and measures litellm[proxy].
+
+The server stands on one core; the load and a model server of a few lines on the other. Everything is on: a key with
+a budget and limits, the ledger, the log, routing with a fallback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvloop
+
+from bench.server import _cpu, _pss
+from bench.table import Row, calibration, of_samples
+
+TITLE = "The gateway"
+REQUESTS, STREAMS = 3_000, 100
+_BODY = {"model": "main", "messages": [{"role": "user", "content": "say it"}], "max_tokens": 100}
+_NGINX = """daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 1024; }}
+http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
+fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+upstream models {{ server 127.0.0.1:{models}; keepalive 64; }}
+server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://models; proxy_http_version 1.1;
+proxy_set_header Connection ""; proxy_buffering off; }} }} }}
+"""
+_CONFIG = """[gateway.upstreams.m]
+kind = "openai"
+base_url = "http://127.0.0.1:{models}/v1"
+api_key = "k"
+models = ["m"]
+[gateway.upstreams.n]
+kind = "openai"
+base_url = "http://127.0.0.1:{models}/v1"
+api_key = "k"
+models = ["m"]
+[gateway.aliases]
+main = ["m/m", "n/m"]
+[gateway.prices."m"]
+input_per_million_usd = "0.1"
+output_per_million_usd = "0.4"
+"""
+_PEER = """model_list:
+  - model_name: main
+    litellm_params: {{model: openai/m, api_base: "http://127.0.0.1:{models}/v1", api_key: k}}
+general_settings: {{master_key: sk-bench}}
+"""
+
+
+def _free() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
+
+
+@contextmanager
+def _process(command: list[str], core: int, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command, env={**os.environ, **environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    os.sched_setaffinity(process.pid, {core})
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+async def _up(port: int, seconds: float = 90) -> None:
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return
+
+
+class _Caller:
+    """One connection that asks again and again."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, raw: bytes) -> None:
+        self._reader, self._writer, self._raw = reader, writer, raw
+
+    async def ask(self) -> float:
+        """The seconds of one whole answer."""
+        began = time.perf_counter()
+        self._writer.write(self._raw)
+        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        assert b" 200 " in head[:16], head
+        if b"content-length:" in head:
+            length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+            await self._reader.readexactly(length)
+        else:
+            await self._reader.readuntil(b"\r\n0\r\n\r\n")
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def _load(port: int, key: str, connections: int, count: int, *, stream: bool = False) -> list[float]:
+    body = json.dumps({**_BODY, **({"stream": True} if stream else {})}, separators=(",", ":")).encode()
+    raw = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n" % (key.encode(), len(body))
+    ) + body
+    callers = [_Caller(*await asyncio.open_connection("127.0.0.1", port), raw) for _ in range(connections)]
+
+    async def run(caller: _Caller) -> list[float]:
+        return [await caller.ask() for _ in range(count // connections)]
+
+    samples = await asyncio.gather(*(run(caller) for caller in callers))
+    for caller in callers:
+        caller.close()
+    return [sample for some in samples for sample in some]
+
+
+async def _figures(name: str, pid: int, port: int, key: str, count: int) -> list[Row]:
+    await _load(port, key, 1, 20)
+    found: list[Row] = []
+    for connections in (1, 64):
+        before, began = _cpu(pid), time.perf_counter()
+        samples = await _load(port, key, connections, count)
+        seconds, spent = time.perf_counter() - began, _cpu(pid) - before
+        where = f"{name}, {connections} connection{'s' if connections > 1 else ''}"
+        found += [
+            of_samples(f"{where}: whole answer", samples, "ms"),
+            Row(f"{where}: CPU per request", spent / len(samples) * 1e6, "µs"),
+            Row(f"{where}: requests", len(samples) / seconds, "per s"),
+        ]
+    before = _cpu(pid)
+    streams = await _load(port, key, 8, STREAMS, stream=True)
+    chunk = (_cpu(pid) - before) / (len(streams) * 43) * 1e6
+    return [*found, Row(f"{name}: CPU per streamed chunk", chunk, "µs")]
+
+
+def _child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def _sixfold(folder: Path, models: int) -> tuple[list[str], dict[str, str], str]:
+    command = [sys.executable, "-m", "sixfold.cli.main"]
+    environ = {"SIXFOLD_DATA_DIR": str(folder / "data"), "SIXFOLD_PROBE": "0", "SIXFOLD_LOG_LEVEL": "warning"}
+    (folder / "data").mkdir()
+    (folder / "data" / "sixfold.toml").write_text(_CONFIG.format(models=models))
+
+    def admin(*words: str) -> dict[str, str]:
+        done = subprocess.run(
+            [*command, *words, "--json"], env={**os.environ, **environ}, check=True, capture_output=True
+        )
+        return json.loads(done.stdout)
+
+    admin("account", "create", "bench@example.com", "--credit", "1000")
+    limits = ("--budget-day", "900", "--rpm", "10000000", "--tpm", "1000000000")
+    return command, environ, admin("key", "create", "bench@example.com", *limits)["api_key"]
+
+
+async def _measure(folder: Path) -> list[Row]:
+    models, found = _free(), list[Row]()
+    with _process([sys.executable, "-m", "bench.modelserver", str(models)], 1) as server:
+        await _up(models)
+        found += await _figures("no gateway", server.pid, models, "k", REQUESTS)
+        if nginx := shutil.which("nginx"):
+            port = _free()
+            (folder / "nginx.conf").write_text(_NGINX.format(folder=folder, models=models, port=port))
+            with _process([nginx, "-c", str(folder / "nginx.conf")], 0) as process:
+                await _up(port)
+                found += await _figures("nginx", _child(process.pid), port, "k", REQUESTS)
+        port = _free()
+        command, environ, key = _sixfold(folder, models)
+        with _process([*command, "serve", "--port", str(port)], 0, **environ) as process:
+            await _up(port)
+            found += await _figures("Sixfold", process.pid, port, key, REQUESTS)
+            found.append(
+                Row("Sixfold: memory after all of it (PSS)", _pss(process.pid), "MB", note="aim 120")
+            )
+        if os.environ.get("SIXFOLD_BENCH_PEER"):
+            found += await _peer(folder, models)
+    return found
+
+
+def _install(folder: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "peer")], check=True)
+    pip = str(folder / "peer" / "bin" / "pip")
+    subprocess.run([pip, "install", "--quiet", "litellm[proxy]"], check=True)
+
+
+async def _peer(folder: Path, models: int) -> list[Row]:
+    """litellm's proxy in an environment of its own: a master key, no database."""
+    await asyncio.to_thread(_install, folder)
+    (folder / "peer.yaml").write_text(_PEER.format(models=models))
+    port, program = _free(), str(folder / "peer" / "bin" / "litellm")
+    with _process([program, "--config", str(folder / "peer.yaml"), "--port", str(port)], 0) as process:
+        await _up(port, 180)
+        return await _figures("litellm", process.pid, port, "sk-bench", 300)
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    if len(os.sched_getaffinity(0)) > 1:
+        os.sched_setaffinity(0, {1})
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        return [*calibration(), *uvloop.run(_measure(Path(folder)))]
