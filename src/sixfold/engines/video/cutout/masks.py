@@ -19,6 +19,7 @@ Array = NDArray[Any]
 
 _EVERY = 6  # frames after which the mask is drawn anew
 _SHARE = 0.25  # of a new drawing where the flow is sure of the old mask
+_KEPT = 0.85  # of what was given before, where nothing moved
 _SURE = 0.05  # of full brightness by which a pixel may have changed on its way
 _CUT = 0.14  # mean change from which it is another shot
 _STEEP = 1.35  # by which a carried edge is drawn together again, as each carrying softens it
@@ -33,6 +34,7 @@ class Masks:
         self._dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
         self._before: Array | None = None
         self._mask: Array | None = None
+        self._given: Array | None = None
         self._since = 0
         self._sure: list[float] = []
 
@@ -58,7 +60,19 @@ class Masks:
             mask = moved + (self._sharpened(small, steep) - moved) * gone
         self._mask = mask.astype(np.float32)
         self._before = small
-        return edges.enlarged(rgb, _settled(self._mask))
+        self._given = self._at_rest(edges.enlarged(rgb, _settled(self._mask)), carried)
+        return self._given
+
+    def _at_rest(self, alpha: Array, carried: tuple[Array, Array, Array] | None) -> Array:
+        """The alpha, mostly as it was where nothing moved: a film's grain is no edge."""
+        if carried is None or self._given is None:
+            return alpha
+        _, trust, gone = carried
+        size = (alpha.shape[1], alpha.shape[0])
+        kept = cv2.resize(
+            (_KEPT * trust * (1 - gone)).astype(np.float32), size, interpolation=cv2.INTER_LINEAR
+        )
+        return alpha + (self._given - alpha) * kept
 
     @staticmethod
     def _sharpened(small: Array, mask: Array) -> Array:

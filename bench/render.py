@@ -1,0 +1,201 @@
+"""How fast a timeline is rendered at 720p, in how much memory, and how still a film's mask stands.
+
+.venv/bin/python -m bench render
+
+The project: two films of 1280 x 720 with a crossfade of a second, a picture with alpha that fades in and a
+title, as MP4 with their sound. The ffmpeg command line and moviepy do the same where they are installed (the
+title as a picture, which they are given ready), with the same encoder at the same preset and quality.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from bench.table import Row, calibration
+from sixfold.core.work import timeline
+from sixfold.core.work.engines import Task
+from sixfold.engines.image.matting import cut
+from sixfold.engines.video import encode
+from sixfold.engines.video.cutout.masks import Masks
+from sixfold.engines.video.timeline import lettering, sprites
+from sixfold.engines.video.timeline.engine import TimelineEngine
+
+Array = NDArray[Any]
+
+TITLE = "A timeline rendered at 1280 x 720"
+HD, RATE = (1280, 720), 30
+SECONDS, LONG = 12, 60
+_QUALITY = ("-c:v", "libx264", "-preset", "veryfast", "-crf", "19", "-threads", "1", "-c:a", "aac")
+
+
+class _Context:
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+
+    def progress(self, fraction: float) -> None:
+        """Nobody watches."""
+
+    def log(self, line: str) -> None:
+        """Nothing is kept."""
+
+
+def films(folder: Path) -> None:
+    """Two films of moving texture with a tone each, a picture with alpha, and a sound."""
+    rng = np.random.default_rng(1)
+    for name, seconds in (("a", SECONDS / 2 + 1), ("b", SECONDS / 2 + 1)):
+        board = cv2.resize(
+            rng.integers(0, 255, (30, 60, 3), dtype=np.uint8), (1600, 900), interpolation=cv2.INTER_CUBIC
+        )
+        frames = round(seconds * RATE)
+        tone = 0.3 * np.sin(np.arange(round(seconds * 48_000)) / 48_000 * 2 * np.pi * 330)
+        wave = np.repeat(tone[None], 2, axis=0).astype(np.float32)
+        with encode.Film(folder / f"{name}.mp4", HD, Fraction(RATE), encode.Sound.of(wave)) as film:
+            for at in range(frames):
+                film.add(np.ascontiguousarray(board[at // 3 : at // 3 + 720, at : at + 1280]))
+    disc = np.zeros((240, 240, 4), np.uint8)
+    cv2.circle(disc, (120, 120), 110, (240, 200, 40, 255), -1, cv2.LINE_AA)
+    Image.fromarray(disc).save(folder / "logo.png")
+
+
+def project(seconds: float) -> dict[str, Any]:
+    """The project of a length; of a longer one, the films take turns."""
+    half = SECONDS / 2
+    clips = [
+        {
+            "url": "ab"[number % 2],
+            "start": number * half,
+            "duration": half,
+            **({"transition": {"type": "crossfade", "duration": 1}} if number else {}),
+        }
+        for number in range(round(seconds / half))
+    ]
+    logo = {"url": "logo", "duration": seconds, "x": 1000, "y": 40, "width": 240, "height": 240, "fade_in": 1}
+    title = {"text": "A title that stays", "duration": seconds, "x": 60, "y": 600, "style": {"font_size": 60}}
+    tracks = [("video", clips), ("image", [logo]), ("text", [title])]
+    size = {"width": HD[0], "height": HD[1], "fps": RATE}
+    return {**size, "tracks": [{"type": kind, "clips": shown} for kind, shown in tracks]}
+
+
+def ours(folder: Path, seconds: float) -> None:
+    """The product's own."""
+    whole = timeline.check(project(seconds))
+    ends = {"a": "a.mp4", "b": "b.mp4", "logo": "logo.png"}
+    files = {name: folder / ends[url] for name, url in timeline.urls(whole).items()}
+    scratch = folder / "ours"
+    scratch.mkdir(exist_ok=True)
+    task = Task("bench", "render", {"project": timeline.bare(timeline.measured(whole, {}))}, files)
+    TimelineEngine().run(task, _Context(scratch))
+
+
+def ffmpeg(folder: Path) -> None:
+    """The same with the command line."""
+    half = SECONDS / 2
+    graph = (
+        f"[0:v]trim=0:{half + 1}[a];[1:v]trim=0:{half}[b];[a][b]xfade=duration=1:offset={half}[ab];"
+        f"[2:v]format=rgba,fade=in:d=1:alpha=1[logo];[ab][logo]overlay=1000:40:shortest=1[l];"
+        f"[l][3:v]overlay=60:600:shortest=1,format=yuv420p[v];[0:a][1:a]acrossfade=d=1[s]"
+    )
+    stills = [
+        part for name in ("logo", "title") for part in ("-loop", "1", "-r", str(RATE), "-i", f"{name}.png")
+    ]
+    command = ["ffmpeg", "-y", "-v", "error", "-i", "a.mp4", "-i", "b.mp4", *stills, "-filter_complex", graph]
+    command += ["-map", "[v]", "-map", "[s]", "-t", str(SECONDS), *_QUALITY, "ffmpeg.mp4"]
+    subprocess.run(command, cwd=folder, check=True)
+
+
+def with_moviepy(folder: Path) -> None:
+    """The same with moviepy."""
+    moviepy = importlib.import_module("moviepy")
+    vfx = moviepy.vfx
+
+    half = SECONDS / 2
+    first = moviepy.VideoFileClip(str(folder / "a.mp4")).subclipped(0, half + 1)
+    second = moviepy.VideoFileClip(str(folder / "b.mp4")).subclipped(0, half).with_start(half)
+    second = second.with_effects([vfx.CrossFadeIn(1)])
+    logo = moviepy.ImageClip(str(folder / "logo.png"), duration=SECONDS).with_position((1000, 40))
+    title = moviepy.ImageClip(str(folder / "title.png"), duration=SECONDS).with_position((60, 600))
+    logo = logo.with_effects([vfx.CrossFadeIn(1)])
+    whole = moviepy.CompositeVideoClip([first, second, logo, title], size=HD).with_duration(SECONDS)
+    given = ["-crf", "19", "-pix_fmt", "yuv420p"]
+    target = str(folder / "moviepy.mp4")
+    whole.write_videofile(target, fps=RATE, preset="veryfast", threads=1, logger=None, ffmpeg_params=given)
+
+
+def _titled(folder: Path) -> None:
+    whole = timeline.read(timeline.bare(timeline.measured(timeline.check(project(SECONDS)), {})))
+    found: sprites.Sprite = lettering.of(whole.tracks[2].clips[0], whole)
+    cover = np.zeros_like(found.pixels[..., :1]) if found.cover is None else found.cover[..., :1]
+    Image.fromarray(np.dstack([np.full_like(found.pixels, 255), cover])).save(folder / "title.png")
+
+
+_ALONE = """
+import sys
+from pathlib import Path
+from bench import render
+render.ours(Path(sys.argv[1]), float(sys.argv[2]))
+status = Path("/proc/self/status").read_text()  # a child's rusage begins with its parent's peak
+print(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+"""
+
+
+def _memory(folder: Path, seconds: float) -> Row:
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE, str(folder), str(seconds)], check=True, capture_output=True, text=True
+    )
+    return Row(f"peak memory, {seconds:g} s of film", int(done.stdout) / 1024, "MiB")
+
+
+def _timed(name: str, make: Callable[[], None]) -> Row:
+    began = time.perf_counter()
+    make()
+    seconds = time.perf_counter() - began
+    return Row(name, SECONDS * RATE / seconds, "frames/s", note=f"{SECONDS} s of film in {seconds:.1f} s")
+
+
+def _flicker() -> list[Row]:
+    """How much the mask of a still subject changes from frame to frame under a film's grain."""
+    rng = np.random.default_rng(2)
+    still = np.full((360, 640, 3), (185, 190, 200), np.float32)
+    cv2.circle(still, (320, 180), 110, (180, 60, 40), -1, cv2.LINE_AA)
+    frames = [np.clip(still + rng.normal(0, 5, still.shape), 0, 255).astype(np.uint8) for _ in range(18)]
+    masks = Masks()
+    carried = [masks.alpha(frame) for frame in frames]
+    alone = [cut.alpha(frame)[0] for frame in frames]
+    found = [
+        float(np.mean([np.abs(one - other).mean() for one, other in itertools.pairwise(kept)]))
+        for kept in (carried, alone)
+    ]
+    note = f"{found[1] * 1000:.2f} where each frame is cut alone"
+    return [Row("flicker of a still subject's mask", found[0] * 1000, "‰ of alpha", note=note)]
+
+
+def rows() -> list[Row]:
+    """Frames a second beside the others, memory by length, and flicker."""
+    found = calibration()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        films(folder)
+        _titled(folder)
+        found.append(_timed("Sixfold", lambda: ours(folder, SECONDS)))
+        if shutil.which("ffmpeg"):
+            found.append(_timed("ffmpeg, command line", lambda: ffmpeg(folder)))
+        if importlib.util.find_spec("moviepy"):
+            found.append(_timed("moviepy", lambda: with_moviepy(folder)))
+        found += [_memory(folder, SECONDS), _memory(folder, LONG)]
+    return found + _flicker()
