@@ -369,6 +369,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
         watcher.cancel()
         sweeper.cancel()
         telling.cancel()
+        await asyncio.wait({telling})
         depositing.cancel()
         embedding.cancel()
         product.pipeline.drain()

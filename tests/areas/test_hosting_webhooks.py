@@ -51,7 +51,7 @@ async def told(home: House, prediction_id: str) -> list[Row]:
 
 async def until(home: House, prediction_id: str, wanted: Callable[[list[Row]], bool]) -> list[Row]:
     """The messages once they stand so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not wanted(rows := await told(home, prediction_id)):  # noqa: ASYNC110 - nobody tells of a row
             await asyncio.sleep(0.01)
     return rows
@@ -141,7 +141,7 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
     port = int(url.rpartition(":")[2].removesuffix("/hook"))
     product = assembly.build(settings, small_models())
     async with listening(faults, port), assembly.running(product), client(faces.create_app(product)):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(faults.steps("told")) < 2:
                 await faults.event("told").wait()
                 faults.event("told").clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -142,7 +143,13 @@ class Outbox:
         groups: defaultdict[str, list[Row]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: (row["created_at"], row["id"])):
             groups[row["prediction_id"]].append(row)
-        await asyncio.gather(*(self._in_turn(group) for group in groups.values()))
+        try:
+            await asyncio.gather(*(self._in_turn(group) for group in groups.values()))
+        except asyncio.CancelledError:  # the next server need not wait for the lease
+            with contextlib.suppress(errors.StoreFailed):
+                for row in rows:
+                    await self._database.write(one("outbox_again", id=row["id"], delay=0, error=None))
+            raise
         return len(rows)
 
     async def sweep(self) -> None:

@@ -13,7 +13,7 @@ WHERE id IN (SELECT id FROM webhook_outbox WHERE ended_at IS NULL AND due_at <= 
 RETURNING *, CAST(:now AS BIGINT) AS now;
 
 -- name: outbox_again | It was not heard: say it again later.
-UPDATE webhook_outbox SET due_at = :now + :delay, error = :error WHERE id = :id;
+UPDATE webhook_outbox SET due_at = :now + :delay, error = :error WHERE id = :id AND ended_at IS NULL;
 
 -- name: outbox_end | It was heard, or will never be.
 UPDATE webhook_outbox SET ended_at = :now, error = :error WHERE id = :id;
