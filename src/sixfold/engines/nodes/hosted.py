@@ -17,7 +17,8 @@ from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.ports import Asked, Child, File, Given, Made, NodeContext, Run
 from sixfold.core.work.engines import EngineError, UnusableInput
 from sixfold.engines.audio import files as sounds
-from sixfold.engines.nodes import audio, sampling, values
+from sixfold.engines.nodes import audio, images, sampling, values
+from sixfold.engines.nodes.scaling import scaled
 from sixfold.engines.nodes.values import Film, Reel, Sound
 from sixfold.errors import EngineUnavailable
 
@@ -149,10 +150,8 @@ def _picture(_context: NodeContext, child: Child, _inputs: Mapping[str, Any]) ->
 
 def _ruled(_context: NodeContext, child: Child, inputs: Mapping[str, Any]) -> Given:
     """A repainted picture that keeps the source's lines."""
-    from sixfold.engines.nodes import images
-
     source = values.frames(inputs["image"])[:1]
-    made = images.scaled(values.read(_first(child).path)[0], source.shape[2], source.shape[1], "lanczos")
+    made = scaled(values.read(_first(child).path)[0], source.shape[2], source.shape[1], "lanczos")
     lines = images.canny(_context, source, 0.2, 0.5)[0]
     strength = float(inputs.get("strength", inputs.get("conditioning_scale", 0.6)))
     return Given((sampling.led(made, lines, strength),))

@@ -13,8 +13,9 @@ from PIL import Image
 from sixfold.core.graphs.ports import File, Given, NodeContext, Run
 from sixfold.core.work.engines import UnusableInput
 from sixfold.engines.nodes import values
+from sixfold.engines.nodes.apart import room
 from sixfold.engines.nodes.scaling import scaled
-from sixfold.engines.nodes.values import Frames, Mask, frames, made, room
+from sixfold.engines.nodes.values import Frames, Mask, frames, made
 
 _SIDES_TURNED = {"none": 0, "90 degrees": -1, "180 degrees": 2, "270 degrees": 1}
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from sixfold.core.graphs.ports import Given, NodeContext, Run
 from sixfold.engines.nodes import images
+from sixfold.engines.nodes.apart import room
 from sixfold.engines.nodes.scaling import scaled
-from sixfold.engines.nodes.values import Frames, Mask, frames, mask, room
+from sixfold.engines.nodes.values import Frames, Mask, frames, mask
 
 _CHANNELS = ("red", "green", "blue", "alpha")
 

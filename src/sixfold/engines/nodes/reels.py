@@ -9,42 +9,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
-from av.error import FFmpegError
 from PIL import Image
 
 from sixfold.core.graphs.ports import File, Given, Made, NodeContext, Run
 from sixfold.core.work.engines import UnusableInput
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.nodes import values
-from sixfold.engines.nodes.values import Film, Frames, Pixels, Reel, Sound, frames, room
+from sixfold.engines.nodes.apart import taken_apart
+from sixfold.engines.nodes.values import Film, Frames, Reel, Sound, frames
 from sixfold.engines.video import encode
 
-_MOST_FRAMES = 1200
 _METHODS = {"default": 4, "fastest": 0, "slowest": 6}
-
-
-def taken_apart(path: Path) -> tuple[Frames, float]:
-    """A film's pictures and their rate."""
-    try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                raise UnusableInput("there is no picture in this film")
-            stream = container.streams.video[0]
-            rate = float(stream.average_rate or stream.guessed_rate or 24)
-            room(1, stream.width, stream.height, 3)
-            series: list[Pixels] = []
-            for frame in container.decode(stream):
-                series.append(frame.to_ndarray(format="rgb24"))
-                if len(series) > _MOST_FRAMES:
-                    raise UnusableInput(f"a film of at most {_MOST_FRAMES} frames can be taken apart")
-    except FFmpegError as error:
-        raise UnusableInput("this is no film that can be read") from error
-    if not series:
-        raise UnusableInput("there is no picture in this film")
-    room(len(series), *series[0].shape)
-    return np.stack(series).astype(np.float32) / np.float32(255), rate
 
 
 def load(_context: NodeContext, file: File) -> tuple[Film]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sixfold.core.graphs.ports import Asked, Child, File, NodeContext, Run
 from sixfold.core.work.engines import EngineError
-from sixfold.engines.nodes import reels, values
+from sixfold.engines.nodes import apart, values
 from sixfold.engines.nodes.scaling import scaled
 from sixfold.engines.nodes.terms import Term, Wish, read
 from sixfold.engines.nodes.values import Film, Frames, frames
@@ -136,7 +136,7 @@ def _film(child: Child, wish: Wish) -> Film | Frames:
         raise EngineError("the model gave no film")
     if wish.control is None:
         return Film(child.files[0])
-    pictures = reels.taken_apart(child.files[0].path)[0][: wish.length]
+    pictures = apart.taken_apart(child.files[0].path)[0][: wish.length]
     return led(pictures, frames(wish.control.image), wish.control.strength)
 
 

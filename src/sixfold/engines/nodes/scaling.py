@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sixfold.engines.nodes.values import Frames, room
+from sixfold.engines.nodes.apart import room
+from sixfold.engines.nodes.values import Frames
 
 
 def scaled(image: Frames, width: int, height: int, method: str, crop: str = "disabled") -> Frames:

@@ -15,13 +15,11 @@ from PIL import Image
 from sixfold.core.graphs.ports import File, Made, NodeContext
 from sixfold.core.work.engines import UnusableInput
 from sixfold.engines.image import decode, encode
+from sixfold.engines.nodes import apart
 
 Frames = NDArray[Any]  # float32: pictures, rows, columns, 3 or 4 channels, 0..1
 Mask = NDArray[Any]  # float32: pictures, rows, columns, 0..1
 Pixels = NDArray[Any]  # uint8
-
-MAX_SIDE = 16_384
-_MAX_VALUES = 3 * 2**28  # of one value: 3 GiB of floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +49,7 @@ class Reel:
 def frames(value: Any) -> Frames:
     """The pictures of an IMAGE, those of a film taken apart."""
     if isinstance(value, Film):
-        from sixfold.engines.nodes import reels
-
-        return reels.taken_apart(value.file.path)[0]
+        return apart.taken_apart(value.file.path)[0]
     if not isinstance(value, np.ndarray) or value.ndim != 4:
         raise UnusableInput("this input takes pictures")
     return value
@@ -64,12 +60,6 @@ def mask(value: Any) -> Mask:
     if not isinstance(value, np.ndarray):
         raise UnusableInput("this input takes a mask")
     return value.reshape(-1, *value.shape[-2:])
-
-
-def room(*sides: int) -> None:
-    """Refuse what would not fit."""
-    if min(sides) < 1 or max(sides) > MAX_SIDE or int(np.prod(np.array(sides, np.int64))) > _MAX_VALUES:
-        raise UnusableInput("the picture would be too large")
 
 
 def read(path: Path) -> tuple[Frames, Mask]:

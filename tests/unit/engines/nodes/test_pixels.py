@@ -11,7 +11,7 @@ from PIL import Image
 
 from sixfold.core.graphs.ports import File
 from sixfold.core.work.engines import UnusableInput
-from sixfold.engines.nodes import audio, images, masks, packing, reels, scaling, values, words
+from sixfold.engines.nodes import apart, audio, images, masks, packing, scaling, values, words
 from sixfold.engines.nodes.values import Film, Sound
 
 NOWHERE: Any = None  # the context of nodes that need none
@@ -236,5 +236,5 @@ def test_anything_can_be_shown_as_text(source: Any, text: str) -> None:
 
 def test_a_film_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"nothing")
-    with pytest.raises(UnusableInput, match="no film"):
-        reels.taken_apart(tmp_path / "x")
+    with pytest.raises(UnusableInput, match="not a sound or a film"):
+        apart.taken_apart(tmp_path / "x")
