@@ -8,7 +8,7 @@ from dataclasses import dataclass
 _FAILURES = 5  # in a row, and the circuit opens
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 120.0
 _WEIGHT = 0.2  # of the newest latency in the average
-_RETRY_SHARE, _RETRY_STORE = 0.2, 20.0
+_RETRY_COST, _RETRY_STORE = 5, 100  # in successes
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Health:
         old = found.first_seconds or first_seconds
         found.first_seconds = old + _WEIGHT * (first_seconds - old)
         found.failures, found.trying = 0, False
-        self._retries = min(_RETRY_STORE, self._retries + _RETRY_SHARE)
+        self._retries = min(_RETRY_STORE, self._retries + 1)
 
     def failed(self, target: str) -> None:
         """It did not."""
@@ -71,7 +71,7 @@ class Health:
 
     def may_retry(self) -> bool:
         """Whether one more attempt is in the budget: a fifth of what succeeds, so that no storm grows."""
-        if self._retries < 1:
+        if self._retries < _RETRY_COST:
             return False
-        self._retries -= 1
+        self._retries -= _RETRY_COST
         return True

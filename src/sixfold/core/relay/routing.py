@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core.relay.health import Health
@@ -18,17 +17,15 @@ UNLOCK = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Target:
-    """One model of one server."""
+    """One model of one server; its `name` is `NAME/model`."""
 
-    upstream: Upstream
-    model: str
+    __slots__ = ("model", "name", "upstream")
 
-    @property
-    def name(self) -> str:
-        """`NAME/model`."""
-        return f"{self.upstream.name}/{self.model}"
+    def __init__(self, upstream: Upstream, model: str) -> None:
+        self.upstream = upstream
+        self.model = model
+        self.name = f"{upstream.name}/{model}"
 
 
 class Router:
@@ -62,6 +59,8 @@ class Router:
             if not self.upstreams():
                 raise errors.EngineUnavailable(UNLOCK)
             raise errors.UnknownModel(f"There is no model {name[:100]!r} here; GET /v1/models lists them")
+        if len(found) == 1:
+            return found
         return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
 
     def models(self) -> tuple[tuple[str, str], ...]:
@@ -79,20 +78,22 @@ class Router:
     def _targets(self, name: str) -> tuple[Target, ...]:
         if name in self._aliases:
             return self._of_alias(self._aliases[name])
-        return self._direct(name)
+        return self._direct(name, self.upstreams())
 
     def _of_alias(self, choices: tuple[Choice, ...]) -> tuple[Target, ...]:
         ordered = _weighted(choices, self._draw) if choices[0].weight is not None else choices
-        return tuple(target for choice in ordered for target in self._direct(choice.target))
-
-    def _direct(self, name: str) -> tuple[Target, ...]:
         upstreams = self.upstreams()
+        return tuple(target for choice in ordered for target in self._direct(choice.target, upstreams))
+
+    def _direct(self, name: str, upstreams: tuple[Upstream, ...]) -> tuple[Target, ...]:
         prefix, slash, model = name.partition("/")
         if slash:
-            named = [upstream for upstream in upstreams if upstream.name == prefix and upstream.serves(model)]
-            if named:
-                return tuple(Target(upstream, model) for upstream in named)
+            for upstream in upstreams:
+                if upstream.name == prefix and upstream.serves(model):
+                    return (Target(upstream, model),)
         found = [Target(upstream, name) for upstream in upstreams if name in upstream.models()]
+        if len(found) < 2:
+            return tuple(found)
         return tuple(sorted(found, key=lambda target: self._health.standing(target.name).first_seconds))
 
     def _default(self) -> tuple[Target, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -28,7 +29,7 @@ _BASES = {
 }
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _VERSION = "2023-06-01"
-_LIST_SECONDS, _PROBE_SECONDS = 5.0, 0.5
+_LIST_SECONDS, _PROBE_SECONDS, _KEY_SECONDS = 5.0, 0.5, 1.0
 _any = msgspec.json.Decoder().decode
 
 
@@ -61,6 +62,7 @@ class Server:
         self._key = key
         self._listed: tuple[str, ...] = row.models
         self.there = True
+        self._headed: tuple[str | None, dict[str, str]] = (None, {})
         own = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (own and not key())
         speaks = self.base_url == _BASES["openai"] if row.responses is None else row.responses
@@ -109,6 +111,8 @@ class Server:
 
     def _headers(self) -> dict[str, str]:
         key = self._key()
+        if self._headed[0] == key:
+            return self._headed[1]
         headers = {"Content-Type": "application/json"}
         if self._row.kind == "anthropic":
             headers["anthropic-version"] = _VERSION
@@ -116,6 +120,7 @@ class Server:
                 headers["x-api-key"] = key
         elif key:
             headers["Authorization"] = f"Bearer {key}"
+        self._headed = (key, headers)
         return headers
 
 
@@ -196,4 +201,19 @@ def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
         return lambda: row.api_key
     if row.base_url and row.base_url != _BASES.get(row.kind):
         return str
-    return lambda: key(f"{row.kind}_api_key") if row.kind not in LOCAL_KINDS else ""
+    return _Fresh(lambda: key(f"{row.kind}_api_key")) if row.kind not in LOCAL_KINDS else str
+
+
+class _Fresh:
+    """A key that is looked up again after a second: each look asks the disk."""
+
+    def __init__(self, look: Callable[[], str]) -> None:
+        self._look = look
+        self._known = ""
+        self._until = 0.0
+
+    def __call__(self) -> str:
+        moment = time.monotonic()
+        if moment >= self._until:
+            self._known, self._until = self._look(), moment + _KEY_SECONDS
+        return self._known

@@ -1,0 +1,46 @@
+"""Answers that are kept: whose, how long, how many."""
+
+from __future__ import annotations
+
+from sixfold.core.relay.cache import Cache
+from sixfold.core.relay.chat import Chat
+from sixfold.core.relay.ports import Ask
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ask(body: bytes = b"{}", account: str = "a", wire: str = "chat") -> Ask:
+    return Ask(account, "req_1", wire, wire, "m", body, lambda: Chat(()))
+
+
+def test_only_the_same_request_of_the_same_account_is_answered() -> None:
+    cache: Cache[str] = Cache(1000, 60, Clock())
+    cache.put(ask(), "kept", 10)
+    assert cache.get(ask()) == "kept"
+    assert [cache.get(other) for other in (ask(b"{ }"), ask(account="b"), ask(wire="messages"))] == [None] * 3
+
+
+def test_answers_grow_old() -> None:
+    clock = Clock()
+    cache: Cache[str] = Cache(1000, 60, clock)
+    cache.put(ask(), "kept", 10)
+    clock.now = 61.0
+    assert cache.get(ask()) is None
+
+
+def test_the_longest_unused_goes_first_and_what_is_too_large_is_not_kept() -> None:
+    cache: Cache[str] = Cache(30, 60, Clock())
+    for name in (b"1", b"2", b"3"):
+        cache.put(ask(name), name.decode(), 10)
+    assert cache.get(ask(b"1")) == "1"
+    cache.put(ask(b"4"), "4", 10)
+    cache.put(ask(b"5"), "5", 31)
+    assert [cache.get(ask(name)) for name in (b"1", b"2", b"3", b"4", b"5")] == ["1", None, "3", "4", None]

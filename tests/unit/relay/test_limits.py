@@ -1,0 +1,123 @@
+"""Rates and budgets of a key."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ledger, limits
+from sixfold.core.accounts.keys import Principal, Scope
+from sixfold.core.accounts.limits import Payer, Rates
+from sixfold.store.sqlite import SqliteDatabase
+
+NOON = 1_763_726_400_000_000  # 2025-11-21T12:00:00Z
+DAY = 86_400_000_000
+
+
+class Clock:
+    """Moments that a test moves."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_minutes_share_may_be_taken_at_once_and_comes_back_evenly() -> None:
+    clock = Clock(0.0)
+    rates = Rates(clock)
+    for _ in range(6):
+        rates.spend("k", 6)
+    with pytest.raises(errors.TooManyRequests) as over:
+        rates.spend("k", 6)
+    assert over.value.retry_after == 10
+    rates.spend("other", 6)
+    clock.now = 10.0
+    rates.spend("k", 6)
+    with pytest.raises(errors.TooManyRequests):
+        rates.spend("k", 6)
+
+
+def test_what_is_known_afterwards_delays_those_that_come_next() -> None:
+    clock = Clock(0.0)
+    rates = Rates(clock)
+    rates.spend("k", 60, 10)
+    rates.add("k", 60, 100)
+    with pytest.raises(errors.TooManyRequests) as over:
+        rates.spend("k", 60, 1)
+    assert over.value.retry_after == 51
+    clock.now = 51.0
+    rates.spend("k", 60, 1)
+
+
+def test_one_that_is_larger_than_a_minutes_share_passes_alone() -> None:
+    rates = Rates(Clock(0.0))
+    rates.spend("k", 60, 5000)
+    with pytest.raises(errors.TooManyRequests):
+        rates.spend("k", 60, 1)
+
+
+def test_only_a_key_with_a_budget_pays_from_it() -> None:
+    assert limits.payer_of(None) is None
+    assert limits.payer_of(Principal("a", "customer", "x", "key_1", Scope(rpm=3))) is None
+    assert limits.payer_of(Principal("a", "customer", "x", "key_1", Scope(budget_day=3))) == Payer("key_1", 3)
+
+
+class Clocked:
+    """A database whose clock a test moves."""
+
+    def __init__(self) -> None:
+        self.moment = NOON
+        self.database = SqliteDatabase(":memory:", clock=lambda: self.moment)
+
+
+@pytest.fixture
+async def kept() -> AsyncIterator[Clocked]:
+    found = Clocked()
+    yield found
+    await found.database.close()
+
+
+async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept: Clocked) -> None:
+    write = kept.database.write
+    account = await write(accounts.create("ada@example.com", credit=1_000_000))
+    payer = Payer("key_1", budget_day=100, budget_month=250)
+    await write(ledger.hold(account.id, "h1", 100, payer))
+    with pytest.raises(errors.BudgetExceeded) as over:
+        await write(ledger.hold(account.id, "h2", 1, payer))
+    assert over.value.retry_after == 12 * 3600
+    await write(ledger.capture("h1", 40, ledger.Entry("chat", "x")))
+    await write(ledger.hold(account.id, "h3", 60, payer))
+    await write(ledger.release("h3"))
+    await write(ledger.hold(account.id, "h4", 60, payer))
+    await write(ledger.hold(account.id, "h5", 1000, None))
+    with pytest.raises(errors.BudgetExceeded):
+        await write(ledger.hold(account.id, "h6", 101, payer))
+    assert await kept.database.read(ledger.verify()) == ()
+
+
+async def test_a_budget_begins_anew_with_the_day_and_the_month(kept: Clocked) -> None:
+    write = kept.database.write
+    account = await write(accounts.create("ada@example.com", credit=1_000_000))
+    payer = Payer("key_1", budget_day=100, budget_month=250)
+    for day in range(3):
+        kept.moment = NOON + day * DAY
+        amount = 50 if day == 2 else 100
+        await write(ledger.hold(account.id, f"h{day}", amount, payer))
+    with pytest.raises(errors.BudgetExceeded) as over:
+        await write(ledger.hold(account.id, "more", 1, payer))
+    assert over.value.retry_after == int(7.5 * 86400)
+    kept.moment = NOON + 11 * DAY
+    await write(ledger.hold(account.id, "next month", 100, payer))
+
+
+async def test_what_was_refused_was_not_counted(kept: Clocked) -> None:
+    write = kept.database.write
+    account = await write(accounts.create("ada@example.com", credit=50))
+    payer = Payer("key_1", budget_day=100)
+    with pytest.raises(errors.InsufficientCredits):
+        await write(ledger.hold(account.id, "h1", 60, payer))
+    await write(ledger.hold(account.id, "h2", 50, payer))

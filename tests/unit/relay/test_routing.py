@@ -1,0 +1,164 @@
+"""Which server is asked: names, aliases, weights, latency, circuits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.relay.health import Health
+from sixfold.core.relay.policy import Choice, parse
+from sixfold.core.relay.routing import Router
+
+
+class Standin:
+    """A server that has some models and answers nothing."""
+
+    local = False
+
+    def __init__(self, name: str, *models: str, ready: bool = True) -> None:
+        self.name = name
+        self.ready = ready
+        self._models = models
+
+    def serves(self, model: str) -> bool:
+        return model in self._models
+
+    def models(self) -> tuple[str, ...]:
+        return self._models
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def router(
+    *servers: Standin,
+    aliases: Mapping[str, Any] | None = None,
+    health: Health | None = None,
+    drawn: float = 0.0,
+) -> Router:
+    chosen = parse({"aliases": dict(aliases or {})}).aliases
+    found: Any = servers
+    return Router(lambda: found, chosen, health or Health(Clock()), lambda: drawn)
+
+
+def names(found: Router, name: str) -> list[str]:
+    return [target.name for target in found.resolve(name)]
+
+
+def test_a_model_is_found_by_its_server_and_by_itself() -> None:
+    found = router(Standin("a", "m", "n"), Standin("b", "m"))
+    assert names(found, "b/m") == ["b/m"]
+    assert names(found, "n") == ["a/n"]
+    assert names(found, "m") == ["a/m", "b/m"]
+
+
+def test_an_alias_is_tried_in_its_order() -> None:
+    found = router(Standin("a", "m"), Standin("b", "m"), aliases={"fast": ["b/m", "a/m"], "one": "a/m"})
+    assert names(found, "fast") == ["b/m", "a/m"]
+    assert names(found, "one") == ["a/m"]
+
+
+@pytest.mark.parametrize(("drawn", "first"), [(0.0, "a/m"), (0.2, "a/m"), (0.3, "b/m"), (0.999, "b/m")])
+def test_weights_draw_the_first_and_the_others_follow(drawn: float, first: str) -> None:
+    weighted = [{"target": "a/m", "weight": 1}, {"target": "b/m", "weight": 3}]
+    found = router(Standin("a", "m"), Standin("b", "m"), aliases={"half": weighted}, drawn=drawn)
+    assert names(found, "half")[0] == first
+    assert len(names(found, "half")) == 2
+
+
+def test_of_several_servers_the_fastest_is_asked() -> None:
+    health = Health(Clock())
+    health.succeeded("a/m", 0.9)
+    health.succeeded("b/m", 0.1)
+    assert names(router(Standin("a", "m"), Standin("b", "m"), health=health), "m") == ["b/m", "a/m"]
+
+
+def test_a_server_that_is_out_of_order_comes_last() -> None:
+    clock = Clock()
+    health = Health(clock)
+    found = router(Standin("a", "m"), Standin("b", "m"), aliases={"x": ["a/m", "b/m"]}, health=health)
+    for _ in range(5):
+        health.failed("a/m")
+    assert names(found, "x") == ["b/m", "a/m"]
+    assert not health.allows("a/m")
+    clock.now += 6
+    assert names(found, "x") == ["a/m", "b/m"]
+    assert health.allows("a/m")  # the trial
+    assert not health.allows("a/m")  # one at a time
+    health.succeeded("a/m", 0.1)
+    assert health.allows("a/m")
+
+
+def test_a_circuit_stays_open_longer_each_time() -> None:
+    clock = Clock()
+    health = Health(clock)
+    for _ in range(5):
+        health.failed("a/m")
+    clock.now += 6
+    assert health.allows("a/m")
+    health.failed("a/m")
+    clock.now += 6
+    assert not health.allows("a/m")
+    clock.now += 6
+    assert health.allows("a/m")
+
+
+def test_retries_have_a_budget_that_success_fills() -> None:
+    health = Health(Clock())
+    assert sum(health.may_retry() for _ in range(100)) == 20
+    for _ in range(10):
+        health.succeeded("a/m", 0.1)
+    assert sum(health.may_retry() for _ in range(100)) == 2
+
+
+def test_a_name_that_nobody_has_is_unknown_and_without_servers_the_way_out_is_told() -> None:
+    with pytest.raises(errors.UnknownModel):
+        router(Standin("a", "m")).resolve("none")
+    with pytest.raises(errors.EngineUnavailable, match="Ollama"):
+        router(Standin("a", "m", ready=False)).resolve("m")
+
+
+def test_the_default_is_the_first_alias_else_the_first_model() -> None:
+    assert names(router(Standin("a"), Standin("b", "m")), "default") == ["b/m"]
+    assert names(router(Standin("b", "m", "n"), aliases={"x": "b/n"}), "text-llm") == ["b/n"]
+
+
+def test_all_names_are_listed() -> None:
+    listed = dict(router(Standin("a", "m"), aliases={"x": "a/m", "gone": "b/m"}).models())
+    assert listed == {"a/m": "a", "m": "a", "x": "sixfold", "default": "sixfold"}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"retrys": 3},
+        {"retries": -1},
+        {"retries": 1.5},
+        {"cache": "yes"},
+        {"upstreams": {"a": {"kind": "openai", "base_url": "ftp://x"}}},
+        {"upstreams": {"a": {"kind": "openai", "modells": []}}},
+        {"upstreams": {"a/b": {"kind": "openai"}}},
+        {"upstreams": {"a": {"base_url": "http://x"}}},
+        {"aliases": {"x": []}},
+        {"aliases": {"x": [{"weight": 1}]}},
+        {"aliases": 3},
+    ],
+)
+def test_nonsense_in_the_table_is_named(table: Any) -> None:
+    with pytest.raises(ValueError, match=r"gateway|alias"):
+        parse(table)
+
+
+def test_providers_of_pictures_are_left_to_the_engines() -> None:
+    assert parse({"upstreams": {"fal": {"kind": "fal", "api_key": "k"}}}).upstreams == ()
+    assert parse({"aliases": {"x": "a/m"}}).aliases == {"x": (Choice("a/m"),)}

@@ -1,0 +1,85 @@
+"""What tokens cost, and how many a request has."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.relay.chat import Call, Chat, Message, Outcome, Picture, Text, Tool, estimate, tokens_of
+from sixfold.core.relay.usage import PriceBook, Rates, Usage, rates
+
+BUNDLED = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("utf-8"))["models"]
+
+
+def test_every_kind_of_token_has_its_rate() -> None:
+    found = rates(
+        {
+            "input_per_million_usd": "1",
+            "output_per_million_usd": 10,
+            "cached_input_per_million_usd": "0.1",
+            "cache_write_per_million_usd": "2",
+            "image_input_per_million_usd": "5",
+            "audio_input_per_million_usd": "20",
+            "audio_output_per_million_usd": "40",
+        }
+    )
+    used = Usage(100, 10, cached=10, cache_write=20, image_in=30, audio_in=15, audio_out=4)
+    assert found.cost(used) == 25 + 1 + 40 + 150 + 300 + 60 + 160
+
+
+def test_a_cost_is_rounded_up_and_nothing_costs_nothing() -> None:
+    found = Rates(input=100_000, output=100_000)
+    assert (found.cost(Usage(1, 0)), found.cost(Usage(10, 0)), found.cost(Usage(11, 0))) == (1, 1, 2)
+    assert found.cost(Usage()) == 0
+
+
+def test_a_long_request_has_its_own_rates() -> None:
+    found = Rates(1_000_000, 2_000_000, long_input=2_000_000, long_output=3_000_000, long_tokens=100)
+    assert (found.cost(Usage(100, 10)), found.cost(Usage(101, 10))) == (120, 232)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"output_per_million_usd": 1},
+        {"input_per_million_usd": "dear"},
+        {"input_per_million_usd": -1},
+        {"input_per_million_usd": 1, "tokens": 3},
+    ],
+)
+def test_a_price_that_is_none_is_named(row: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"per_million_usd|price"):
+        rates(row)
+
+
+def test_a_dated_model_costs_what_its_family_costs() -> None:
+    book = PriceBook(BUNDLED, {"own/gpt-4o": {"input_per_million_usd": 9}})
+    family = book.find("openai", "gpt-4o")
+    assert family is not None
+    assert book.find("openai", "gpt-4o-2024-08-06") == family
+    assert book.find("openai", "gpt-4o-mini-2024-07-18") == book.find("openai", "gpt-4o-mini") != family
+    assert book.find("anthropic", "claude-opus-4-5-20251101") == book.find("anthropic", "claude-opus-4-5")
+    assert book.find("openai", "gpt-4o-audio") is None
+    assert book.find("own", "gpt-4o") == Rates(9_000_000, 0)
+
+
+def test_every_bundled_price_says_when_it_was_read() -> None:
+    assert all(row["as_of"] >= "2025-11" for row in BUNDLED.values())
+
+
+def test_an_estimate_counts_all_that_is_sent() -> None:
+    short = Chat((Message("user", (Text("x" * 35),)),))
+    assert estimate(short) == 10 + 8
+    seen = Chat((Message("user", (Text("x" * 35), Picture(url="https://example.com/a.png"))),))
+    assert estimate(seen) == estimate(short) + 1500
+    tool = Tool("weather", "x" * 350, {"type": "object"})
+    assert estimate(Chat(short.messages, tools=(tool,))) > estimate(short) + 100
+    turns = (
+        Message("assistant", (Call("1", "weather", "{}"),)),
+        Message("user", (Outcome("1", (Text("rain"),)),)),
+    )
+    assert estimate(Chat((*short.messages, *turns))) > estimate(short)
+    assert (tokens_of(0), tokens_of(1), tokens_of(35)) == (0, 1, 10)

@@ -1,0 +1,108 @@
+"""Streams of model servers: cut anywhere, read the same; nothing kept back, nothing lost."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.core.relay.chat import Argument, Calling, Chat, Said
+from sixfold.upstreams.chat import sse
+from sixfold.upstreams.chat.completions import Completions, Listening
+from sixfold.upstreams.chat.messages import Messages
+
+CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"usage":null}\n\n'
+CALL = (
+    b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":'
+    b'{"name":"f","arguments":""}}]}}]}\n\n'
+    b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}\n\n'
+)
+USAGE = (
+    b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,'
+    b'"prompt_tokens_details":{"cached_tokens":3}}}\n\n'
+)
+END = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+WHOLE = CHUNK % b"Hello" + b": a comment\n\n" + CHUNK % b" you" + END + USAGE + DONE
+
+
+def pieces(whole: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
+    return [whole[start:end] for start, end in itertools.pairwise(places)]
+
+
+@given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
+def test_a_stream_is_read_the_same_however_it_is_cut(cuts: list[int]) -> None:
+    scan = Listening()
+    passed = b"".join(scan.pass_on(piece, keep_usage=True) for piece in pieces(WHOLE, cuts))
+    passed += scan.pass_on(b"", keep_usage=True)
+    assert passed == WHOLE
+    assert (scan.complete, scan.chars) == (True, 9)
+    assert scan.usage is not None
+    assert (scan.usage.input, scan.usage.output, scan.usage.cached) == (7, 2, 3)
+
+
+@given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
+def test_usage_that_nobody_asked_for_is_left_out(cuts: list[int]) -> None:
+    scan = Listening()
+    passed = b"".join(scan.pass_on(piece, keep_usage=False) for piece in pieces(WHOLE, cuts))
+    passed += scan.pass_on(b"", keep_usage=False)
+    assert b"prompt_tokens" not in passed
+    assert list(sse.data(passed)) == list(sse.data(WHOLE.replace(USAGE, b"")))
+    assert scan.usage is not None
+
+
+def test_usage_beside_text_is_left_out_of_its_event_only() -> None:
+    event = b'data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":1}}\n\n'
+    assert (
+        Listening().pass_on(event, keep_usage=False) == b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+    )
+
+
+def test_the_word_usage_in_a_text_is_a_text() -> None:
+    event = b'data: {"choices":[{"delta":{"content":"\\"usage\\": {"}}]}\n\n'
+    assert Listening().pass_on(event, keep_usage=False) == event
+
+
+def test_whole_events_pass_at_once_and_a_broken_one_waits() -> None:
+    scan = Listening()
+    assert scan.pass_on(CHUNK % b"a" + b"data: {", keep_usage=True) == CHUNK % b"a"
+    assert scan.pass_on(b"}\n", keep_usage=True) == b""
+    assert scan.pass_on(b"\n", keep_usage=True) == b"data: {}\n\n"
+
+
+@pytest.mark.parametrize("end", [b"", END])
+def test_a_stream_is_whole_once_it_says_so(end: bytes) -> None:
+    scan = Listening()
+    scan.pass_on(CHUNK % b"a" + end, keep_usage=True)
+    assert scan.complete is bool(end)
+
+
+def test_an_error_within_a_stream_is_one() -> None:
+    scan = Listening()
+    scan.pass_on(b'data: {"error":{"message":"overloaded"}}\n\n', keep_usage=True)
+    assert "overloaded" in scan.error
+
+
+def test_calls_are_told_as_they_come() -> None:
+    listening = Completions().listen(Chat(()))
+    assert list(listening.events(CALL)) == [Calling(0, "c", "f"), Argument(0, "{}")]
+
+
+def test_a_message_counts_what_was_cached_as_input() -> None:
+    events = (
+        b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":5,'
+        b'"cache_read_input_tokens":3,"cache_creation_input_tokens":2,"output_tokens":1}}}\n\n'
+        b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
+        b'"delta":{"type":"text_delta","text":"Hi"}}\n\n'
+        b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
+        b'"usage":{"output_tokens":4}}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
+    )
+    listening = Messages().listen(Chat(()))
+    assert list(listening.events(events)) == [Said("Hi")]
+    assert listening.complete
+    assert listening.usage is not None
+    assert (listening.usage.input, listening.usage.output) == (10, 4)
+    assert (listening.usage.cached, listening.usage.cache_write) == (3, 2)
