@@ -20,6 +20,7 @@ Pixels = NDArray[Any]  # bytes
 _THIN = 5.0  # pixels from the middle of a hole to its edge
 _AROUND = 1.3  # of the hole's longer side: how much of the picture is looked at
 _LEAST_AROUND = 48
+_RIM, _STEP = 5, 26.0  # pixels to either side of a hole's edge; levels by which two surfaces are two
 _SIDE = 512  # of the part that pieces are looked for in
 
 
@@ -32,8 +33,32 @@ def filled(rgb: Pixels, hole: Hole) -> Pixels:
     )
     made = _drawn(part, gone) if depth.max() <= _THIN else _pieced(part, gone)
     whole = rgb.copy()
-    whole[top:bottom, left:right][gone] = made[gone]
+    whole[top:bottom, left:right][gone] = _toned(made, part, gone)[gone]
     return whole
+
+
+def _toned(made: Pixels, part: Pixels, gone: Array) -> Pixels:
+    """What was made, in the tone of what it meets: a small step at the rim is spread inwards.
+
+    A large step is the edge of a thing and stays.
+    """
+    hidden = gone.astype(np.uint8)
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _RIM + 1, 2 * _RIM + 1))
+    without, within = cv2.dilate(hidden, disc) - hidden, hidden - cv2.erode(hidden, disc)
+    outer, inner = (_mean(pixels, rim, _RIM) for pixels, rim in ((part, without), (made, within)))
+    step = (outer - inner) * within[..., None]
+    small = np.exp(-((np.linalg.norm(step, axis=2, keepdims=True) / _STEP) ** 2))
+    spread = _mean(step * small, within, max(_RIM, 0.35 * float(np.sqrt(gone.sum()))))
+    fading = _mean(small * within[..., None], within, 2 * _RIM)
+    return np.clip(np.rint(made + spread * np.clip(fading, 0.4, 1)), 0, 255).astype(np.uint8)
+
+
+def _mean(values: Array, where: Array, sigma: float) -> Array:
+    """The values' local mean over where there are any."""
+    weight = where.astype(np.float32)
+    total = cv2.GaussianBlur(values.astype(np.float32) * weight[..., None], (0, 0), sigma)
+    share = cv2.GaussianBlur(weight, (0, 0), sigma)
+    return total.reshape(*weight.shape, -1) / np.maximum(share, 1e-4)[..., None]
 
 
 def _part(shape: tuple[int, ...], hole: Hole) -> tuple[int, int, int, int]:
