@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core import money
 from sixfold.core.clock import rfc3339
 from sixfold.core.work import receipt
-from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
 from sixfold.web.services import Services
@@ -108,31 +107,31 @@ class Teller:
         standing = Standing(progress, position, self._eta(record, progress, position or 0))
         return prediction(record, self._services.media_url, standing)
 
-    def until_end(self, model: str, engine: EngineSpec, ahead: int) -> float:
+    def until_end(self, model: str, engine: str, ahead: int) -> float:
         """Seconds until a run of `model` ends that has so many before it in its engine's queue."""
-        rounds = ahead // max(1, self._width(engine))
-        return self._services.times.until_end(model, engine.name, rounds, cold=self.is_cold(engine.name))
+        workers = self._workers(engine)
+        rounds = (ahead + workers.get("busy", 0)) // self._width(engine)
+        return self._services.times.until_end(model, engine, rounds, cold=self.is_cold(engine))
 
     def is_cold(self, engine: str) -> bool:
         """Whether a worker would have to start first."""
-        workers = self._services.supervisor.snapshot().get(engine, {})
-        return not any(workers.values())
+        return not any(self._workers(engine).values())
 
     def _eta(self, record: Prediction, progress: float, ahead: int) -> float | None:
         if record.is_terminal:
             return None
         if record.started_at is not None:
             return self._services.times.left(record, progress)
-        engine = self._services.catalog.engines().get(record.engine)
-        if engine is None:  # an account's own
-            cold = self.is_cold(record.engine)
-            return self._services.times.until_end(record.model, record.engine, ahead, cold=cold)
-        return self.until_end(record.model, engine, ahead)
+        return self.until_end(record.model, record.engine, ahead)
 
-    def _width(self, engine: EngineSpec) -> int:
-        """How many runs of an engine go at once."""
+    def _workers(self, engine: str) -> Mapping[str, int]:
+        return self._services.supervisor.snapshot().get(engine, {})
+
+    def _width(self, name: str) -> int:
+        """How many runs of an engine go at once; of an account's own engine, as many as there are workers."""
         slots = self._services.settings.workers
-        return (
-            min(engine.concurrency or slots, slots if not engine.remote else engine.concurrency or slots)
-            * engine.lanes
-        )
+        engine = self._services.catalog.engines().get(name)
+        if engine is None:
+            return slots
+        allowed = engine.concurrency or slots
+        return (allowed if engine.remote else min(allowed, slots)) * engine.lanes

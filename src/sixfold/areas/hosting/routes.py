@@ -74,7 +74,7 @@ class Predictions:
         quoted = orders.quote(self._services, found, wanted)
         ahead = await self._services.pipeline.waiting(quoted.engine.name)
         usual = self._services.times.usual(wanted.model, quoted.engine.name)
-        seconds = self._teller.until_end(wanted.model, quoted.engine, ahead)
+        seconds = self._teller.until_end(wanted.model, quoted.engine.name, ahead)
         cold = self._teller.is_cold(quoted.engine.name)
         return answers.json(schemas.quote(quoted, usual.run, seconds, cold=cold))
 
