@@ -37,7 +37,7 @@ def lived(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
 def said(prompt: str, steps: int = 80) -> list[Pose]:
     """The poses of a single run."""
     task = Task("t", "motion-model", {"prompt": prompt, "steps": steps})
-    return MotionEngine().run(task, Recorder(Path())).data["poses"]
+    return MotionEngine().run(task, Recorder(Path())).data["value"]
 
 
 def slides(poses: Sequence[Pose]) -> dict[str, float]:

@@ -27,7 +27,7 @@ class MotionEngine:
             pose = walker.advance(state, (), 1 / FPS)
             poses.append({"t": round((number + 1) * 1000 / FPS), **pose})
             context.progress((number + 1) / steps)
-        return Result(data={"poses": poses})
+        return Result(data={"value": poses})
 
     def step(self, step: Step) -> Stepped:
         """A pose for each tick."""

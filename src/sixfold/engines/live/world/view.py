@@ -248,24 +248,20 @@ class View:
     # -- what falls --------------------------------------------------------------------------------
 
     def _weathered(self, picture: Field, eye: Eye) -> Field:
-        light = self.land.place.colour("horizon") * 0.35 + 0.55 * max(
-            0.35, float(self.land.place.colour("light").mean())
-        )
+        """The picture behind what falls: each layer is a window sliding over a drawing that repeats."""
+        if not self._fall:
+            return picture
+        place = self.land.place
+        light = place.colour("horizon") * 0.35 + 0.55 * max(0.35, float(place.colour("light").mean()))
+        speed, drift = (1500, 60) if place.weather["falling"] == "rain" else (52, 16)
+        flakes = np.zeros((self.height, self.width), np.float32)
         for number, layer in enumerate(self._fall):
-            speed, drift = (1500, 60) if self.land.place.weather["falling"] == "rain" else (52, 16)
             scale = self.height / 270 * (1 + 0.55 * number)
-            down = int(eye.seconds * speed * scale) % layer.shape[0]
-            turn = (
-                eye.yaw * self._focal * 0.9
-                + math.sin(eye.seconds * 0.7 + number) * 9
-                + eye.seconds * drift * scale
-            )
-            across = int(turn) % layer.shape[1]
-            rows = (np.arange(self.height) - down) % layer.shape[0]
-            columns = (np.arange(self.width) - across) % layer.shape[1]
-            flakes = layer[rows[:, None], columns][..., None]
-            picture = picture * (1 - flakes) + flakes * light
-        return picture
+            turn = eye.yaw * self._focal * 0.9 + math.sin(eye.seconds * 0.7 + number) * 9
+            down = int(-eye.seconds * speed * scale) % self.height
+            across = int(-turn - eye.seconds * drift * scale) % self.width
+            np.maximum(flakes, layer[down : down + self.height, across : across + self.width], out=flakes)
+        return picture + (light - picture) * flakes[..., None]
 
 
 def _blend(part: Field, wet: Field, drawn: Field, air: tuple[Field, float, float, float]) -> None:
@@ -278,28 +274,22 @@ def _blend(part: Field, wet: Field, drawn: Field, air: tuple[Field, float, float
 
 
 def _fall(kind: str, width: int, height: int) -> tuple[Field, ...]:
-    """Layers of flakes or streaks, from the farthest."""
+    """Layers of flakes or streaks, from the farthest; each a picture that repeats, twice both ways."""
     if not kind:
         return ()
     layers: list[Field] = []
     for number in range(3):
         rng = noise.stream("live", kind, number)
         scale = height / 270 * (1 + 0.6 * number)
-        layer = np.zeros((height * 2, width * 2), np.float32)
-        for _ in range(int((620 if kind == "snow" else 520) / (1 + number))):
-            x, y = rng.random() * width * 2, rng.random() * height * 2
+        layer = np.zeros((height, width), np.float32)
+        for _ in range(int(150 / (1 + number))):
+            x, y = rng.random() * width, rng.random() * height
             strength = 0.35 + 0.5 * rng.random()
             if kind == "snow":
                 cv2.circle(layer, (int(x), int(y)), max(1, round(scale * 0.9)), strength, -1, cv2.LINE_AA)
             else:
                 length = scale * (9 + 9 * rng.random())
-                cv2.line(
-                    layer,
-                    (int(x), int(y)),
-                    (int(x + length * 0.12), int(y + length)),
-                    strength * 0.38,
-                    1,
-                    cv2.LINE_AA,
-                )
-        layers.append(cv2.GaussianBlur(layer, (3, 3), 0.4 + 0.25 * number))
+                end = int(x + length * 0.12), int(y + length)
+                cv2.line(layer, (int(x), int(y)), end, strength * 0.38, 1, cv2.LINE_AA)
+        layers.append(np.tile(cv2.GaussianBlur(layer, (3, 3), 0.4 + 0.25 * number), (2, 2)))
     return tuple(layers)

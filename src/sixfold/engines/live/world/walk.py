@@ -116,8 +116,8 @@ def _spot(land: Land) -> tuple[float, float, float]:
     bright = np.minimum(light / max(float(land.colour.mean()), 1e-3), 1.15)
     tree_row, tree_column = land.trees[:, 1].astype(int) % SIZE, land.trees[:, 0].astype(int) % SIZE
     crowded = np.zeros((SIZE, SIZE), bool)
-    for dz in range(-2, 3):
-        for dx in range(-2, 3):
+    for dz in range(-3, 4):
+        for dx in range(-3, 4):
             crowded[(tree_row + dz) % SIZE, (tree_column + dx) % SIZE] = True
     blocked = crowded[zs[..., :3].astype(int) % SIZE, xs[..., :3].astype(int) % SIZE].any(-1)
     dry = (
