@@ -2,8 +2,8 @@
 
 .venv/bin/python -m bench gateway; SIXFOLD_BENCH_PEER=1 also installs and measures litellm[proxy].
 
-The server stands on one core; the load and a model server of a few lines on the other. Everything is on: a key
-with a budget and limits, the ledger, the log, routing with a fallback.
+The server stands on one core; the load and a model server of a few lines on the other. Everything is on: a
+key with a budget and limits, the ledger, the log, routing with a fallback.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class Gateway:
 
     def openai(self, key: str | None = None, **more: Any) -> openai.AsyncOpenAI:
         """The official client, unmodified but for its base URL."""
-        transport = httpx.ASGITransport(self.home.app, client=("127.0.0.1", 40000))
-        visitor = httpx.AsyncClient(transport=transport)
+        transport = httpx2.ASGITransport(self.home.app, client=("127.0.0.1", 40000))
+        visitor = httpx2.AsyncClient(transport=transport)
         given = {"max_retries": 0, **more}
         return openai.AsyncOpenAI(
             api_key=key or self.home.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, **given

@@ -1,0 +1,190 @@
+"""Asking one server after another, until an answer begins well or none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core.relay.chat import Chat
+from sixfold.core.relay.health import Health
+from sixfold.core.relay.policy import Policy
+from sixfold.core.relay.ports import Ask, Broken, Stream, Wire
+from sixfold.core.relay.requestlog import Call
+from sixfold.core.relay.routing import Target
+from sixfold.core.relay.usage import Rates, Usage
+
+_LOG = logging.getLogger("sixfold.relay")
+REFUSED = frozenset({400, 404, 409, 413, 415, 422})
+_OURS = frozenset({401, 402, 403})  # the operator's key or account is at fault, not the caller
+_REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+_LONGEST_PAUSE = 2.0
+
+Told = tuple[Usage | None, int]  # what a whole answer says that it used, and its characters
+Take = Callable[[Stream, Wire], Awaitable[tuple[bytes, Told]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a request may be asked of, at which price, and what is held for it."""
+
+    targets: tuple[tuple[Target, Rates], ...]
+    input_tokens: int
+    held: int
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request under way."""
+
+    ask: Ask
+    plan: Plan
+    call: Call
+    began: float
+    chat: Chat | None = None
+
+    def conversation(self) -> Chat:
+        """The request in no dialect, read once."""
+        if self.chat is None:
+            self.chat = self.ask.parse()
+        return self.chat
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An answer that has begun well."""
+
+    target: Target
+    rates: Rates
+    wire: Wire
+    stream: Stream
+    first: bytes
+    told: Told = (None, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that led to nothing: what to tell if it was the last, whether to ask again."""
+
+    error: errors.SixfoldError
+    again: bool = False
+    final: bool = False
+    after: float | None = None
+
+
+class Attempts:
+    """Opens answers by the policy: retries, fallbacks, circuits."""
+
+    def __init__(self, policy: Policy, health: Health) -> None:
+        self._policy = policy
+        self._health = health
+
+    async def open(self, asked: Asked, take: Take) -> Opened:
+        """The first answer that begins well, of the servers in turn."""
+        failure = Failure(
+            errors.EngineFailed("Every model server of this name is out of order; try again soon")
+        )
+        for target, rates in asked.plan.targets:
+            for attempt in range(1 + self._policy.retries):
+                if not self._health.allows(target.name) or (attempt and not self._health.may_retry()):
+                    break
+                asked.call.attempts += 1
+                got = await self._attempt(asked, target, rates, take)
+                if isinstance(got, Opened):
+                    return got
+                failure = got
+                if failure.final:
+                    raise failure.error
+                if not failure.again or attempt == self._policy.retries:
+                    break
+                pause = min(_LONGEST_PAUSE, 0.1 * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+                if failure.after is not None and failure.after > _LONGEST_PAUSE:
+                    break
+                await asyncio.sleep(failure.after if failure.after is not None else pause)
+        raise failure.error
+
+    async def _attempt(self, asked: Asked, target: Target, rates: Rates, take: Take) -> Opened | Failure:
+        ask, name = asked.ask, target.name
+        wire = target.upstream.wire(ask.wire)
+        if wire.name == ask.wire:
+            body = wire.pass_on(ask.body, target.model)
+        else:
+            try:
+                body = wire.ask(asked.conversation(), target.model, stream=ask.stream)
+            except errors.SixfoldError:
+                self._health.untried(name)
+                raise
+        began = time.perf_counter()
+        stream: Stream | None = None
+        try:
+            async with asyncio.timeout(self._policy.timeout_seconds):
+                stream = await target.upstream.open(wire, wire.path, body, ask.headers, stream=ask.stream)
+                if stream.status >= 300:
+                    return await self._understood(stream, wire, name)
+                first, told = await take(stream, wire)
+        except (Broken, TimeoutError) as error:
+            if stream is not None:
+                await stream.aclose()
+            self._health.failed(name)
+            said = str(error) or "did not answer in time"
+            return Failure(errors.EngineFailed(f"The model server {said}"), again=isinstance(error, Broken))
+        except BaseException:
+            if stream is not None:
+                await stream.aclose()
+            self._health.untried(name)
+            raise
+        seconds = time.perf_counter() - began
+        self._health.succeeded(name, seconds)
+        asked.call.target = name
+        asked.call.first_us = int((time.perf_counter() - asked.began) * 1_000_000)
+        return Opened(target, rates, wire, stream, first, told)
+
+    async def _understood(self, stream: Stream, wire: Wire, name: str) -> Failure:
+        """What an answer of failure means."""
+        status, after = stream.status, _seconds(stream.retry_after)
+        try:
+            message, param = wire.refusal(await stream.whole())
+        finally:
+            await stream.aclose()
+        if status in REFUSED:
+            self._health.untried(name)
+            error = errors.UpstreamRefused(message, status=status, param=param)
+            return Failure(error, final=status != 404)
+        self._health.failed(name)
+        if status == 429:
+            busy = errors.TooManyRequests("The model server is busy", retry_after=max(1, int(after or 1)))
+            return Failure(busy, again=True, after=after)
+        if status in _OURS:
+            _LOG.warning("%s does not take this server's key: %d", name, status)
+            return Failure(errors.EngineFailed("The model server does not take this server's key"))
+        return Failure(errors.EngineFailed("The model server failed"), again=status in _REPEATED, after=after)
+
+
+async def first_block(stream: Stream, _wire: Wire) -> tuple[bytes, Told]:
+    """For a stream: what came first; raises `Broken` where nothing did."""
+    block = await stream.read()
+    if not block:
+        raise Broken("gave an empty answer")
+    return block, (None, 0)
+
+
+async def whole_body(stream: Stream, wire: Wire) -> tuple[bytes, Told]:
+    """For a whole answer; raises `Broken` for what is none."""
+    try:
+        body = await stream.whole()
+        return body, wire.usage(body)
+    except ValueError as error:
+        raise Broken("gave an answer that cannot be read") from error
+    finally:
+        await stream.aclose()
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return max(0.0, float(text)) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,104 @@
+"""An answer on its way to whoever asked for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
+
+from sixfold import errors
+from sixfold.core.relay import chat as chats
+from sixfold.core.relay.asking import Asked, Opened
+from sixfold.core.relay.chat import Event
+from sixfold.core.relay.ports import Broken, Scan
+from sixfold.core.relay.usage import Usage
+
+End = Callable[[Asked, Opened, Usage | None, str, str], Awaitable[None]]
+
+
+class Flow:
+    """An answer as it comes. Read it to its end, or close the iterator: that is when its money is booked."""
+
+    def __init__(self, asked: Asked, opened: Opened, call_seconds: float, end: End) -> None:
+        self.target = opened.target.name
+        self.raw = opened.wire.name == asked.ask.wire
+        self._call_seconds = call_seconds
+        self._end = end
+        self._asked = asked
+        self._opened = opened
+
+    async def blocks(self) -> AsyncGenerator[bytes]:
+        """The server's own bytes, for a flow that is `raw`; raises `EngineFailed` when it fails midway."""
+        scan = self._opened.wire.scan()
+        keep_usage = self._asked.ask.keep_usage
+        ending = ("left", "")
+        try:
+            async for block in self._read():
+                passed = scan.pass_on(block, keep_usage=keep_usage)
+                if passed:
+                    yield passed
+            rest = scan.pass_on(b"", keep_usage=keep_usage)
+            if rest:
+                yield rest
+            ending = _verdict(scan)
+        except Broken as error:
+            ending = ("failed", f"The model server {error}")
+        finally:
+            await self._close(scan, *ending)
+        if ending[0] == "failed":
+            raise errors.EngineFailed(ending[1])
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """What is said, in no dialect; for a flow that is not `raw`."""
+        listener = self._opened.wire.listen(self._asked.conversation())
+        ending = ("left", "")
+        try:
+            async for block in self._read():
+                for event in listener.events(block):
+                    yield event
+            ending = _verdict(listener)
+            if ending[0] == "succeeded":
+                usage = _used(self._asked, listener, whole=True)
+                ended = listener.end()
+                yield replace(ended, usage=usage) if isinstance(ended, chats.Ended) else ended
+        except Broken as error:
+            ending = ("failed", f"The model server {error}")
+        finally:
+            await self._close(listener, *ending)
+        if ending[0] == "failed":
+            raise errors.EngineFailed(ending[1])
+
+    async def abandon(self) -> None:
+        """For a flow that nobody will read: its caller left before it began."""
+        await self._close(self._opened.wire.scan(), "failed", "Nobody waited")
+
+    async def _close(self, scan: Scan, state: str, error: str) -> None:
+        await self._opened.stream.aclose()
+        usage = None if state == "failed" else _used(self._asked, scan, whole=state == "succeeded")
+        await self._end(self._asked, self._opened, usage, state, error)
+
+    async def _read(self) -> AsyncGenerator[bytes]:
+        stream, last = self._opened.stream, self._asked.began + self._call_seconds
+        block = self._opened.first
+        while block:
+            yield block
+            if time.perf_counter() > last:
+                raise Broken("took too long")
+            block = await stream.read()
+
+
+def _verdict(scan: Scan) -> tuple[str, str]:
+    if scan.error:
+        return "failed", scan.error
+    return ("succeeded", "") if scan.complete else ("failed", "The model server broke off its answer")
+
+
+def _used(asked: Asked, scan: Scan, *, whole: bool) -> Usage:
+    """What a flow used, as its server says, else as much as was delivered, by estimate."""
+    told = scan.usage
+    if whole and told is not None:
+        return told
+    delivered = chats.tokens_of(scan.chars)
+    if told is not None and told.input:
+        return replace(told, output=delivered, reported=False)
+    return Usage(asked.plan.input_tokens, delivered, reported=False)
