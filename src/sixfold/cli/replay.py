@@ -20,7 +20,7 @@ from sixfold.cli import opening, receipt
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json, size
-from sixfold.core.work import supervisor
+from sixfold.core.work import supervisor, timeline
 from sixfold.core.work.catalog import EngineSpec, Model
 from sixfold.core.work.engines import Task
 from sixfold.core.work.failpoints import Failpoints
@@ -109,7 +109,10 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
             f"replay it with {manifest.software}"
         )
     media = tuple(item.name for item in model.inputs if item.type in MEDIA_TYPES)
-    withheld = [name for name in manifest_inputs.replaced(manifest.inputs) if name.split(".")[0] not in media]
+    clips = _clips(model, manifest.inputs)
+    beside = {f"{project}.{name}.url" for project in model.projects for name in clips}
+    replaced = manifest_inputs.replaced(manifest.inputs)
+    withheld = [name for name in replaced if name.split(".")[0] not in media and name not in beside]
     if withheld:
         raise Refused(
             f"Its manifest holds only a digest of {', '.join(withheld) or 'the inputs'}, too long to carry"
@@ -118,10 +121,21 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     values = model.for_engine(plain)
     if manifest.seed is not None:
         values["seed"] = manifest.seed
-    present = tuple(name for name in media if manifest.inputs.get(name) is not None)
+    for name in model.projects & values.keys():
+        values[name] = timeline.bare(values[name])
+    present = (*(name for name in media if manifest.inputs.get(name) is not None), *clips)
     if len(present) != len(manifest.parents):
         raise Refused("Its manifest does not say which content each of its inputs was")
     return Plan(model, engine, values, present)
+
+
+def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the files of a project's clips lie, by the names that a run knows them by."""
+    return {
+        name: clip["url"]
+        for project in model.projects & inputs.keys()
+        for name, clip in timeline.filed(inputs[project])
+    }
 
 
 # -- what went in ----------------------------------------------------------------------------------
@@ -132,10 +146,11 @@ async def _parents(
 ) -> dict[str, Path]:
     store = assembly.open_blobs(configured)
     files: dict[str, Path] = {}
+    urls = {**origin.manifest.inputs, **_clips(plan.model, origin.manifest.inputs)}
     for name, digest in zip(plan.media, origin.manifest.parents, strict=True):
         path = given.get(digest) or await _stored(store, digest)
         if path is None:
-            path = await _fetched(origin.manifest.inputs.get(name), digest, configured, scratch / name)
+            path = await _fetched(urls.get(name), digest, configured, scratch / name)
         if path is None:
             raise Refused(
                 f"Its {name} ({digest[:23]}…) is neither in {configured.data_dir} nor at its URL: "

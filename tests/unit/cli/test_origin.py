@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,19 @@ from tests.unit.cli.conftest import Server, Starter, program
 pytestmark = pytest.mark.slow  # each test starts programs
 PROMPT = "prompt=a red fox in snow at dawn"
 SMALL = ("width=96", "height=64")
+DOT = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAC"
+    "hwGA60e6kgAAAABJRU5ErkJggg=="
+)
+PROJECT = {
+    "width": 96,
+    "height": 64,
+    "fps": 5,
+    "tracks": [
+        {"type": "text", "clips": [{"text": "Again", "duration": 0.6}]},
+        {"type": "image", "clips": [{"url": DOT, "duration": 0.4, "width": 20, "height": 20}]},
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +45,7 @@ def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[st
             "-o",
             f"{folder}/style.webp",
         ),
+        "render": (f"project={json.dumps(PROJECT)}", "-o", f"{folder}/film.mp4"),
     }
     for model, words in orders.items():
         done = program(server.folder, "run", model, *words)
@@ -38,7 +53,7 @@ def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[st
     return {path.stem: path for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["photo", "anime-1", "anime-2", "create_image", "klein", "style"])
+@pytest.mark.parametrize("name", ["photo", "anime-1", "anime-2", "create_image", "klein", "style", "film"])
 def test_a_file_is_made_again_to_the_byte(
     server: Server, made: Mapping[str, Path], name: str, tmp_path: Path
 ) -> None:

@@ -248,6 +248,11 @@ def place_of(name: str) -> str:
     return f"tracks[{track}].clips[{clip}]"
 
 
+def filed(project: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Every clip that has a file, and its name."""
+    return [(name, clip) for name, kind, clip in _clips(project) if kind != "text"]
+
+
 def media(project: Mapping[str, Any]) -> dict[str, Descriptor]:
     """The descriptor of each clip's file by its name."""
     return {name: Descriptor(place_of(name), kind) for name, kind, _ in _clips(project) if kind != "text"}
@@ -255,7 +260,7 @@ def media(project: Mapping[str, Any]) -> dict[str, Descriptor]:
 
 def urls(project: Mapping[str, Any]) -> dict[str, str]:
     """Where each clip's file lies, by its name."""
-    return {name: str(clip["url"]) for name, kind, clip in _clips(project) if kind != "text"}
+    return {name: str(clip["url"]) for name, clip in filed(project)}
 
 
 def measured(project: Mapping[str, Any], lengths: Mapping[str, float | None]) -> dict[str, Any]:
