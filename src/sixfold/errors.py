@@ -8,7 +8,8 @@
     ├── InsufficientCredits      402  insufficient_credits
     ├── Forbidden                403  forbidden
     ├── NotFound                 404  not_found
-    │   └── UnknownModel         404  model_not_found
+    │   ├── UnknownModel         404  model_not_found
+    │   └── UnknownService       404  unknown_service
     ├── MethodNotAllowed         405  method_not_allowed
     ├── Conflict                 409  conflict
     │   ├── InProgress           409  in_progress
@@ -113,6 +114,12 @@ class UnknownModel(NotFound):
     """There is no such model"""
 
     code = "model_not_found"
+
+
+class UnknownService(NotFound):
+    """There is no such service"""
+
+    code = "unknown_service"
 
 
 class MethodNotAllowed(SixfoldError):

@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.areas.hosting import schemas
-from sixfold.areas.hosting.encoded import Encoded
 from sixfold.core.work import hardware, mounts
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.hardware import Hardware
-from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.own import OwnModel
 from sixfold.core.work.templates import Template, Templates
 from sixfold.web import answers, auth, calls, predictions
+from sixfold.web.descriptors import descriptor
+from sixfold.web.encoded import Encoded
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 
@@ -25,7 +25,6 @@ _DEFAULT_IDLE_SECONDS = 120
 _SPACE_PORT = 7860
 _RUNTIME = "webui-runtime"
 OUTPUT_KINDS = ("auto", "image", "video", "audio", "json", "text", "file", "model3d")
-_WIRE_TYPES = frozenset({"string", "integer", "number", "boolean", "image", "audio", "video", "file"})
 _SESSION = "/api/containers/sessions/{session_id}"
 _PATHS: dict[str, dict[str, Any]] = {
     "queueApi": {
@@ -75,25 +74,10 @@ def hardware_entry(kind: Hardware) -> dict[str, Any]:
     }
 
 
-def input_descriptor(given: Descriptor) -> dict[str, Any]:
-    """One input; a type that the contract does not have is written as text."""
-    return {
-        "name": given.name,
-        "type": given.type if given.type in _WIRE_TYPES else "string",
-        "description": given.description,
-        "default": given.default,
-        "required": given.required,
-        "min": given.min,
-        "max": given.max,
-        "choices": list(given.choices),
-        "order": given.order,
-    }
-
-
 def template(facts: Template, model: Model, idle_seconds: float | None = None) -> dict[str, Any]:
     """One template; `idle_seconds` stands in for its own where the operator set one for all."""
     schema: dict[str, Any] = {
-        "inputs": [input_descriptor(item) for item in model.inputs],
+        "inputs": [descriptor(item) for item in model.inputs],
         "outputKind": model.output_kind,
         "session": facts.session,
     }

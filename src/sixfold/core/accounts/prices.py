@@ -65,6 +65,14 @@ class Rate:
         price = self.price(quantity, variant)
         return replace(price, meter="units", rate=self.variants.get(variant or "", self.unit))
 
+    @property
+    def text(self) -> str:
+        """The rate in words, of every variant that there is."""
+        units = sorted(set(self.variants.values())) or [self.unit]
+        if len(units) == 1:
+            return self._in_words(units[0])
+        return f"{money.format_usd(units[0])} to {self._in_words(units[-1])}"
+
     def _in_words(self, unit: int) -> str:
         extra = f" plus {money.format_usd(self.request)} USD per request" if self.request else ""
         return f"{money.format_usd(unit)} USD per {self.per}{extra}"

@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold import errors
+from sixfold.core import money
 from sixfold.core.accounts.prices import Price, PriceTable
 from sixfold.core.work import choosing, inputs, metering, timeline
 from sixfold.core.work.choosing import Terms
@@ -189,6 +190,13 @@ class Catalog:
     def engines(self) -> Mapping[str, EngineSpec]:
         """Every engine that some model names."""
         return {engine.name: engine for model in self._models.values() for engine in model.engines}
+
+    def price_text(self, model: Model) -> str:
+        """The price in words: `0.04 USD per image`."""
+        if model.price == metering.CONTAINER_TIME:
+            hour = self.rates.hire(model.name, model.hardware).hour_micros
+            return f"{money.format_usd(hour)} USD per hour"
+        return self._prices[model.price].text
 
     def has_price(self, name: str) -> bool:
         """Whether there is such a price row."""

@@ -1,0 +1,246 @@
+"""`POST /api/service`: one address for every service, its inputs beside its name."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.gateway.asking import Talker
+from sixfold.areas.gateway.catalogue import TALK_INPUTS, TALKS, Catalogue
+from sixfold.areas.gateway.openai import chat
+from sixfold.core import money
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import now
+from sixfold.core.work import inputs as checks
+from sixfold.core.work import predictions as work
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.pipeline import Order
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from sixfold.web import answers, bodies, calls, predictions
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+_OWN = frozenset({"service", "async", "stream"})  # what is said of the call, not to the service
+_encode = msgspec.json.Encoder().encode
+
+
+class Service:
+    """Runs whichever service is named."""
+
+    def __init__(self, services: Services, catalogue: Catalogue) -> None:
+        self._services = services
+        self._catalogue = catalogue
+        self._talker = Talker(services, services.relay, chat.TONGUE)
+
+    async def run(self, request: Request) -> Response:
+        """Its answer; 202 with `async`, a stream with `stream`."""
+        principal = await self._services.doors.bearer(request)
+        if principal.scope.memory_only:
+            raise errors.Forbidden("This key reaches the memory only")
+        raw = await request.body()
+        body = bodies.parse_object(raw)
+        name, later, stream = _named(body), _switch(body, "async"), _switch(body, "stream")
+        given = {key: value for key, value in body.items() if key not in _OWN}
+        if name in TALKS:
+            principal.require_service(name)
+            if later:
+                raise _refused("async", f"{name} answers at once: leave async out")
+            if stream:
+                return await self._streamed(request, principal, name, given)
+        elif stream:
+            raise _refused("stream", f"{name} has nothing to stream: leave stream out, or use async")
+
+        async def make(idempotency_id: str | None) -> Response:
+            if name in TALKS:
+                return await self._talk(request, principal, name, given)
+            order = await self._order(request, principal, name, given, idempotency_id)
+            return await self._made(name, order, later=later)
+
+        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), make)
+
+    # -- what is made ------------------------------------------------------------------------------
+
+    async def _order(
+        self,
+        request: Request,
+        principal: Principal,
+        name: str,
+        given: dict[str, Any],
+        idempotency_id: str | None,
+    ) -> Order:
+        if not self._catalogue.knows(name) and not name.startswith("space:"):
+            try:
+                await self._services.pipeline.own.find(name, principal.account_id)
+            except errors.NotFound:
+                raise errors.UnknownService(f"There is no service {name[:100]}") from None
+        principal.require_service(name)
+        return Order(
+            account_id=principal.account_id,
+            model=name,
+            inputs=given,
+            face="service",
+            request_id=calls.request_id(request),
+            idempotency_id=idempotency_id,
+        )
+
+    async def _made(self, name: str, order: Order, *, later: bool) -> Response:
+        pipeline = self._services.pipeline
+        try:
+            prediction = await pipeline.submit(order)
+        except errors.NotFound as error:
+            raise errors.UnknownService(f"There is no service {name[:100]}") from error
+        if not later:
+            prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
+        if not prediction.is_terminal:
+            return answers.json(_begun(name, prediction), 202)
+        if prediction.state is State.CANCELED:
+            raise errors.Conflict("The request was canceled")
+        if prediction.error_kind == work.UNUSABLE:
+            raise _refused(next(iter(prediction.task.files), name), prediction.error or "cannot be used")
+        if prediction.state is not State.SUCCEEDED:
+            raise errors.EngineFailed(prediction.error or "")
+        return answers.json(self._told(name, prediction), headers=answers.result_headers(prediction))
+
+    def _told(self, name: str, prediction: Prediction) -> dict[str, Any]:
+        url = self._services.media_url
+        told: dict[str, Any] = {
+            "id": prediction.id,
+            "service": name,
+            "status": "succeeded",
+            "output": predictions.output(prediction, url),
+            "output_kind": prediction.output_kind,
+            "engine": prediction.engine,
+            "quality": prediction.quality,
+            "usage": {"predict_ms": prediction.stations.run / 1000},
+            "cost": money.format_usd(prediction.cost),
+            "credits_charged": prediction.credits if prediction.cost else 0,
+            "created_at": rfc3339(prediction.created_at),
+        }
+        files = prediction.output.files if prediction.output is not None else ()
+        images = [url(file) for file in files if file.content_type.startswith("image/")]
+        if prediction.output_kind == "image" and images:
+            told |= {"image_url": images[0], "images": images}
+        return told
+
+    # -- what is said ------------------------------------------------------------------------------
+
+    async def _talk(
+        self, request: Request, principal: Principal, name: str, given: dict[str, Any]
+    ) -> Response:
+        asked = await self._conversation(principal, name, given)
+        request_id = calls.request_id(request)
+        conversation = chat.wanted(_encode(asked)).parse()
+        reply = await self._services.relay.complete(principal, request_id, conversation, asked["model"])
+        answer = reply.answer
+        assert answer is not None  # noqa: S101 - what was asked in no dialect comes back in none
+        usage = answer.usage
+        told: dict[str, Any] = {
+            "id": request_id,
+            "service": name,
+            "status": "succeeded",
+            "output": answer.text,
+            "output_kind": "text",
+            "text": answer.text,
+            "engine": reply.target,
+            "quality": "full",
+            "usage": {
+                "input_tokens": usage.input,
+                "output_tokens": usage.output,
+                "total_tokens": usage.input + usage.output,
+            },
+            "cost": money.format_usd(reply.cost),
+            "credits_charged": money.credits_for(reply.cost),
+            "created_at": rfc3339(await self._services.database.read(now())),
+        }
+        engine = reply.target.encode("ascii", "replace").decode()
+        return answers.json(told, headers={"X-Sixfold-Engine": engine, "X-Sixfold-Quality": "full"})
+
+    async def _streamed(
+        self, request: Request, principal: Principal, name: str, given: dict[str, Any]
+    ) -> Response:
+        asked = {**await self._conversation(principal, name, given), "stream": True}
+        raw = _encode(asked)
+        return await self._talker.answer(request, principal, chat.wanted(raw), raw)
+
+    async def _conversation(self, principal: Principal, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        """The request as a chat completion; raises `InvalidInput`."""
+        messages = given.get("messages")
+        plain = {key: value for key, value in given.items() if key != "messages"}
+        described = tuple(each for each in TALK_INPUTS[name] if each.name != "messages")
+        values = checks.check(described, plain)
+        if messages is not None and (not isinstance(messages, list) or not messages):
+            raise _refused("messages", "messages must be a list of messages")
+        turns: list[Any] = [*cast("list[Any]", messages)] if messages else []
+        if not turns and not values.get("prompt", "").strip():
+            raise _refused("prompt", "prompt is required")
+        picture = await self._picture(principal, values.get("image_url"))
+        if picture or values.get("prompt"):
+            said = [{"type": "text", "text": values["prompt"]}] if values.get("prompt") else []
+            turns.append({"role": "user", "content": [*said, *picture]})
+        if values.get("system"):
+            turns.insert(0, {"role": "system", "content": values["system"]})
+        kept = {key: values[key] for key in ("max_tokens", "temperature") if key in values}
+        return {"model": values.get("model") or "default", "messages": turns, **kept}
+
+    async def _picture(self, principal: Principal, text: str | None) -> list[dict[str, Any]]:
+        """A picture as a part of a message, its bytes within: a model server is sent to nobody's address."""
+        if not text:
+            return []
+        source = await self._services.media.resolve(
+            principal.account_id, Descriptor("image_url", "image"), text
+        )
+        data = base64.b64encode(await self._services.blobs.get(source.blob)).decode()
+        return [{"type": "image_url", "image_url": {"url": f"data:{source.content_type};base64,{data}"}}]
+
+
+def _named(body: dict[str, Any]) -> str:
+    name = body.get("service")
+    if name is None or name == "":
+        raise _refused("service", "service is required")
+    if not isinstance(name, str):
+        raise _refused("service", "service must be a string")
+    return name
+
+
+def _switch(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise _refused(name, f"{name} must be true or false")
+    return bool(value)
+
+
+def _refused(name: str, sentence: str) -> errors.InvalidInput:
+    return errors.InvalidInput([errors.Problem(name, sentence, "value")])
+
+
+def _begun(name: str, prediction: Prediction) -> dict[str, Any]:
+    """What whoever does not wait is told."""
+    return {
+        "id": prediction.id,
+        "service": name,
+        "status": predictions.status(prediction),
+        "status_url": f"{predictions.PATH}/{prediction.id}",
+        "created_at": rfc3339(prediction.created_at),
+    }
+
+
+def face(services: Services) -> Face:
+    """The one address, and the list of what it can be asked for."""
+    catalogue = Catalogue(services)
+    service = Service(services, catalogue)
+    return Face(
+        "gateway",
+        answers.coded,
+        (
+            Route("/api/service", {"POST": service.run}, services.settings.inline_body_bytes),
+            Route("/api/services", {"GET": catalogue.page}),
+        ),
+    )
