@@ -16,6 +16,7 @@ from typing import Any
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.ports import Asked, Child, File, Given, Made, NodeContext, Run
 from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.engines.audio import effects
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.nodes import audio, images, sampling, values
 from sixfold.engines.nodes.scaling import scaled
@@ -23,6 +24,7 @@ from sixfold.engines.nodes.values import Film, Reel, Sound
 from sixfold.errors import EngineUnavailable
 
 _SEEDS = 2**31
+_EFFECTS = "sound-effects"
 Ask = Callable[[Mapping[str, Any]], Asked]
 Take = Callable[[NodeContext, Child, Mapping[str, Any]], Given]
 _FILM_TYPES = ("video/mp4", "video/webm", "video/quicktime")
@@ -112,8 +114,11 @@ def _speak(inputs: Mapping[str, Any]) -> Asked:
 
 
 def _effects(inputs: Mapping[str, Any]) -> Asked:
-    told = {"prompt": inputs.get("prompt"), "duration_seconds": inputs.get("duration_seconds")}
-    return Asked(str(inputs.get("model") or "sound-effects"), told)
+    prompt, model = inputs.get("prompt"), inputs.get("model") or _EFFECTS
+    if model == _EFFECTS and isinstance(prompt, str) and not effects.known(prompt):
+        raise EngineUnavailable("No engine here makes the sound of these words: name another in `model`.")
+    told = {"prompt": prompt, "duration_seconds": inputs.get("duration_seconds")}
+    return Asked(str(model), told)
 
 
 def _text_to_3d(inputs: Mapping[str, Any]) -> Asked:

@@ -1,0 +1,156 @@
+"""Sound effects from words: what lasts (rain, sea, a crowd) and what happens (a bell, steps, a bang)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.engines.audio import files
+from sixfold.engines.audio.sound import loudness, track
+from sixfold.engines.audio.sound.tape import RATE, Array, Tape
+from sixfold.engines.image.scene import noise
+
+Rng = np.random.Generator
+_FADE = 480  # samples at both ends, so that nothing clicks
+
+
+class EffectsEngine:
+    """Makes a sound of the asked length; the same words and seed give the same bytes."""
+
+    name = "effects"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """One sound."""
+        prompt, seconds = str(task.inputs["prompt"]), float(task.inputs["duration_seconds"])
+        sound = made(prompt, seconds, int(task.inputs.get("seed") or 0))
+        context.progress(0.8)
+        return Result((files.written(sound, "mp3", context.scratch / "effect"),))
+
+
+def known(prompt: str) -> bool:
+    """Whether the words call for anything that can be made here."""
+    return bool(list(_events(prompt)) or track.mix_of(prompt).layers)
+
+
+def made(prompt: str, seconds: float, seed: int) -> Array:
+    """The sound: float32 (2, samples) at 48 kHz; raises `EngineError` for words that name none."""
+    if not known(prompt):
+        named = ", ".join(sorted({*EVENTS, *track.LAYERS}))
+        raise EngineError(f"No sound of these words can be made here. Known are: {named}")
+    samples = round(seconds * RATE)
+    tape = Tape(max(RATE // 2, samples))
+    out = tape.silence()
+    for name, db in track.mix_of(prompt).layers.items():
+        layer = track.LAYERS[name](tape, noise.stream(seed, "effects", name))
+        out += layer * np.float32(10 ** (db / 20))
+    out = out[:, :samples]
+    for name in _events(prompt):
+        _play(out, name, noise.stream(seed, "effects", name))
+    fade = np.minimum(1, np.arange(1, samples + 1) / _FADE) * np.minimum(1, np.arange(samples, 0, -1) / _FADE)
+    return loudness.brought(out * fade.astype(np.float32))
+
+
+def _events(prompt: str) -> Iterator[str]:
+    text = prompt.casefold()
+    return (name for name, (words, _, _) in EVENTS.items() if re.search(words, text))
+
+
+def _play(out: Array, name: str, rng: Rng) -> None:
+    """Let an event happen as often as it does, each time a little different, somewhere between the ears."""
+    _, every, make = EVENTS[name]
+    at = 0.05
+    while round(at * RATE) < out.shape[1]:
+        sound = make(rng)
+        first = round(at * RATE)
+        part = sound[: out.shape[1] - first]
+        side = 0.5 + 0.25 * float(rng.uniform(-1, 1))
+        out[0, first : first + len(part)] += part * np.float32(np.sqrt(1 - side))
+        out[1, first : first + len(part)] += part * np.float32(np.sqrt(side))
+        at += every * float(rng.uniform(0.92, 1.08))
+
+
+def _time(seconds: float) -> Array:
+    return np.arange(round(seconds * RATE), dtype=np.float64) / RATE
+
+
+def _ring(pitches: tuple[float, ...], decays: tuple[float, ...], seconds: float) -> Array:
+    """Partials that die away, each at its own rate, struck within two milliseconds."""
+    t = _time(seconds)
+    parts = [
+        np.sin(2 * np.pi * f * t) * np.exp(-t / d) / (k + 1)
+        for k, (f, d) in enumerate(zip(pitches, decays, strict=True))
+    ]
+    return np.sum(parts, 0) * np.minimum(1, t / 0.002)
+
+
+def _smooth(rough: Array, samples: int) -> Array:
+    return np.convolve(rough, np.hanning(samples + 2)[1:-1] / (samples / 2), "same")
+
+
+def _bell(rng: Rng) -> Array:
+    f = 520 * float(rng.uniform(0.97, 1.03))
+    ratios = (0.5, 1.0, 1.19, 1.56, 2.0, 2.66, 3.01)
+    return _ring(tuple(f * r for r in ratios), (2.2, 1.8, 1.4, 1.0, 0.8, 0.5, 0.4), 3.0)
+
+
+def _beep(_rng: Rng) -> Array:
+    t = _time(0.16)
+    return 0.6 * np.sin(2 * np.pi * 1200 * t) * np.minimum(1, np.minimum(t, 0.16 - t) / 0.006)
+
+
+def _laser(rng: Rng) -> Array:
+    t = _time(0.35)
+    top = 2400 * float(rng.uniform(0.8, 1.2))
+    phase = np.cumsum(180 + (top - 180) * np.exp(-t * 11)) / RATE
+    return 0.6 * np.sin(2 * np.pi * phase + 1.5 * np.sin(4 * np.pi * phase)) * np.exp(-t * 7)
+
+
+def _explosion(rng: Rng) -> Array:
+    t = _time(2.6)
+    rough = rng.standard_normal(len(t))
+    low, mid = _smooth(rough, 420) * 9, _smooth(rough, 40) * 2
+    thump = np.sin(2 * np.pi * np.cumsum(38 + 60 * np.exp(-t * 9)) / RATE) * np.exp(-t * 3)
+    return (thump + low * np.exp(-t * 1.8) + mid * np.exp(-t * 5)) * np.minimum(1, t / 0.004)
+
+
+def _steps(rng: Rng) -> Array:
+    t = _time(0.22)
+    heel = _smooth(rng.standard_normal(len(t)), 60) * 3 * np.exp(-t * 45)
+    sole = _smooth(rng.standard_normal(len(t)), 14) * np.exp(-(((t - 0.09) / 0.028) ** 2))
+    return heel * np.minimum(1, t / 0.002) + 0.5 * sole
+
+
+def _click(rng: Rng) -> Array:
+    t = _time(0.05)
+    return rng.standard_normal(len(t)) * np.exp(-t * 500) + 0.6 * np.sin(2 * np.pi * 2100 * t) * np.exp(
+        -t * 180
+    )
+
+
+def _knock(rng: Rng) -> Array:
+    f = 150 * float(rng.uniform(0.95, 1.05))
+    return 1.2 * _ring((f, f * 1.7, f * 2.9), (0.06, 0.04, 0.025), 0.3)
+
+
+def _whoosh(rng: Rng) -> Array:
+    t = _time(0.9)
+    swell = np.exp(-(((t - 0.42) / 0.16) ** 2))
+    rough = rng.standard_normal(len(t))
+    return swell * (_smooth(rough, 50) * 2 * (1 - swell) + _smooth(rough, 10) * swell)
+
+
+# An event's words, how many seconds lie between two of them, and what is heard.
+EVENTS: Mapping[str, tuple[str, float, Callable[[Rng], Array]]] = {
+    "bell": (r"\bbells?\b|\bchimes?\b|\bgong\b|\bdoorbell\b", 2.4, _bell),
+    "beep": (r"\bbeep\w*\b|\balarm\b|\bbuzzer\b|\bnotification\b", 0.5, _beep),
+    "laser": (r"\blasers?\b|\bblasters?\b|\bzap\w*\b|\bray ?gun\b", 0.9, _laser),
+    "explosion": (r"\bexplo\w+\b|\bboom\w*\b|\bblast\b|\bcannons?\b|\bbomb\w*\b", 3.2, _explosion),
+    "steps": (r"\bfootsteps?\b|\bsteps\b|\bwalking\b|\brunning\b", 0.55, _steps),
+    "click": (r"\bclick\w*\b|\btick\w*\b|\bclock\b|\btyping\b|\bkeyboard\b", 0.5, _click),
+    "knock": (r"\bknock\w*\b|\bdoor\b", 0.6, _knock),
+    "whoosh": (r"\bwhoosh\w*\b|\bswoosh\w*\b|\bswish\w*\b|\bfly(?:ing)? by\b", 1.6, _whoosh),
+}

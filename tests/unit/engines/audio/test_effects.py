@@ -1,0 +1,44 @@
+"""Sound effects: of the asked length, of what the words say, never silent and never clipped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import EngineError
+from sixfold.engines.audio import effects
+from sixfold.engines.audio.sound.tape import RATE
+
+
+@pytest.mark.parametrize("prompt", [*effects.EVENTS, "heavy rain on a roof", "footsteps in the rain"])
+def test_a_sound_is_heard_and_has_clean_ends(prompt: str) -> None:
+    made = effects.made(prompt, 2, 3)
+    assert made.shape == (2, 2 * RATE)
+    assert made.dtype == np.float32
+    assert 0.02 < np.abs(made).max() <= 1
+    assert np.abs(made[:, [0, -1]]).max() < 0.01
+    assert np.array_equal(made, effects.made(prompt, 2, 3))
+
+
+def test_what_happens_differs_from_what_lasts() -> None:
+    def swing(prompt: str) -> float:
+        """How much the loudness of fiftieths of a second moves."""
+        parts = np.square(effects.made(prompt, 3, 1)[0]).reshape(-1, RATE // 50).mean(1)
+        return float(np.std(parts) / np.mean(parts))
+
+    assert swing("steps") > 3 * swing("steady rain")
+
+
+def test_a_bell_is_higher_than_an_explosion() -> None:
+    def centre(prompt: str) -> float:
+        spectrum = np.abs(np.fft.rfft(effects.made(prompt, 2, 1)[0]))
+        return float((spectrum * np.fft.rfftfreq(2 * RATE, 1 / RATE)).sum() / spectrum.sum())
+
+    assert centre("beep") > 900
+    assert centre("explosion") < centre("bell")
+
+
+def test_unknown_words_say_what_is_known() -> None:
+    assert not effects.known("quarterly report")
+    with pytest.raises(EngineError, match=r"bell, birds"):
+        effects.made("quarterly report", 1, 0)
