@@ -23,6 +23,7 @@ class Usage:
     output: int = 0
     cached: int = 0
     cache_write: int = 0
+    cache_write_long: int = 0
     image_in: int = 0
     audio_in: int = 0
     audio_out: int = 0
@@ -44,6 +45,7 @@ class Rates:
     output: int
     cached_input: int | None = None
     cache_write: int | None = None
+    cache_write_long: int | None = None
     image_input: int | None = None
     audio_input: int | None = None
     audio_output: int | None = None
@@ -56,11 +58,19 @@ class Rates:
         is_long = bool(self.long_tokens) and used.input > self.long_tokens
         rate_in = self.long_input if is_long and self.long_input is not None else self.input
         rate_out = self.long_output if is_long and self.long_output is not None else self.output
-        plain_in = used.input - used.cached - used.cache_write - used.image_in - used.audio_in
+        plain_in = (
+            used.input
+            - used.cached
+            - used.cache_write
+            - used.cache_write_long
+            - used.image_in
+            - used.audio_in
+        )
         total = max(0, plain_in) * rate_in + max(0, used.output - used.audio_out) * rate_out
         for tokens, rate, usual in (
             (used.cached, self.cached_input, rate_in),
             (used.cache_write, self.cache_write, rate_in),
+            (used.cache_write_long, self.cache_write_long, self.cache_write or rate_in),
             (used.image_in, self.image_input, rate_in),
             (used.audio_in, self.audio_input, rate_in),
             (used.audio_out, self.audio_output, rate_out),

@@ -50,19 +50,26 @@ _STOPS: dict[str, Stop] = {
 }
 
 
+class _Creation(msgspec.Struct):
+    ephemeral_1h_input_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
+    cache_creation: _Creation | None = None
 
     def read(self) -> Usage:
         cached, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
+        long = (self.cache_creation.ephemeral_1h_input_tokens or 0) if self.cache_creation is not None else 0
         return Usage(
             input=(self.input_tokens or 0) + cached + written,
             output=self.output_tokens or 0,
             cached=cached,
-            cache_write=written,
+            cache_write=written - long,
+            cache_write_long=long,
         )
 
     def over(self, before: _Usage | None) -> _Usage:

@@ -25,7 +25,7 @@ from sixfold.upstreams.chat.transport import Transport
 
 _PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
 _LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
-_FIRST_LOOK_SECONDS = 1.0  # that a start waits to know what is there; slower servers are known a little later
+_FIRST_LOOK_SECONDS = 0.3  # that a start waits to know what is there; slower servers are known a little later
 
 
 class Relaying:
@@ -43,7 +43,9 @@ class Relaying:
         looking = asyncio.create_task(self._look(), name="model-servers")
         sweeping = asyncio.create_task(self._sweep(alone), name="relay-sweep")
         self._tasks = [looking, sweeping]
-        await asyncio.wait({asyncio.ensure_future(self._servers.looked.wait())}, timeout=_FIRST_LOOK_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_LOOK_SECONDS):
+                await self._servers.looked.wait()
 
     async def stop(self) -> None:
         """Book what has ended, and let go of the connections."""

@@ -182,8 +182,8 @@ def _items(value: Any, where: str) -> Sequence[Any]:
 def usage(used: Usage) -> dict[str, Any]:
     """Usage in this dialect, where `input_tokens` leaves out what was cached."""
     return {
-        "input_tokens": used.input - used.cached - used.cache_write,
-        "cache_creation_input_tokens": used.cache_write,
+        "input_tokens": used.input - used.cached - used.cache_write - used.cache_write_long,
+        "cache_creation_input_tokens": used.cache_write + used.cache_write_long,
         "cache_read_input_tokens": used.cached,
         "output_tokens": used.output,
     }
