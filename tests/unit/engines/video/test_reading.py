@@ -101,12 +101,13 @@ def test_lengths_are_read_from_headers_without_a_decoder(tmp_path: Path) -> None
     assert headers.seconds(flac, "audio") == pytest.approx(0.5, abs=0.01)
 
 
-def test_a_header_that_is_cut_anywhere_says_nothing_and_breaks_nothing(tmp_path: Path) -> None:
-    for data in (film(tmp_path / "m"), counting(tmp_path / "w", "webm").read_bytes(), wav(0.1, 440)):
-        path = tmp_path / "cut"
-        for end in range(16, 600, 7):
+def test_a_header_that_is_cut_anywhere_breaks_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "cut"
+    for data in (film(tmp_path / "m"), counting(tmp_path / "w", "webm").read_bytes(), wav(1.0, 440)):
+        for end in range(16, 600, 13):
             path.write_bytes(data[:end])
-            assert headers.seconds(path, "audio") is None or data[:4] == b"RIFF" or end > 40
+            told = headers.seconds(path, "audio")
+            assert told is None or 0 < told <= 3.1
 
 
 def test_what_is_no_film_is_refused_before_a_demuxer_sees_it(tmp_path: Path) -> None:

@@ -283,17 +283,21 @@ def test_a_file_that_cannot_be_read_is_named_by_its_clip(tmp_path: Path, shelf: 
     cut.write_bytes(shelf["red.mp4"].read_bytes()[:700])
     noise = tmp_path / "noise.png"
     noise.write_bytes(shelf["wide.png"].read_bytes()[:60])
-    files = {**shelf, "cut": cut, "noise": noise}
+    Image.new("L", (30_000, 1)).save(tmp_path / "line.png")
+    files = {**shelf, "cut": cut, "noise": noise, "line": tmp_path / "line.png"}
     good = {"url": "wide.png", "duration": 0.1}
     cases: list[tuple[str, str]] = [
         ("video", "cut"),
         ("audio", "cut"),
         ("image", "noise"),
+        ("image", "line"),
         ("audio", "blue.mp4"),
     ]
     for kind, url in cases:
         with pytest.raises(EngineError, match=r"^tracks\[1\]\.clips\[0\]: "):
-            rendered(tmp_path, files, ("image", [good]), (kind, [{"url": url, "duration": 0.2}]))
+            rendered(
+                tmp_path, files, ("image", [good]), (kind, [{"url": url, "duration": 0.2, "fit": "cover"}])
+            )
 
 
 def test_a_canceled_render_stops(tmp_path: Path, shelf: Mapping[str, Path]) -> None:

@@ -13,10 +13,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.timeline import Clip, Project
 from sixfold.engines.video import reading
 
 Array = NDArray[Any]
+
+_MOST_PIXELS = 7680 * 7680
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ def fitted(size: tuple[int, int], box: Box, fit: str) -> Box:
     if fit != "fill":
         across = down = min(across, down) if fit == "contain" else max(across, down)
     width, height = size[0] * across, size[1] * down
+    if width * height > _MOST_PIXELS:
+        raise UnusableInput("It is too long and narrow for its box")
     return Box(
         box.left + (box.width - width) / 2, box.top + (box.height - height) / 2, max(1, width), max(1, height)
     )

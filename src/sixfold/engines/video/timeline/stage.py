@@ -114,9 +114,9 @@ class Stage:
             raise EngineError(f"{shot.place}: The picture is missing")
         try:
             picture = decode.decode(shot.path, target=(longest, longest))
+            return sprites.of_picture(picture.rgb, picture.alpha, shot.clip, box)
         except EngineError as error:
             raise UnusableInput(f"{shot.place}: {error}") from error
-        return sprites.of_picture(picture.rgb, picture.alpha, shot.clip, box)
 
     def _frame(self, shot: Shot, second: float) -> Sprite:
         reel = self._reel(shot)
@@ -125,7 +125,10 @@ class Stage:
         if kept is not None and kept[0] == reel.count:
             return kept[1]
         box = sprites.box_of(shot.clip, self._project)
-        at = sprites.fitted(reel.size(frame), box, shot.clip.fit)
+        try:
+            at = sprites.fitted(reel.size(frame), box, shot.clip.fit)
+        except UnusableInput as error:
+            raise UnusableInput(f"{shot.place}: {error}") from error
         pixels = reel.pixels(frame, (round(at.width), round(at.height)))
         if pixels.shape[2] == 4:
             pixels = reading.premultiplied(pixels)
