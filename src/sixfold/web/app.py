@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterable
@@ -75,11 +76,8 @@ class App:
         socket, scope["path_params"] = found
         began = time.perf_counter()
         try:
-            await socket.converse(websocket)
-        except WebSocketDisconnect:
-            pass
-        except Exception:  # noqa: BLE001 - the outermost loop of a socket: its end is told by the server
-            _LOG.exception("a websocket failed in a way that it should not")
+            with contextlib.suppress(WebSocketDisconnect):  # whatever else goes wrong, the server logs and closes
+                await socket.converse(websocket)
         finally:
             _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - began)
 
