@@ -21,7 +21,7 @@ _THIN = 5.0  # pixels from the middle of a hole to its edge
 _AROUND = 1.3  # of the hole's longer side: how much of the picture is looked at
 _LEAST_AROUND = 48
 _RIM, _STEP = 5, 26.0  # pixels to either side of a hole's edge; levels by which two surfaces are two
-_SIDE = 512  # of the part that pieces are looked for in
+_SIDES = (512, 256)  # of the part that pieces are looked for in; what meets its surroundings better is taken
 
 
 def filled(rgb: Pixels, hole: Hole) -> Pixels:
@@ -31,7 +31,10 @@ def filled(rgb: Pixels, hole: Hole) -> Pixels:
     depth = cv2.distanceTransform(
         cv2.copyMakeBorder(gone.astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT), cv2.DIST_L2, 3
     )
-    made = _drawn(part, gone) if depth.max() <= _THIN else _pieced(part, gone)
+    if depth.max() <= _THIN:
+        made = _drawn(part, gone)
+    else:
+        made = min((_pieced(part, gone, side) for side in _SIDES), key=lambda tried: _seam(tried, part, gone))
     whole = rgb.copy()
     whole[top:bottom, left:right][gone] = _toned(made, part, gone)[gone]
     return whole
@@ -51,6 +54,14 @@ def _toned(made: Pixels, part: Pixels, gone: Array) -> Pixels:
     spread = _mean(step * small, within, max(_RIM, 0.35 * float(np.sqrt(gone.sum()))))
     fading = _mean(small * within[..., None], within, 2 * _RIM)
     return np.clip(np.rint(made + spread * np.clip(fading, 0.4, 1)), 0, 255).astype(np.uint8)
+
+
+def _seam(made: Pixels, part: Pixels, gone: Array) -> float:
+    """How little what was made meets what it lies in: the mean step across the hole's edge."""
+    hidden, cross = gone.astype(np.uint8), np.ones((3, 3), np.uint8)
+    without, within = cv2.dilate(hidden, cross) - hidden, hidden - cv2.erode(hidden, cross)
+    step = (_mean(part, without, 1.0) - _mean(made, within, 1.0))[within > 0]
+    return float(np.linalg.norm(step, axis=1).mean()) if len(step) else 0.0
 
 
 def _mean(values: Array, where: Array, sigma: float) -> Array:
@@ -76,9 +87,9 @@ def _drawn(part: Pixels, gone: Array) -> Pixels:
     return cv2.inpaint(np.ascontiguousarray(part), gone.astype(np.uint8), 4, cv2.INPAINT_TELEA)
 
 
-def _pieced(part: Pixels, gone: Array) -> Pixels:
+def _pieced(part: Pixels, gone: Array, side: int) -> Pixels:
     """By shift maps, at a size where they find something soon; fine grain comes from the surroundings."""
-    scale = min(1.0, _SIDE / max(gone.shape))
+    scale = min(1.0, side / max(gone.shape))
     size = (max(8, round(gone.shape[1] * scale)), max(8, round(gone.shape[0] * scale)))
     small = cv2.resize(part, size, interpolation=cv2.INTER_AREA) if scale < 1 else part
     hidden = (
