@@ -76,7 +76,7 @@ class App:
         socket, scope["path_params"] = found
         began = time.perf_counter()
         try:
-            with contextlib.suppress(WebSocketDisconnect):  # whatever else goes wrong, the server logs and closes
+            with contextlib.suppress(WebSocketDisconnect):  # the server logs all else, and closes
                 await socket.converse(websocket)
         finally:
             _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - began)
