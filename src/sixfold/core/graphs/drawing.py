@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.nodes import Graph, Registry, is_link
 
-_WIDTH, _LINE, _HEAD = 196, 18, 46
+_WIDTH, _LINE, _HEAD = 224, 18, 46
 _ACROSS, _DOWN, _MARGIN = 76, 26, 28
+_LANE = 6  # the height of a place that only a link runs through
 _SWEEPS = 6
 _MOST_LINES = 3
 _CHARS = 27
@@ -57,7 +59,7 @@ _DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece
 
 @dataclass(slots=True)
 class _Box:
-    """One node in the picture."""
+    """One node in the picture, or a lane that a long link runs through."""
 
     id: str
     title: str
@@ -66,10 +68,16 @@ class _Box:
     rank: int = 0
     x: float = 0.0
     y: float = 0.0
+    is_lane: bool = False
 
     @property
     def height(self) -> float:
-        return _HEAD + _LINE * len(self.lines)
+        return _LANE if self.is_lane else _HEAD + _LINE * len(self.lines)
+
+    @property
+    def middle(self) -> float:
+        """Where links come in and go out."""
+        return self.y + (_LANE if self.is_lane else _HEAD) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +94,11 @@ def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str
     known = registry or Registry()
     boxes = {node_id: _box(node_id, node, known) for node_id, node in graph.items()}
     edges = _edges(graph, known)
-    columns = _ordered(_ranked(boxes, edges), edges)
-    width, height = _placed(boxes, columns)
-    lines = [_path(boxes[edge.origin], boxes[edge.target], edge) for edge in edges]
+    columns = _ranked(boxes, edges)
+    routes = [_route(boxes[edge.origin], boxes[edge.target], edge.hue, columns) for edge in edges]
+    _order(columns, routes)
+    width, height = _placed(columns)
+    lines = [_path(route, edge) for route, edge in zip(routes, edges, strict=True)]
     cards = [_card(box) for box in boxes.values()]
     name = escape(title or "Graph")
     return "".join(
@@ -159,12 +169,26 @@ def _ranked(boxes: Mapping[str, _Box], edges: list[_Edge]) -> list[list[_Box]]:
     return columns
 
 
-def _ordered(columns: list[list[_Box]], edges: list[_Edge]) -> list[list[_Box]]:
-    """The columns with few crossings: each box at the mean of its neighbours' places, to and fro."""
-    near: dict[str, list[str]] = {}
-    for edge in edges:
-        near.setdefault(edge.origin, []).append(edge.target)
-        near.setdefault(edge.target, []).append(edge.origin)
+def _route(origin: _Box, target: _Box, hue: str, columns: list[list[_Box]]) -> list[_Box]:
+    """What a link runs through: a lane in every column between, which links of one origin and hue share."""
+    route = [origin]
+    for rank in range(origin.rank + 1, target.rank):
+        name = f"{origin.id}\0{hue}\0{rank}"
+        lane = next((box for box in columns[rank] if box.id == name), None)
+        if lane is None:
+            lane = _Box(name, "", (), hue, rank, is_lane=True)
+            columns[rank].append(lane)
+        route.append(lane)
+    return [*route, target]
+
+
+def _order(columns: list[list[_Box]], routes: list[list[_Box]]) -> None:
+    """Order the columns for few crossings: each box at the mean of its neighbours' places, to and fro."""
+    near: dict[str, set[str]] = {}
+    for route in routes:
+        for one, other in pairwise(route):
+            near.setdefault(one.id, set()).add(other.id)
+            near.setdefault(other.id, set()).add(one.id)
     place = {box.id: float(at) for column in columns for at, box in enumerate(column)}
     for sweep in range(_SWEEPS):
         for column in columns if sweep % 2 == 0 else reversed(columns):
@@ -177,10 +201,9 @@ def _ordered(columns: list[list[_Box]], edges: list[_Edge]) -> list[list[_Box]]:
             column.sort(key=lambda box: means[box.id])  # sorted at once
             middle = (len(column) - 1) / 2
             place.update({box.id: at - middle for at, box in enumerate(column)})
-    return columns
 
 
-def _placed(boxes: Mapping[str, _Box], columns: list[list[_Box]]) -> tuple[float, float]:
+def _placed(columns: list[list[_Box]]) -> tuple[float, float]:
     heights = [sum(box.height for box in column) + _DOWN * (len(column) - 1) for column in columns]
     tallest = max(heights, default=0.0)
     for rank, column in enumerate(columns):
@@ -189,20 +212,23 @@ def _placed(boxes: Mapping[str, _Box], columns: list[list[_Box]]) -> tuple[float
             box.x, box.y = _MARGIN + rank * (_WIDTH + _ACROSS), y
             y += box.height + _DOWN
     width = 2 * _MARGIN + max(1, len(columns)) * (_WIDTH + _ACROSS) - _ACROSS
-    return width, 2 * _MARGIN + max(tallest, _HEAD if not boxes else 0)
+    return width, 2 * _MARGIN + max(tallest, _HEAD if not columns else 0)
 
 
-def _path(origin: _Box, target: _Box, edge: _Edge) -> str:
-    x, y = origin.x + _WIDTH, origin.y + _HEAD / 2
-    to_x, to_y = target.x, target.y + _HEAD / 2
-    bend = max(36.0, abs(to_x - x) / 2)
-    curve = f"M{x:g} {y:g}C{x + bend:g} {y:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
+def _path(route: list[_Box], edge: _Edge) -> str:
+    x, y = route[0].x + _WIDTH, route[0].middle
+    path = f"M{x:g} {y:g}"
+    for box in route[1:]:
+        bend = max(36.0, abs(box.x - x) / 2)
+        path += f"C{x + bend:g} {y:g} {box.x - bend:g} {box.middle:g} {box.x:g} {box.middle:g}"
+        x, y = box.x + _WIDTH, box.middle
+        path += f"H{x:g}" if box.is_lane else ""
     ends = f'data-from="{escape(edge.origin)}" data-to="{escape(edge.target)}"'
-    return f'<path class="link {edge.hue}" {ends} d="{curve}"/>'
+    return f'<path class="link {edge.hue}" {ends} d="{path}"/>'
 
 
 def _card(box: _Box) -> str:
-    title = escape(_cut(box.title, 24))
+    title = escape(_cut(box.title, 22))
     texts = [
         f'<text class="value" x="16" y="{_HEAD + 4 + _LINE * at:g}">{escape(line)}</text>'
         for at, line in enumerate(box.lines)
@@ -231,7 +257,7 @@ def _style() -> str:
         f"@media(prefers-color-scheme:dark){{.graph{{{tokens(_DARK)}}}}}"
         ".graph .ground{fill:var(--g-ground)}.graph .link{fill:none;stroke-width:1.6;opacity:.75}"
         ".graph .card{fill:var(--g-card);stroke:var(--g-edge)}"
-        ".graph .title{font-size:13px;font-weight:600;fill:var(--g-ink)}"
+        ".graph .title{font-size:12.5px;font-weight:600;fill:var(--g-ink)}"
         ".graph .value{font-size:11px;fill:var(--g-faint)}"
         ".graph .id{font-size:10px;fill:var(--g-faint);text-anchor:end}" + hues
     )
