@@ -16,7 +16,7 @@ import uvloop
 from bench.ledger import ENTRY, GROUP, LEASE
 from bench.table import Row, calibration, of_samples
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts import accounts, journal, ledger
 from sixfold.core.database import Database, Transaction
 from sixfold.core.work import predictions
 from sixfold.core.work.predictions import Success, Trace
@@ -64,7 +64,7 @@ async def _ledger(folder: Path) -> tuple[float, float, list[float]]:
         began = time.perf_counter()
         await database.read(accounts.by_id(account.id))
         reads.append(time.perf_counter() - began)
-    assert await database.read(ledger.verify()) == ()
+    assert await database.read(journal.verify()) == ()
     await database.close()
     return single, grouped, reads
 

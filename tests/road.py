@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts import accounts, journal
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
-from sixfold.core.work import catalog, pipeline, supervisor
+from sixfold.core.work import catalog, orders, supervisor
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
@@ -21,7 +21,8 @@ from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
 from sixfold.core.work.metering import FlatRates, Hire
 from sixfold.core.work.neighbours import Neighbours, Shared
-from sixfold.core.work.pipeline import Order, Pipeline
+from sixfold.core.work.orders import Order
+from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.ports import BlobStore, Driver
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.runs import Finisher
@@ -116,7 +117,7 @@ class Road:
 
     async def faults(self) -> tuple[str, ...]:
         """What `ledger verify` would say."""
-        return await self.database.read(ledger.verify())
+        return await self.database.read(journal.verify())
 
     async def count(self, query: str, **params: Any) -> int:
         """The number of rows of a named query."""
@@ -174,7 +175,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     rates = FlatRates(Hire("gpu-24gb-a", HOUR))
     known = catalog.build(wanted.models or models(), prices, {}, rates)
-    terms = pipeline.Policy(wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds)
+    terms = orders.Policy(wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds)
     line = Pipeline(database, known, media, bus, terms, failpoints)
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)

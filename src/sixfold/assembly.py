@@ -26,8 +26,7 @@ from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.search.finder import Finder
 from sixfold.core.memory.search.shelf import Shelf
 from sixfold.core.work import catalog as catalogs
-from sixfold.core.work import choosing
-from sixfold.core.work import pipeline as pipelines
+from sixfold.core.work import choosing, orders
 from sixfold.core.work import supervisor as supervisors
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.children import PipelineChildren
@@ -303,7 +302,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         models,
         media,
         bus,
-        pipelines.Policy(
+        orders.Policy(
             settings.queue_limit,
             Terms(settings.previews_allowed, standing=standing),
             settings.run_limit_seconds,

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from sixfold import assembly, faces
 from sixfold.assembly import Product
 from sixfold.core import money
-from sixfold.core.accounts import accounts, keys, ledger
+from sixfold.core.accounts import accounts, journal, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
 from sixfold.settings import Settings
@@ -63,7 +63,7 @@ class House:
 
     async def faults(self) -> tuple[str, ...]:
         """What is wrong with the ledger."""
-        return await self.product.database.read(ledger.verify())
+        return await self.product.database.read(journal.verify())
 
     async def limited_key(self, scope: Scope) -> str:
         """Another key of the first account."""

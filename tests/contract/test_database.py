@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts import accounts, journal, ledger
 from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, one
 from tests import databases
 
@@ -108,7 +108,7 @@ async def test_concurrent_deposits_all_arrive(database: Database) -> None:
     entry = ledger.Entry("credit", "test")
     await asyncio.gather(*(database.write(ledger.deposit(account.id, 3, entry)) for _ in range(200)))
     assert await database.read(_balance(account.id)) == 600
-    assert await database.read(ledger.verify()) == ()
+    assert await database.read(journal.verify()) == ()
 
 
 async def test_text_in_any_script_comes_back_as_it_was(database: Database) -> None:

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from sixfold import assembly
-from sixfold.core.work.pipeline import Order
+from sixfold.core.work.orders import Order
 from sixfold.core.work.states import State
 from tests.areas.house import House, house
 

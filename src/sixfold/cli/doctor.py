@@ -13,7 +13,7 @@ from typing import Any
 from sixfold import __version__, assembly, errors
 from sixfold.cli import banner, found, locking, opening, places, weights
 from sixfold.cli.terminal import Paint, put_json, size
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import journal
 from sixfold.core.work import choosing
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Terms
@@ -178,7 +178,7 @@ def _database(configured: Settings) -> dict[str, Any] | None:
     except (BadDatabase, errors.StoreFailed) as error:
         return {"schema": None, "latest": newest, "faults": [str(error)], "ledger_faults": []}
     whole = health.schema == newest and not health.faults
-    sums = opening.read(configured, ledger.verify()) if whole else ()
+    sums = opening.read(configured, journal.verify()) if whole else ()
     return {
         "schema": health.schema,
         "latest": newest,

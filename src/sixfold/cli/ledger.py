@@ -9,7 +9,7 @@ from typing import Any
 from sixfold.cli import opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import money
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import journal
 from sixfold.core.clock import DAY_US
 from sixfold.core.work import costs as work_costs
 from sixfold.core.work.costs import Cost
@@ -19,7 +19,7 @@ MAX_DAYS = 3660
 
 def verify(arguments: argparse.Namespace) -> int:
     """`ledger verify`: 1 when an invariant is broken, with every fault in a line."""
-    faults = opening.read(opening.settings_of(arguments), ledger.verify())
+    faults = opening.read(opening.settings_of(arguments), journal.verify())
     if arguments.json:
         put_json({"ok": not faults, "faults": list(faults)})
     elif faults:

@@ -16,7 +16,7 @@ from sixfold.core.work import inputs
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.events import Event, Moved, Progressed
 from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.pipeline import Order
+from sixfold.core.work.orders import Order
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State

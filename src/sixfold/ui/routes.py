@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger, signins
+from sixfold.core.accounts import accounts, journal, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import now
 from sixfold.core.work import receipt
-from sixfold.core.work.pipeline import Order
+from sixfold.core.work.orders import Order
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
@@ -178,7 +178,7 @@ class Site:
         if session is None:
             return RedirectResponse("/signin", 303)
         cursor = request.query_params.get("cursor")
-        page = await self._services.database.read(ledger.page(session.account.id, 25, cursor))
+        page = await self._services.database.read(journal.page(session.account.id, 25, cursor))
         latest, _ = await self._services.pipeline.page(session.account.id, Filter(), 10, None)
         return self.pages.render("account.html", session, page=page, latest=latest)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts import accounts, journal, ledger
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import Database, Transaction
 from tests import databases, ground
@@ -119,7 +119,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...], list[Account]]]:
-    faults = yield from ledger.verify()
+    faults = yield from journal.verify()
     found: list[Account] = []
     for account_id in account_ids:
         found.append((yield from accounts.by_id(account_id)))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger, limits
+from sixfold.core.accounts import accounts, journal, ledger, limits
 from sixfold.core.accounts.keys import Principal, Scope
 from sixfold.core.accounts.limits import Payer, Rates
 from sixfold.store.sqlite import SqliteDatabase
@@ -96,7 +96,7 @@ async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept
     await write(ledger.hold(account.id, "h5", 1000, None))
     with pytest.raises(errors.BudgetExceeded):
         await write(ledger.hold(account.id, "h6", 101, payer))
-    assert await kept.database.read(ledger.verify()) == ()
+    assert await kept.database.read(journal.verify()) == ()
 
 
 async def test_a_budget_begins_anew_with_the_day_and_the_month(kept: Clocked) -> None:

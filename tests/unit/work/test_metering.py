@@ -1,4 +1,4 @@
-"""Money that follows from the run: by time, by what it gave, by what its children cost; never above the hold."""
+"""Money that follows from the run: its time, what it gave, what its children cost; never above the hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.prices import Price
-from sixfold.core.work.pipeline import Parent
+from sixfold.core.work.orders import Parent
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from tests.road import HOUR, PRICE, Options, Road, models, road

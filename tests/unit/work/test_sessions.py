@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts import accounts, journal
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import Database, Transaction
 from sixfold.core.work import sessions
@@ -71,7 +71,7 @@ class Desk:
         return session
 
     async def money(self) -> tuple[int, int]:
-        assert await self.database.read(ledger.verify()) == ()
+        assert await self.database.read(journal.verify()) == ()
         account = await self.database.read(accounts.by_id(self.account.id))
         return account.posted, account.held
 

@@ -20,7 +20,7 @@ from sixfold.core.database import now
 from sixfold.core.work import inputs as checks
 from sixfold.core.work import predictions as work
 from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.pipeline import Order
+from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web import answers, bodies, calls, predictions

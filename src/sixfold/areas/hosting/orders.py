@@ -12,7 +12,7 @@ from sixfold.areas.hosting.schemas import RunRequest
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work import mounts
 from sixfold.core.work.catalog import Model
-from sixfold.core.work.pipeline import Order, Quote
+from sixfold.core.work.orders import Order, Quote
 from sixfold.web import calls
 from sixfold.web.services import Services
 

@@ -10,7 +10,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.clock import HOUR_US, SECOND_US
 from sixfold.core.work import mounts
-from sixfold.core.work.pipeline import Quote
+from sixfold.core.work.orders import Quote
 from sixfold.core.work.records import Prediction, Webhook
 from sixfold.net import urls
 from sixfold.web import predictions

@@ -16,7 +16,7 @@ from sixfold.areas.imagekit import errors as dialect
 from sixfold.areas.imagekit import schemas
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work import predictions, savepaths
-from sixfold.core.work.pipeline import Order
+from sixfold.core.work.orders import Order
 from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.savepaths import Place

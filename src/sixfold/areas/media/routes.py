@@ -13,7 +13,7 @@ from sixfold.areas.media import errors as dialect
 from sixfold.areas.media.endpoints import Endpoint
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work import predictions
-from sixfold.core.work.pipeline import Order
+from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web import answers, auth, bodies, calls

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts import accounts, journal
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.web import answers
@@ -46,7 +46,7 @@ class Accounts:
         principal = await owner(self._services, request)
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
-        page = await self._services.database.read(ledger.page(principal.account_id, limit, cursor))
+        page = await self._services.database.read(journal.page(principal.account_id, limit, cursor))
         rows = [
             {
                 "id": row["id"],

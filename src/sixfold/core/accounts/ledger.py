@@ -16,7 +16,6 @@ from sixfold.core.database import Query, Row, Transaction, one
 
 WORLD = "world"
 REVENUE = "revenue"
-_END_OF_TIME = 2**62
 
 
 class LedgerFault(Exception):
@@ -121,54 +120,3 @@ def _transfer(
             "request_id": entry.request_id,
         },
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some entries of an account, newest first, and where the next page starts."""
-
-    entries: tuple[Row, ...]
-    next_cursor: str | None
-
-
-def page(account_id: str, limit: int, cursor: str | None) -> Transaction[Page]:
-    """An account's journal; `cursor` is what the page before gave. Raises `BadRequest` on another text."""
-    before_at, before_id = _parse_cursor(cursor)
-    rows = yield Query(
-        "ledger_page",
-        {"account_id": account_id, "before_at": before_at, "before_id": before_id, "limit": limit + 1},
-    )
-    entries = tuple(rows[:limit])
-    more = len(rows) > limit
-    return Page(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if more else None)
-
-
-def _parse_cursor(cursor: str | None) -> tuple[int, str]:
-    if not cursor:
-        return _END_OF_TIME, ""
-    at, tilde, entry_id = cursor.partition("~")
-    if not tilde or not at.isdecimal() or not at.isascii() or len(at) > 18:
-        raise errors.BadRequest("Invalid cursor")
-    return int(at), entry_id
-
-
-_CHECKS = {
-    "ledger_drift_posted": "balance differs from the journal",
-    "ledger_drift_held": "held money differs from the pending holds",
-    "ledger_overdrawn": "balance is below zero",
-    "ledger_holds_without_transfer": "captured hold and transfer differ",
-    "ledger_predictions_unsettled": "prediction and hold tell different stories",
-    "ledger_sessions_unsettled": "session and slices tell different stories",
-}
-
-
-def verify() -> Transaction[tuple[str, ...]]:
-    """Every broken invariant as one sentence; an empty tuple means that all sums are right."""
-    faults: list[str] = []
-    total = yield from one("ledger_sum_posted")
-    if total is not None and total["total"] != 0:
-        faults.append(f"the sum of all balances is {total['total']} micro-dollars instead of 0")
-    for name, sentence in _CHECKS.items():
-        rows = yield Query(name, {})
-        faults += [f"{row['id']}: {sentence}" for row in rows]
-    return tuple(faults)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sixfold.core.work.media import Source
-from sixfold.core.work.pipeline import Order, Parent, Pipeline
+from sixfold.core.work.orders import Order, Parent
+from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.records import Prediction
 
 _LOOK_SECONDS = 60.0

@@ -10,81 +10,28 @@ import dataclasses
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import ledger, limits
-from sixfold.core.accounts.prices import FREE, Price
+from sixfold.core.accounts.prices import FREE
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.work import backends, metering, predictions, timeline
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import media as media_files
-from sixfold.core.work.catalog import Catalog, EngineSpec, Model
+from sixfold.core.work.catalog import Catalog, Model
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus, Event, Moved
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest import inputs as manifest_inputs
 from sixfold.core.work.media import Media, Source
+from sixfold.core.work.orders import Order, Policy, Quote
 from sixfold.core.work.own import OwnModels
 from sixfold.core.work.predictions import Draft
-from sixfold.core.work.records import Prediction, TaskRecord, Webhook
+from sixfold.core.work.records import Prediction, TaskRecord
 
 _MAX_SEED = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What somebody asks for. `charged=False` is the operator's own keyless use on his loopback.
-
-    `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
-    model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
-    are media inputs whose bytes are stored already. A child (`parent`) has no hold of its own.
-    """
-
-    account_id: str
-    model: str
-    inputs: Mapping[str, Any]
-    face: str
-    request_id: str
-    idempotency_id: str | None = None
-    charged: bool = True
-    job: bool = False
-    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    hardware: str | None = None
-    hold: Price | None = None
-    webhook: Webhook | None = None
-    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
-    parent: Parent | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """Whoever orders a child: the prediction's id, and the key of its part; one child for each key."""
-
-    id: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """What an order would cost, and which engine would serve it."""
-
-    price: Price
-    engine: EngineSpec
-    quality: str
-    values: Mapping[str, Any]
-    hardware: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The limits of the queue and of a run, and which engines may serve."""
-
-    queue_limit: int
-    terms: Terms
-    run_limit_seconds: float = 600.0
 
 
 class Pipeline:

@@ -1,0 +1,66 @@
+"""What somebody asks of the pipeline, and what it says of that before it takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sixfold.core.accounts.prices import Price
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.choosing import Terms
+from sixfold.core.work.media import Source
+from sixfold.core.work.records import Webhook
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody asks for. `charged=False` is the operator's own keyless use on his loopback.
+
+    `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
+    model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
+    are media inputs whose bytes are stored already. A child (`parent`) has no hold of its own.
+    """
+
+    account_id: str
+    model: str
+    inputs: Mapping[str, Any]
+    face: str
+    request_id: str
+    idempotency_id: str | None = None
+    charged: bool = True
+    job: bool = False
+    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    hardware: str | None = None
+    hold: Price | None = None
+    webhook: Webhook | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    parent: Parent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Whoever orders a child: the prediction's id, and the key of its part; one child for each key."""
+
+    id: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What an order would cost, and which engine would serve it."""
+
+    price: Price
+    engine: EngineSpec
+    quality: str
+    values: Mapping[str, Any]
+    hardware: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The limits of the queue and of a run, and which engines may serve."""
+
+    queue_limit: int
+    terms: Terms
+    run_limit_seconds: float = 600.0
