@@ -286,7 +286,7 @@ def _drums(bar: _Bar) -> list[Note]:
 
 def _bass(bar: _Bar) -> list[Note]:
     genre = bar.scene.wish.band.genre
-    low = theory.nearest(bar.chord.bass, 41)
+    low = theory.nearest(bar.chord.bass, 44)
     fifth = low + (7 if 7 in bar.chord.tones else 12)
     goal = theory.nearest(bar.after.bass, low)
     nearing = goal + (1 if bar.scene.rng.random() < 0.5 else -1) if goal != low else low + 7

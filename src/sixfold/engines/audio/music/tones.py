@@ -19,6 +19,7 @@ RATE = 48_000
 _BLOCK = 512
 _SILENT = 6.9  # e to the minus this is a thousandth
 _HIGHEST = 17_000.0  # Hz
+_STEPS = 2.0**20  # to 1: on how many threads a product is made shows in its last bits, which are rounded away
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,13 @@ def ring(partials: Partials, length: int) -> Array:
         (outer @ _parts((side * np.exp(1j * around))[:, None] * inner, 1, axis=0)).reshape(-1)[:length]
         for side, around in zip(strength, np.broadcast_to(phase, strength.shape), strict=True)
     ]
-    return np.stack(sides) if len(sides) > 1 else sides[0]
+    whole = np.stack(sides) if len(sides) > 1 else sides[0]
+    return (np.rint(whole * _STEPS) / _STEPS).astype(np.float32)
 
 
 def _parts(values: NDArray[np.complex128], sign: int, axis: int = 1) -> Array:
     """Real and imaginary parts beside each other, so that a real product gives the product's real part."""
-    return np.concatenate([values.real, sign * values.imag], axis=axis).astype(np.float32)
+    return np.concatenate([values.real, sign * values.imag], axis=axis)
 
 
 def rise(wave: Array, seconds: float) -> Array:

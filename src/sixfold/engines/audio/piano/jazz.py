@@ -69,7 +69,9 @@ def rootless(chord: Chord, near: float) -> list[int]:
     """Third, fifth or sixth, seventh, ninth: in the order that lies nearest to `near`."""
     third, fifth, seventh = chord.tones[1:4]
     sixth = 9 if (third, seventh) == (4, 10) else fifth
-    ninth = 12 if seventh == 9 else 14  # where the chord is home, its root is
+    ninth = 14
+    if seventh == 9:  # where the chord is home, its root is there
+        seventh = 12
     forms = ((third, sixth, seventh, ninth), (seventh - 12, ninth - 12, third, sixth))
     found: list[list[int]] = []
     for form in forms:
@@ -87,7 +89,7 @@ def _comped(
     notes: list[Note] = []
     for half, chord in enumerate(pair):
         if half == 0 or chord != pair[0]:
-            low = theory.nearest(chord.bass, 41)
+            low = theory.nearest(chord.bass, 46)
             home = chord.tones[-1] == 9
             notes.append(Note(beat + half * _HALF, 1.8 if home else 0.9, low, 0.52 if home else 0.42))
     for at in _COMPING[int(rng.integers(len(_COMPING)))]:
@@ -133,7 +135,7 @@ def _line(section: Section, chords: Sequence[Chord], rng: np.random.Generator, l
 
 
 def _next(pitch: int, way: int, chord: Chord, after: Chord, at: int, rng: np.random.Generator) -> int:
-    guides = chord.tones if chord.tones[-1] == 9 else chord.tones[1:]
+    guides = chord.tones[:3] if chord.tones[-1] == 9 else chord.tones[1:]
     if at % 2 == 0:
         options = [
             p

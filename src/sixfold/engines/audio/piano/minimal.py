@@ -52,7 +52,7 @@ def _spread(chord: Chord, low: int, count: int) -> list[int]:
 
 
 def _left(beat: float, chord: Chord, figure: Sequence[int]) -> list[Note]:
-    low = theory.nearest(chord.bass, 40)
+    low = theory.nearest(chord.bass, 46)
     pitches = [low, *[p for p in _spread(chord, low + 10, 4) if p > low + 4]][:4]
     notes: list[Note] = []
     for at, index in enumerate(figure):

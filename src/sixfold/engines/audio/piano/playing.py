@@ -19,7 +19,7 @@ _FORCES = 7  # how many degrees of force a key has of its own; loudness between 
 _LONGEST = 7.0
 _HUMAN_SECONDS = 0.0035
 _FALL_SECONDS = 0.11  # of the damper
-_SYMPATHY = 0.10
+_SYMPATHY = 0.025
 _LAST_SECONDS = 0.35
 
 

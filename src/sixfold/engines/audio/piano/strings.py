@@ -65,7 +65,7 @@ def _partials(pitch: int, force: float, sound: Sound, rng: np.random.Generator) 
     number = np.arange(1, count + 1)
     hertz = base * number * np.sqrt(1 + stiff * number**2)
     reach = sound.hardness * 2 ** (2.1 * (force - 0.5)) * (base / 220) ** 0.35
-    strength = np.abs(np.sin(math.pi * number * _STRUCK_AT)) / number**1.5
+    strength = np.abs(np.sin(math.pi * number * _STRUCK_AT)) / number**1.75
     strength *= 1 / (1 + (hertz / reach) ** 2) * rng.uniform(0.75, 1.25, count)
     strength *= 1 - 0.55 * np.exp(-((hertz / 75) ** 2))  # a board moves little air so low
     strength /= math.sqrt(float((strength**2).sum()))
@@ -102,8 +102,8 @@ def sympathy(rng: np.random.Generator, seconds: float = 2.4) -> Array:
     hertz = np.concatenate([base, base * 2.001, base * 3.003])
     strength = np.concatenate([np.ones(base.size), np.full(base.size, 0.5), np.full(base.size, 0.25)])
     strength *= 1 / (1 + (hertz / 900) ** 1.5)
-    life = seconds * rng.uniform(0.5, 1.0, hertz.size)
-    both = strength[None] * rng.uniform(0.5, 1.0, (2, hertz.size))
+    life = np.full(hertz.size, seconds * 0.8)
+    both = np.stack([strength, strength])
     phase = rng.uniform(0, math.tau, (2, hertz.size))
     wave = tones.rise(tones.ring(Partials(hertz, both, life, phase), round(seconds * RATE)), 0.03)
     return (wave / np.sqrt((wave * wave).sum() / 2)).astype(np.float32)

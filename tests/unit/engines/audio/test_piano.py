@@ -1,0 +1,169 @@
+"""The piano: key, tempo, length and character as asked, by the rules of its manners, without clicks."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import Canceled, Task
+from sixfold.engines.audio import files
+from sixfold.engines.audio.music import theory
+from sixfold.engines.audio.piano import baroque, engine, form, jazz, strings, voices
+from sixfold.engines.audio.sound import loudness
+from tests.unit.engines.audio import measuring
+from tests.unit.engines.audio.measuring import Array, Recorder
+
+USUAL = {"model": "open-piano-baroque", "sound": "studio", "bars": 8, "tempo": 108, "key": "C", "seed": 17}
+MANNERS = list(engine.MANNERS)
+
+
+def played(folder: Path, **changes: Any) -> Array:
+    """What is heard of the file that was made."""
+    return files.read(file(folder, **changes), 300)
+
+
+def file(folder: Path, **changes: Any) -> Path:
+    """The file."""
+    task = Task("pred_1", "piano", {**USUAL, **changes})
+    (made,) = engine.PianoEngine().run(task, Recorder(folder)).artifacts
+    assert made.content_type == "audio/mpeg"
+    assert made.path is not None
+    return made.path
+
+
+CASES = [
+    ("open-piano-baroque", "C", 108, 8),
+    ("open-piano-jazz", "C", 108, 8),
+    ("open-piano-minimal", "C", 108, 8),
+    ("open-piano-baroque", "F", 200, 8),
+    ("open-piano-jazz", "B", 150, 4),
+]
+
+
+@pytest.mark.parametrize(("model", "key", "tempo", "bars"), CASES)
+def test_key_tempo_and_length_are_those_that_were_asked(
+    tmp_path: Path, model: str, key: str, tempo: int, bars: int
+) -> None:
+    sound = played(tmp_path, model=model, key=key, tempo=tempo, bars=bars)
+    assert sound.shape[1] / files.RATE == pytest.approx(bars * 4 * 60 / tempo, abs=0.03)
+    assert measuring.key(sound) == key
+    assert measuring.tempo(sound, tempo) == pytest.approx(tempo, rel=0.01)
+
+
+@pytest.mark.parametrize("model", MANNERS)
+def test_a_piece_is_as_loud_as_music_is_and_has_neither_overs_nor_clicks(tmp_path: Path, model: str) -> None:
+    sound = played(tmp_path, model=model, seed=5, bars=4)
+    assert loudness.integrated(sound) == pytest.approx(-16, abs=0.7)
+    assert measuring.true_peak(sound) < -1
+    assert np.abs(sound[:, :8]).max() < 0.01
+    assert np.abs(sound[:, -8:]).max() < 0.01
+    assert abs(float(sound.mean())) < 1e-4
+    assert 0.05 < np.corrcoef(sound)[0, 1] < 0.95  # stereo, and one instrument
+
+
+def test_the_three_sounds_are_dull_clear_and_brilliant(tmp_path: Path) -> None:
+    felt, studio, bright = (
+        measuring.centroid(played(tmp_path, sound=sound, bars=2)) for sound in ("felt", "studio", "bright")
+    )
+    assert felt * 1.2 < studio
+    assert studio * 1.2 < bright
+
+
+def test_the_three_manners_and_two_seeds_give_different_music() -> None:
+    home = theory.key("C")
+    pieces = [engine.composed(model, home, 8, 108, seed) for model in MANNERS for seed in (1, 2)]
+    shapes = {tuple((note.beat, note.pitch) for note in piece) for piece in pieces}
+    assert len(shapes) == 6
+
+
+@pytest.mark.parametrize("model", MANNERS)
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, model: str) -> None:
+    first, again = (file(tmp_path, model=model, bars=1).read_bytes() for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize("bars", range(1, 33))
+def test_every_number_of_bars_is_filled_to_its_end_and_no_further(bars: int) -> None:
+    for model in MANNERS:
+        notes = engine.composed(model, theory.key("G"), bars, 120, bars)
+        ends = [note.beat + note.beats for note in notes]
+        assert 0 <= min(note.beat for note in notes) < 1
+        assert bars * 4 - 1.2 < max(ends) <= bars * 4 + 0.2
+        assert all(21 <= note.pitch <= 108 and 0 < note.loud <= 1 and note.beats > 0 for note in notes)
+
+
+def test_the_form_is_a_song_in_four_parts() -> None:
+    assert [(part.name, part.bar, part.bars) for part in form.form(8)] == [
+        ("A", 0, 2),
+        ("A'", 2, 2),
+        ("B", 4, 2),
+        ("A", 6, 2),
+    ]
+    assert all(sum(part.bars for part in form.form(bars)) == bars for bars in range(1, 33))
+
+
+@pytest.mark.parametrize("key", "CDEFGAB")
+def test_four_voices_never_go_in_parallel_fifths_or_octaves(key: str) -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        _, rows = baroque.skeleton(theory.key(key), form.form(16), rng)
+        assert not voices.parallels(rows[:-1], rows[1:]).any()
+        assert (np.diff(rows, axis=1) >= 0).all()
+        assert (np.diff(rows[:, 1:], axis=1) > 0).all()
+
+
+def test_baroque_cadences_lead_home() -> None:
+    home = theory.key("D")
+    chords, _ = baroque.skeleton(home, form.form(8), np.random.default_rng(1))
+    roots = [chord.root for chord in chords]
+    assert roots[-3:] == [9, 2, 2]  # V I I
+    assert roots[3] == 9  # the question ends on the fifth
+
+
+def test_jazz_goes_by_two_and_five_and_its_chords_have_no_root() -> None:
+    home = theory.key("C")
+    chords = jazz.changes(home, form.form(16), np.random.default_rng(1))
+    pairs = [(a.root, b.root) for a, b in itertools.pairwise(chords)]
+    assert pairs.count((2, 7)) >= 4
+    for numeral in ("ii7", "V7", "Imaj7", "vi7"):
+        chord = theory.chord(numeral, home)
+        assert chord.root not in {pitch % 12 for pitch in jazz.rootless(chord, 57)}
+
+
+def test_jazz_swings_and_the_others_do_not() -> None:
+    home = theory.key("C")
+    places = {
+        model: {round(note.beat % 1, 2) for note in engine.composed(model, home, 8, 120, 3)}
+        for model in MANNERS
+    }
+    assert 0.67 in places["open-piano-jazz"]
+    assert 0.5 not in places["open-piano-jazz"]
+    assert 0.5 in places["open-piano-baroque"]
+
+
+def test_strings_are_stiff_and_low_ones_ring_longer() -> None:
+    rng = np.random.default_rng(1)
+    note = strings.struck(60, 0.6, 2.0, strings.SOUNDS["studio"], rng)
+    spectrum = np.abs(np.fft.rfft(note.mean(0) * np.hanning(note.shape[1])))
+    base = 261.626
+
+    def found(number: int) -> float:
+        begin, end = (round(base * number * share * 2) for share in (0.985, 1.03))
+        return (begin + int(np.argmax(spectrum[begin:end]))) / 2
+
+    assert found(1) == pytest.approx(base, abs=1)
+    assert 1.003 < found(8) / (8 * base) < 1.02
+    high = strings.struck(96, 0.6, 2.0, strings.SOUNDS["studio"], rng)
+    assert (
+        np.abs(high[:, 48_000:]).max() / np.abs(high).max()
+        < np.abs(note[:, 48_000:]).max() / np.abs(note).max()
+    )
+
+
+def test_a_run_can_be_canceled(tmp_path: Path) -> None:
+    with pytest.raises(Canceled):
+        engine.PianoEngine().run(Task("pred_1", "piano", USUAL), Recorder(tmp_path, cancel_at=0.3))

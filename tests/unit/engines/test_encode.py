@@ -1,0 +1,194 @@
+"""Films, sounds and pictures as other files: decoded again and measured; trick files open nothing."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import Result, Task, UnusableInput
+from sixfold.engines.audio import files
+from sixfold.engines.encode.engine import EncodeEngine
+from sixfold.engines.encode.optimizer import OptimizerEngine
+from sixfold.engines.video.encode import Film, Sound
+from tests.unit.engines.audio.measuring import Recorder
+
+USUAL = {"widths": "320,640,960,1280", "heights": "360,720,1080", "formats": "webp", "quality": 85}
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seconds of 160 x 90 at 24, red in the first second and green in the second, with a tone."""
+    path = tmp_path_factory.mktemp("film") / "film.mp4"
+    tone = np.sin(np.arange(96_000) * 2 * np.pi * 440 / 48_000).astype(np.float32) * 0.4
+    with Film(path, (160, 90), Fraction(24), Sound.of(np.stack([tone, tone]))) as writing:
+        for index in range(48):
+            frame = np.zeros((90, 160, 3), np.uint8)
+            frame[..., 0 if index < 24 else 1] = 200
+            frame[:, : index * 3] //= 2
+            writing.add(frame)
+    return path
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "picture.png"
+    Image.effect_mandelbrot((700, 500), (-2, -1.2, 1, 1.2), 50).convert("RGB").save(path)
+    return path
+
+
+def encoded(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Path]:
+    """What came of an operation: the artifact and its file."""
+    (made,) = (
+        EncodeEngine().run(Task("p", "media-encode", inputs, {"media": source}), Recorder(folder)).artifacts
+    )
+    path = made.path or folder / "made"
+    if made.path is None:
+        path.write_bytes(made.data)
+    return made, path
+
+
+@pytest.mark.parametrize(("operation", "codec"), [("transcode-mp4", "h264"), ("transcode-webm", "vp9")])
+def test_a_film_is_transcoded_cut_and_scaled_with_its_sound(
+    tmp_path: Path, film: Path, operation: str, codec: str
+) -> None:
+    made, path = encoded(tmp_path, film, operation=operation, width=80, start=0.5, duration=1)
+    with av.open(str(path)) as container:
+        video = container.streams.video[0]
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video)]
+        assert (video.codec_context.name, video.width, video.height) == (codec, 80, made.info["height"])
+        assert container.streams.audio
+    assert len(frames) == 24
+    assert made.info["duration"] == 1.0
+    assert frames[2][20, 60].argmax() == 0
+    assert frames[-3][20, 78].argmax() == 1
+
+
+def test_the_sound_of_a_film_as_mp3(tmp_path: Path, film: Path) -> None:
+    made, path = encoded(tmp_path, film, operation="audio-mp3", start=0.5, duration=1)
+    sound = files.read(path, 10)
+    assert (made.content_type, sound.shape[1]) == ("audio/mpeg", 48_000)
+    assert np.argmax(np.abs(np.fft.rfft(sound.mean(0)))) == 440
+
+
+def test_a_film_as_a_gif(tmp_path: Path, film: Path) -> None:
+    made, path = encoded(tmp_path, film, operation="gif", width=64)
+    with Image.open(path) as image:
+        assert (image.format, image.size, image.n_frames) == ("GIF", (64, made.info["height"]), 25)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_thumbnail_is_taken_where_it_is_asked(tmp_path: Path, film: Path, picture: Path) -> None:
+    for start, channel in ((0.2, 0), (1.6, 1)):
+        _, path = encoded(tmp_path, film, operation="thumbnail", width=100, start=start)
+        with Image.open(path) as image:
+            assert (image.format, image.size) == ("JPEG", (100, 56))
+            assert np.asarray(image)[10, 98].argmax() == channel
+    made, _ = encoded(tmp_path, picture, operation="thumbnail")
+    assert (made.info["width"], made.info["height"]) == (640, 457)
+
+
+def test_a_waveform_is_high_where_it_is_loud(tmp_path: Path) -> None:
+    tone = np.sin(np.arange(48_000) * 0.06).astype(np.float32) * np.where(
+        np.arange(48_000) < 24_000, 0.9, 0.1
+    )
+    source = files.written(np.stack([tone, tone]), "wav", tmp_path / "tone.wav").path
+    assert source is not None
+    made, path = encoded(tmp_path, source, operation="waveform", width=400)
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("L")).astype(int)
+    assert pixels.shape == (made.info["height"], 400)
+    lit = (pixels > 70).sum(0)
+    assert lit[60:160].max() > 4 * lit[240:340].max() > 0
+
+
+@pytest.mark.parametrize("operation", ["gif", "transcode-mp4", "audio-mp3", "waveform", "thumbnail"])
+def test_trick_files_are_refused(tmp_path: Path, operation: str) -> None:
+    tricks = [
+        b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/hostname\n",
+        b"ffconcat version 1.0\nfile /etc/hostname\n",
+        b"v=0\nc=IN IP4 127.0.0.1\nm=audio 9 RTP/AVP 0\n",
+        b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/hostname'/></svg>",
+        b"\0\0\0\x20ftypisom" + b"\0" * 64,
+        b"",
+    ]
+    for trick in tricks:
+        path = tmp_path / "film.mp4"
+        path.write_bytes(trick)
+        with pytest.raises(UnusableInput):
+            encoded(tmp_path, path, operation=operation)
+
+
+def test_what_is_not_there_is_told(tmp_path: Path, film: Path) -> None:
+    with pytest.raises(UnusableInput, match="beyond the end"):
+        encoded(tmp_path, film, operation="gif", start=9)
+    tone = np.zeros((2, 4800), np.float32)
+    silent = files.written(tone, "wav", tmp_path / "tone.wav").path
+    assert silent is not None
+    with pytest.raises(UnusableInput, match="no picture"):
+        encoded(tmp_path, silent, operation="transcode-mp4")
+
+
+def optimized(folder: Path, source: Path, **inputs: Any) -> Result:
+    return OptimizerEngine().run(
+        Task("p", "media-optimizer", {**USUAL, **inputs}, {"media": source}), Recorder(folder)
+    )
+
+
+def test_every_width_in_every_format_and_none_larger_than_the_original(tmp_path: Path, picture: Path) -> None:
+    made = optimized(tmp_path, picture, operation="image-responsive", formats="webp,avif,jpeg")
+    names = [str(one.info["name"]) for one in made.artifacts]
+    assert names == [f"image-{width}.{kind}" for width in (320, 640) for kind in ("webp", "avif", "jpg")]
+    for one, row in zip(made.artifacts, made.data["files"], strict=True):
+        assert one.path is not None
+        with Image.open(one.path) as image:
+            assert image.size == (row["width"], row["height"])
+        assert row["bytes"] == one.path.stat().st_size
+        assert row["saved_percent"] == round(100 * (1 - row["bytes"] / picture.stat().st_size), 1)
+    assert made.data["srcset"]["webp"] == "image-320.webp 320w, image-640.webp 640w"
+
+
+def test_quality_costs_bytes(tmp_path: Path, picture: Path) -> None:
+    sizes = [
+        optimized(tmp_path, picture, operation="image-responsive", quality=quality).data["files"][1]["bytes"]
+        for quality in (20, 95)
+    ]
+    assert sizes[0] * 2 < sizes[1]
+
+
+def test_the_smallest_format_is_picked_and_one_that_every_browser_shows(
+    tmp_path: Path, picture: Path
+) -> None:
+    made = optimized(tmp_path, picture, operation="image-cdn-auto", formats="webp,avif", widths="300")
+    assert made.data["picked"]["300"] in ("webp", "avif")
+    assert made.data["fallback"] == "image-300.jpg"
+    assert {row["format"] for row in made.data["files"]} == {made.data["picked"]["300"], "jpeg"}
+
+
+def test_a_ladder_is_av1_and_never_enlarged(tmp_path: Path, film: Path) -> None:
+    made = optimized(tmp_path, film, operation="video-av1-ladder", heights="64,720", formats="webm,mp4")
+    assert [one.info["name"] for one in made.artifacts] == ["video-64.webm", "video-64.mp4"]
+    for one in made.artifacts:
+        with av.open(str(one.path)) as container:
+            video = container.streams.video[0]
+            assert (video.codec_context.name.removeprefix("lib"), video.height) in (
+                ("dav1d", 64),
+                ("av1", 64),
+            )
+
+
+def test_what_is_no_picture_and_what_is_no_number_are_refused(
+    tmp_path: Path, film: Path, picture: Path
+) -> None:
+    for source, inputs in (
+        (film, {"operation": "image-responsive"}),
+        (picture, {"operation": "image-responsive", "widths": "5"}),
+        (picture, {"operation": "image-responsive", "formats": "bmp"}),
+        (picture, {"operation": "video-av1-ladder"}),
+    ):
+        with pytest.raises(UnusableInput):
+            optimized(tmp_path, source, **inputs)
