@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -44,10 +45,11 @@ async def test_a_server_killed_in_the_middle_of_streams_holds_nothing_at_its_nex
                 assert await account(client) == (10 - cost, 0)
                 acme.mode = "trickle"
                 streams = [_begun(client, origin, headers) for _ in range(4)]
-                await asyncio.gather(*streams)
+                opened = await asyncio.gather(*streams)
                 balance, held = await account(client)
                 assert (balance, held > 0) == (10 - cost, True)
-            await server.kill()
+                await server.kill()
+                assert len(opened) == 4
             await server.restart()
             async with httpx.AsyncClient(timeout=30) as client:
                 assert await account(client) == (10 - cost, 0)
@@ -60,12 +62,15 @@ async def test_a_server_killed_in_the_middle_of_streams_holds_nothing_at_its_nex
                 assert 'sixfold_relay_calls_total{server="acme",status="succeeded"} 1.0' in metrics
 
 
-async def _begun(client: httpx.AsyncClient, origin: str, headers: dict[str, str]) -> None:
-    """A stream whose first word is there; it stays open with its client."""
+async def _begun(
+    client: httpx.AsyncClient, origin: str, headers: dict[str, str]
+) -> tuple[httpx.Response, AsyncIterator[str]]:
+    """A stream whose first word is there; it stays open as long as it is kept."""
     request = client.build_request(
         "POST", f"{origin}/v1/chat/completions", json={**BODY, "stream": True}, headers=headers
     )
     answer = await client.send(request, stream=True)
-    async for line in answer.aiter_lines():
-        if "word" in line:
-            return
+    lines = answer.aiter_lines()
+    while "word" not in await anext(lines):
+        pass
+    return answer, lines

@@ -7,6 +7,7 @@ and month are UTC's. Rates are kept in memory, by the generic cell rate algorith
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.clock import SECOND_US
+from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Query, Transaction, now
 
 _MAX_KEYS = 100_000
@@ -76,7 +77,12 @@ def give_back(key_id: str, held_at: int, amount: int) -> Transaction[None]:
 
 
 def _periods(epoch_us: int) -> tuple[str, str]:
-    day = datetime.fromtimestamp(epoch_us / SECOND_US, UTC).date().isoformat()
+    return _names(epoch_us // DAY_US)
+
+
+@functools.lru_cache(maxsize=8)
+def _names(day_number: int) -> tuple[str, str]:
+    day = datetime.fromtimestamp(day_number * DAY_US / SECOND_US, UTC).date().isoformat()
     return day, day[:7]
 
 

@@ -85,9 +85,7 @@ class Attempts:
 
     async def open(self, asked: Asked, take: Take) -> Opened:
         """The first answer that begins well, of the servers in turn."""
-        failure = Failure(
-            errors.EngineFailed("Every model server of this name is out of order; try again soon")
-        )
+        failure: Failure | None = None
         for target, rates in asked.plan.targets:
             for attempt in range(1 + self._policy.retries):
                 if not self._health.allows(target.name) or (attempt and not self._health.may_retry()):
@@ -105,6 +103,8 @@ class Attempts:
                 if failure.after is not None and failure.after > _LONGEST_PAUSE:
                     break
                 await asyncio.sleep(failure.after if failure.after is not None else pause)
+        if failure is None:
+            raise errors.EngineFailed("Every model server of this name is out of order; try again soon")
         raise failure.error
 
     async def _attempt(self, asked: Asked, target: Target, rates: Rates, take: Take) -> Opened | Failure:

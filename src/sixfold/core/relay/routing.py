@@ -59,9 +59,9 @@ class Router:
             if not self.upstreams():
                 raise errors.EngineUnavailable(UNLOCK)
             raise errors.UnknownModel(f"There is no model {name[:100]!r} here; GET /v1/models lists them")
-        if len(found) == 1:
-            return found
-        return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
+        if any(self._health.is_open(target.name) for target in found):
+            return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
+        return found
 
     def models(self) -> tuple[tuple[str, str], ...]:
         """Every name that can be asked for, and whose it is."""
