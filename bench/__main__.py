@@ -16,6 +16,7 @@ NAMES = (
     "scene",
     "video",
     "render",
+    "music",
     "style",
     "matting",
     "resize",

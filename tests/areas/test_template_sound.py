@@ -34,7 +34,7 @@ async def ran(home: House, model: str, **inputs: Any) -> dict[str, Any]:
 async def seconds(home: House, url: str) -> float:
     """How long a sound is by its own frames."""
     answer = await home.client.get(url)
-    with av.open(io.BytesIO(answer.content)) as container:
+    with av.open(io.BytesIO(answer.content), "r") as container:
         return sum(frame.samples / frame.rate for frame in container.decode(audio=0))
 
 

@@ -83,3 +83,17 @@ def test_any_json_is_either_checked_or_refused(given_inputs: dict[str, Any]) -> 
     assert isinstance(checked["prompt"], str)
     assert checked["size"] in {"a", "b"}
     assert 64 <= checked["width"] <= 2048
+
+
+def test_a_text_may_have_to_look_like_an_example_and_an_input_may_need_another() -> None:
+    score = Descriptor("score", "string", needs={"plan": ("full", "melody")})
+    plan = Descriptor("plan", "string", default="full", choices=("full", "melody", "off"))
+    key = Descriptor("key", "string", pattern="[A-G]", like="C")
+    with pytest.raises(InvalidInput) as refused:
+        inputs.check((score, plan, key), {"score": "CDE", "plan": "off", "key": "H"})
+    assert [problem.message for problem in refused.value.problems] == [
+        "key must look like `C`",
+        "score requires plan full or melody",
+    ]
+    assert inputs.check((score, plan), {"score": "", "plan": "off"}) == {"score": "", "plan": "off"}
+    assert inputs.check((score, plan), {"score": "CDE"}) == {"score": "CDE", "plan": "full"}

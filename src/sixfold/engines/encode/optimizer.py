@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 
 from sixfold.core.work.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines.encode import films, reading
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.decode import Picture
+from sixfold.engines.image.decode import Picture, Pixels
 from sixfold.engines.video.encode import KINDS, Kind
 
 PICTURES, FILMS = ("webp", "avif", "jpeg"), ("webm", "mp4")
@@ -138,13 +139,17 @@ def _facts(picture: Picture) -> dict[str, Any]:
     return {"width": picture.width, "height": picture.height, "format": picture.format.lower()}
 
 
+def _smaller(layer: Pixels, size: tuple[int, int]) -> Pixels:
+    return np.asarray(cv2.resize(layer, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
 def _encoded(picture: Picture, width: int, kind: str, quality: int) -> bytes:
     size = (width, max(1, round(picture.height * width / picture.width)))
     rgb, alpha = picture.rgb, picture.alpha
     if size != (picture.width, picture.height):
-        rgb = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
-        alpha = None if alpha is None else cv2.resize(alpha, size, interpolation=cv2.INTER_AREA)
-    return encode.encode(rgb, alpha, format=kind, quality=quality)  # pyright: ignore[reportArgumentType]
+        rgb = _smaller(rgb, size)
+        alpha = None if alpha is None else _smaller(alpha, size)
+    return encode.encode(rgb, alpha, format=kind, quality=quality)
 
 
 def _extension(kind: str) -> str:
