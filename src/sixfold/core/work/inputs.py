@@ -20,13 +20,14 @@ Type = Literal[
     "audio",
     "video",
     "file",
+    "artifact",
     "sizes",
     "project",
     "texts",
     "series",
     "numbers",
 ]
-MEDIA_TYPES = frozenset({"image", "audio", "video", "file"})
+MEDIA_TYPES = frozenset({"image", "audio", "video", "file", "artifact"})
 LIST_TYPES = frozenset({"sizes", "texts", "series", "numbers"})  # each may come as text as well
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
@@ -37,6 +38,8 @@ class Descriptor:
     """One input: its type and its limits. `min` and `max` include their ends; `snap` rounds integers.
 
     `choices` are texts; an integer that has them takes the number and the text alike.
+
+    An `artifact` is a file of no kind of media, named by a URL as any text.
 
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
     A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `numbers` one of
@@ -64,8 +67,8 @@ class Descriptor:
 
     @property
     def public_type(self) -> str:
-        """The type by which the interface names it: what is a list may come as text, and is called so."""
-        return "string" if self.type in LIST_TYPES else self.type
+        """The type by which the interface names it: what may come as text, as lists do, is called so."""
+        return "string" if self.type in LIST_TYPES | {"artifact"} else self.type
 
 
 class _Refused(Exception):
@@ -306,6 +309,7 @@ _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "audio": _media,
     "video": _media,
     "file": _media,
+    "artifact": _media,
     "sizes": _sizes,
     "project": _project,
     "texts": _texts,

@@ -17,6 +17,9 @@ Array = NDArray[Any]
 _PREFERRED = ("CUDAExecutionProvider", "CoreMLExecutionProvider", "CPUExecutionProvider")
 
 
+_TYPES = {"tensor(float16)": np.float16, "tensor(int64)": np.int64}
+
+
 class Session:
     """An open model. `shapes` are its inputs' sizes (height, width) in order, None for an open side."""
 
@@ -42,7 +45,7 @@ class Session:
         if len(tensors) != len(self._inputs):
             raise EngineError(f"{self.stem} takes {len(self._inputs)} inputs and not {len(tensors)}")
         fed: Mapping[str, Array] = {
-            one.name: np.ascontiguousarray(tensor, np.float16 if "float16" in one.type else np.float32)
+            one.name: np.ascontiguousarray(tensor, _TYPES.get(one.type, np.float32))
             for one, tensor in zip(self._inputs, tensors, strict=True)
         }
         try:
