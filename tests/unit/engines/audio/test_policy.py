@@ -21,16 +21,18 @@ TOKENS = 89
 
 def written(path: Path, width: int = TOKENS) -> Path:
     """A policy by one table: what follows a token. After a rest it likes the middle of the piano."""
-    table = [
-        8.0 if token == 0 and 40 <= after <= 64 else 4.0 * (after == 0)
-        for token in range(TOKENS)
-        for after in range(width)
-    ]
+    table = [_likes(token, after) for token in range(TOKENS) for after in range(width)]
     node = b"".join(_field(1, name) for name in ("table", "tokens")) + _field(2, "y") + _field(4, "Gather")
     graph = _field(1, node) + _field(2, "tiny") + _field(5, _tensor("table", (TOKENS, width), tuple(table)))
     graph += _field(11, _shaped("tokens", 7, (1, "n"))) + _field(12, _shaped("y", 1, (1, "n", width)))
     path.write_bytes(_field(1, 8) + _field(7, graph) + _field(8, _field(1, "") + _field(2, 13)))
     return path
+
+
+def _likes(token: int, after: int) -> float:
+    if token == 0:
+        return 8.0 if 40 <= after <= 64 else 4.0 * (after == 0)
+    return 12.0 * (after == 0)
 
 
 def _shaped(name: str, kind: int, shape: tuple[int | str, ...]) -> bytes:
