@@ -122,7 +122,7 @@ def _model_record(model: Model) -> dict[str, Any]:
         "inputs": [
             {
                 "name": item.name,
-                "type": item.type,
+                "type": item.public_type,
                 "description": item.description,
                 "default": item.default,
                 "required": item.required,
@@ -136,16 +136,23 @@ def _model_record(model: Model) -> dict[str, Any]:
 
 
 def _input_in_words(item: Any) -> str:
-    facts = [item.type if item.type not in MEDIA_TYPES else f"{item.type}: @FILE or a URL"]
+    facts = [item.public_type if item.type not in MEDIA_TYPES else f"{item.public_type}: @FILE or a URL"]
     if item.required:
         facts.append("required")
-    elif item.default not in {None, ""}:
-        facts.append(f"default {item.default}")
+    elif item.default not in (None, ""):  # a default may be a list, which no set holds
+        facts.append(f"default {_plain(item.default)}")
     if item.choices:
         facts.append("one of " + ", ".join(item.choices))
     if item.min is not None and item.max is not None:
         facts.append(f"{item.min} to {item.max}")
     return f"{item.description} ({'; '.join(facts)})"
+
+
+def _plain(value: Any) -> str:
+    """A default as one would type it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else str(value)
 
 
 def _inputs(client: Client, model: Model | None, given: list[str]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def test_the_engines_are_listed_with_what_they_serve(sixfold: Commands) -> None:
     assert set(engines["scene-painter"]) == told
     assert engines["scene-painter"]["ready"]
     assert "ra1" in engines["scene-painter"]["models"]
-    assert engines["style-painter"]["models"] == ["style-transfer"]
+    assert "style-transfer" in engines["style-painter"]["models"]
 
 
 def test_the_schema_goes_back_and_forth(sixfold: Commands) -> None:

@@ -55,7 +55,7 @@ class Merged:
             if not part.conflicts:
                 found += part.lines
                 continue
-            if found and not found[-1].endswith(("\n", "\r")):
+            if found and not found[-1].endswith("\n"):
                 found.append("\n")
             mine, theirs = part.sides
             found += [f"{MINE}\n", mine, f"{BETWEEN}\n", theirs, f"{THEIRS}\n"]
@@ -64,7 +64,7 @@ class Merged:
 
 def _ended(lines: Sequence[str]) -> list[str]:
     """Lines of which the last one has an end, too."""
-    if lines and not lines[-1].endswith(("\n", "\r")):
+    if lines and not lines[-1].endswith("\n"):
         return [*lines[:-1], lines[-1] + "\n"]
     return list(lines)
 
