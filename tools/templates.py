@@ -1,0 +1,145 @@
+"""Run every template of a server once, keep what came of it, and print a table.
+
+    SIXFOLD_API_KEY=sf_... python tools/templates.py FOLDER
+
+The server's address is SIXFOLD_URL, or http://127.0.0.1:8600. Inputs that are files are made by other
+templates: a picture for those that take one, a piece of music for those that listen.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import struct
+import sys
+import time
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SERVER = os.environ.get("SIXFOLD_URL", "http://127.0.0.1:8600")
+KEY = os.environ.get("SIXFOLD_API_KEY", "")
+
+# Templates in an order in which each finds its files made: `$name` is what that template gave before.
+RUNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("anime-image", {"prompt": "a girl with a red umbrella on a bridge, spring", "seed": 4}),
+    ("fast-image-native", {"prompt": "a red apple on a white table", "width": 640, "height": 640, "seed": 7}),
+    (
+        "fast-image-space",
+        {"prompt": "a fishing village under snowy mountains", "width": 768, "height": 512, "seed": 3},
+    ),
+    ("upscaler", {"image": "$fast-image-space", "scale": 2}),
+    ("bg-remover", {"image": "$fast-image-native"}),
+    ("depth-fx", {"image": "$fast-image-space", "effect": "parallax", "seconds": 2}),
+    ("inpaint-cleaner", {"image": "$fast-image-space", "mask": "$mask"}),
+    ("vectorizer", {"image": "$fast-image-native", "preset": "logo"}),
+    ("image-to-3d-voxel", {"image": "$fast-image-native", "style": "voxel32"}),
+    ("image-to-3d-pbr", {"image": "$fast-image-native", "texture_size": 1024, "resolution": 1024, "seed": 1}),
+    ("video-t2v", {"prompt": "waves on a beach at dawn, the camera pans left", "num_frames": 33, "seed": 5}),
+    ("video-fx", {"video": "$video-t2v", "num_levels": 6}),
+    ("world-model", {"prompt": "an island with palm trees at sunset", "keys": "w", "steps": 8}),
+    ("motion-model", {"prompt": "walk, then wave", "steps": 60}),
+    ("piano", {"bars": 4, "seed": 11}),
+    ("music-diffusion", {"prompt": "slow ambient pads over a soft beat", "duration": 10}),
+    (
+        "song-gen",
+        {
+            "style": "folk",
+            "lyrics": "[Verse]\nDown by the river\n[Chorus]\nHome again",
+            "semantic_max_tokens": 400,
+        },
+    ),
+    ("stem-separator", {"audio": "$music-diffusion"}),
+    ("media-encode", {"media": "$video-t2v", "operation": "gif", "width": 240}),
+    (
+        "media-optimizer",
+        {"media": "$fast-image-native", "operation": "image-responsive", "widths": "160,320"},
+    ),
+    ("tts-a", {}),
+    ("tts-b", {"text": "Good morning, and welcome aboard.", "voice": "grace"}),
+    ("tts-b-gpu", {"text": "Guten Morgen.", "voice": "anna"}),
+    ("speech-to-speech", {"task": "transcribe", "audio": "$tts-b"}),
+    ("embeddings", {"texts": "a lighthouse\na fishing boat"}),
+    ("text-llm", {"prompt": "Say hello."}),
+)
+
+
+def main() -> None:
+    """Run them all."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "templates")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {"$mask": _mask(768, 512)}
+    print(f"{'template':20}{'engine':22}{'quality':9}{'seconds':>8}  {'USD':<10}output")
+    for name, given in RUNS:
+        began = time.monotonic()
+        status, answer = _run(name, {key: made.get(str(value), value) for key, value in given.items()})
+        seconds = time.monotonic() - began
+        if status != 200 or answer["status"] != "succeeded":
+            print(f"{name:20}{answer.get('error', '')}")
+            continue
+        kept = _keep(folder, name, answer["output"])
+        if kept:
+            made[f"${name}"] = kept[0][0]
+        shown = ", ".join(path.name for _, path in kept)
+        print(
+            f"{name:20}{answer['engine']:22}{answer['quality']:9}{seconds:8.1f}  {answer['cost']:<10}{shown}"
+        )
+
+
+def _run(model: str, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    body = json.dumps({"model": model, "input": given, "wait": 600}).encode()
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{SERVER}/api/containers/run", body, headers)  # noqa: S310 - the operator's own
+    try:
+        with urllib.request.urlopen(request) as answer:  # noqa: S310 - the same
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def _keep(folder: Path, name: str, output: Any) -> list[tuple[str, Path]]:
+    """Save each file of an output, or its data as JSON; gives the addresses and where they lie."""
+    kept: list[tuple[str, Path]] = []
+    for number, media in enumerate(_media(output)):
+        path = folder / f"{name}{f'-{number}' if number else ''}{Path(media['url']).suffix}"
+        with urllib.request.urlopen(media["url"]) as answer:  # noqa: S310 - the server named it
+            path.write_bytes(answer.read())
+        kept.append((media["url"], path))
+    if not kept:
+        (folder / f"{name}.json").write_text(json.dumps(output, indent=1), "utf-8")
+    return kept
+
+
+def _media(output: Any) -> list[dict[str, Any]]:
+    """Every file within an output."""
+    if isinstance(output, dict):
+        return (
+            [output] if "url" in output else [media for value in output.values() for media in _media(value)]
+        )
+    return [media for value in output for media in _media(value)] if isinstance(output, list) else []
+
+
+def _mask(width: int, height: int) -> str:
+    """A white disc on black, as a data URI of a PNG."""
+    rows = b"".join(
+        b"\0"
+        + bytes(
+            255 * ((x - width / 2) ** 2 + (y - height / 2) ** 2 < (height / 8) ** 2) for x in range(width)
+        )
+        for y in range(height)
+    )
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+if __name__ == "__main__":
+    main()
