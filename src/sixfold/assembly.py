@@ -21,6 +21,10 @@ from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
+from sixfold.core.graphs import spaces
+from sixfold.core.graphs.keeping import Names
+from sixfold.core.graphs.spaces import Space
+from sixfold.core.graphs.workshop import Craft, Workshop
 from sixfold.core.memory.limits import Limits as MemoryLimits
 from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.search.finder import Finder
@@ -30,7 +34,7 @@ from sixfold.core.work import choosing, orders
 from sixfold.core.work import supervisor as supervisors
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.children import PipelineChildren
-from sixfold.core.work.choosing import Terms
+from sixfold.core.work.choosing import Standing, Terms
 from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
@@ -74,6 +78,7 @@ DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
 _CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begins
 _LOOK_SECONDS = 10
+_EXAMPLES = (".png", ".wav")
 _FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 
 
@@ -104,6 +109,7 @@ class Product:
     relaying: Relaying
     checkout: Checkout
     deposits: Deposits
+    workshop: Workshop
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -119,7 +125,34 @@ def models_document() -> dict[str, Any]:
             if twice := whole[table].keys() & rows.keys():
                 raise ValueError(f"{path.name} names {', '.join(sorted(twice))} once more")
             whole[table].update(rows)
+    whole["models"].update({space.model: space.row() for space in built_in_spaces().values()})
     return whole
+
+
+@functools.cache
+def built_in_spaces() -> Mapping[str, Space]:
+    """The workflow spaces that come with the program."""
+    folder = _DATA / "spaces"
+    contents = {path.stem: path.read_bytes() for path in folder.glob("*.json")}
+    verified = {"verified": read_toml("spaces/verified.toml")}
+    return spaces.bundled({**read_toml("spaces/catalogue.toml"), **verified}, contents)
+
+
+def workshop(database: Database, media: Media, road: Pipeline) -> Workshop:
+    """Where graphs are checked, priced and run."""
+    folder = _DATA / "spaces"
+    names = Names(database, media, {path.name: path for path in folder.iterdir() if path.suffix in _EXAMPLES})
+    built = Workshop(
+        Craft(
+            _when_used("sixfold.engines.nodes.classes:registry"),
+            _when_used("sixfold.engines.nodes.packing:Packer"),
+        ),
+        built_in_spaces(),
+        names,
+        road,
+    )
+    road.by_children = built.price
+    return built
 
 
 def price_table(settings: Settings) -> PriceTable:
@@ -312,7 +345,11 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     outside = ServerOutside(clients, lambda name: provider_key(settings, name))
     outside.children = PipelineChildren(road)
+    graphs = outside.workshop = workshop(database, media, road)
     places = driver(settings, failpoints, outside)
+    relaying = relays.build(settings, database)
+    outside.relay = relaying.relay
+    standing.told["relay"] = lambda: _talking(relaying)
     workers = Supervisor(database, places, models.engines(), finisher, bus, policy(settings))
     road.own.admit = lambda engines: (standing.admit(engines), workers.admit(engines))[-1]
     road.on_accepted = workers.accepted
@@ -340,9 +377,10 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         memory=open_memory(settings, database, finder),
         neighbours=neighbours(database, bus, workers),
         finder=finder,
-        relaying=relays.build(settings, database),
+        relaying=relaying,
         checkout=Stripe(clients.upstream, settings),
         deposits=Deposits(clients.upstream, database, settings.tables.get("deposits")),
+        workshop=graphs,
     )
 
 
@@ -412,6 +450,12 @@ def measure_film(path: Path, wanted: str) -> float | None:
         raise errors.BadRequest(str(error)) from error
 
 
+def _talking(relaying: Relaying) -> Standing:
+    """Whether a language model can be asked."""
+    count = len(relaying.relay.router.upstreams())
+    return Standing(count > 0, f"{count} model servers" if count else "no model server is known")
+
+
 async def _watch(known: Standings) -> None:
     """See weights, servers and keys come and go."""
     while True:
@@ -429,6 +473,7 @@ async def _sweep(product: Product) -> None:
             await product.database.write(signins.sweep(), durable=False)
             await product.database.write(oauth.sweep(), durable=False)
             await product.outbox.sweep()
+            await product.workshop.names.sweep()
 
 
 def _limits(settings: Settings) -> Limits:

@@ -16,6 +16,7 @@ from sixfold.areas.memory import description as memory_description
 from sixfold.areas.memory import routes as memory
 from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
+from sixfold.areas.workflows import routes as workflows
 from sixfold.assembly import Product
 from sixfold.core.work.history import Histories
 from sixfold.core.work.quotes import Times
@@ -52,6 +53,8 @@ def create_app(product: Product) -> ASGIApp:
         faces += [hosting.face(services), replicate.face(services)]
     if "memory" in areas:
         faces.append(memory.face(services))
+    if "workflows" in areas:
+        faces += workflows.faces(services)
     faces.append(mcp.face(services))
     return App(faces, metrics)
 
@@ -100,4 +103,5 @@ def build_services(product: Product) -> Services:
         relay=product.relaying.relay,
         checkout=product.checkout,
         deposits=product.deposits,
+        workshop=product.workshop,
     )

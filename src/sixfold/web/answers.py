@@ -14,6 +14,11 @@ from sixfold.errors import InvalidInput, SixfoldError, TooManyRequests, Unauthen
 _encode = msgspec.json.Encoder().encode
 
 
+def encode(content: Any) -> bytes:
+    """`content` as JSON."""
+    return _encode(content)
+
+
 def json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """`content` as a JSON answer."""
     return Response(_encode(content), status, headers, "application/json")

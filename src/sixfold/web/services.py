@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sixfold.core.accounts.deposits import TokenDeposits
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.database import Database
+from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.memory.memory import Memory
 from sixfold.core.relay.relay import Relay
 from sixfold.core.work.catalog import Catalog
@@ -52,6 +53,7 @@ class Services:
     relay: Relay
     checkout: Checkout
     deposits: TokenDeposits
+    workshop: Workshop
 
     def media_url(self, file: OutputFile) -> str:
         """The absolute URL of a stored file."""

@@ -18,7 +18,7 @@ from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.records import TaskRecord
 
-REMOTE_KINDS = frozenset({"comfyui", "provider", "graph"})
+REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +196,13 @@ class Catalog:
         if model.price == metering.CONTAINER_TIME:
             hour = self.rates.hire(model.name, model.hardware).hour_micros
             return f"{money.format_usd(hour)} USD per hour"
+        if model.price == metering.CHILDREN:
+            return "what its nodes cost"
         return self._prices[model.price].text
 
     def has_price(self, name: str) -> bool:
         """Whether there is such a price row."""
-        return name in self._prices or name == metering.CONTAINER_TIME
+        return name in self._prices or name in (metering.CONTAINER_TIME, metering.CHILDREN)
 
     def price(self, model: Model, values: Mapping[str, Any]) -> Price:
         """What a run with these checked inputs costs."""

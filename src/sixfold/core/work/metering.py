@@ -11,6 +11,7 @@ from sixfold.core.accounts.prices import Price
 from sixfold.core.work.records import Prediction
 
 CONTAINER_TIME = "container-time"  # the price row of what is paid by the time of its run
+CHILDREN = "children"  # that of what is paid by the runs that it orders
 _HOUR_US = 3_600_000_000
 _MILLI = 1000
 

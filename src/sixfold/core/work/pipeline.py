@@ -10,12 +10,12 @@ import dataclasses
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import ledger, limits
-from sixfold.core.accounts.prices import FREE
+from sixfold.core.accounts.prices import FREE, Price
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.work import backends, metering, predictions, timeline
 from sixfold.core.work import catalog as catalogs
@@ -34,8 +34,17 @@ from sixfold.core.work.records import Prediction, TaskRecord
 _MAX_SEED = 2**31
 
 
+class ByChildren(Protocol):
+    """What is held for a model that orders others; raises what `Pipeline.quote` does."""
+
+    def __call__(self, model: Model, values: Mapping[str, Any], /, *, charged: bool) -> Price: ...
+
+
 class Pipeline:
-    """Takes orders, answers after them, cancels them."""
+    """Takes orders, answers after them, cancels them.
+
+    `by_children` prices what is paid by the runs that it orders.
+    """
 
     def __init__(
         self,
@@ -54,6 +63,7 @@ class Pipeline:
         self._failpoints = failpoints
         self._draining = asyncio.Event()
         self.own = OwnModels(database, catalog)
+        self.by_children: ByChildren = _unpriced
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
 
@@ -101,6 +111,8 @@ class Pipeline:
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
         hire = self._catalog.rates.hire(model.name, hardware or model.hardware) if by_time else None
         engine, quality = model.choose(values, dataclasses.replace(self._policy.terms, paid=charged))
+        if model.price == metering.CHILDREN and hardware is None:
+            return Quote(self.by_children(model, values, charged=charged), engine, quality, values)
         if hire is None:
             return Quote(self._catalog.price(model, values), engine, quality, values)
         price = hire.price(self._policy.run_limit_seconds)
@@ -278,6 +290,11 @@ class Pipeline:
     def drain(self) -> None:
         """Accept nothing more, and let whoever waits go with what is known."""
         self._draining.set()
+
+
+def _unpriced(model: Model, _values: Mapping[str, Any], *, charged: bool) -> Price:
+    del charged
+    raise errors.EngineUnavailable(f"Nothing here knows what {model.name} would order.")
 
 
 def _waiting(engine: str | None = None) -> Transaction[int]:

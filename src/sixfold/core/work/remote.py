@@ -26,6 +26,16 @@ class Outside(Protocol):
         """The way to order other runs."""
         ...
 
+    @property
+    def workshop(self) -> Any:
+        """Where graphs are run (`graphs.workshop.Workshop`), for the engine that runs them."""
+        ...
+
+    @property
+    def relay(self) -> Any:
+        """The way to language models: a `core.relay.relay.Relay`."""
+        ...
+
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
         """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
         ...

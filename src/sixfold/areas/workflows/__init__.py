@@ -1,0 +1,1 @@
+"""Area F: graphs as typed APIs, and ComfyUI's own interface."""

@@ -1,0 +1,116 @@
+"""The spaces: those that come with the program, and those of the account that asks."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.graphs import drawing, spaces
+from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.spaces import PREFIX, Space
+from sixfold.core.work.own import OwnModel
+from sixfold.web import answers, auth, calls
+from sixfold.web.services import Services
+
+KIND = "workflow"  # of the own models that imported graphs are
+
+
+class Catalogue:
+    """Finds spaces, lists them, and hands out their bytes and pictures."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._built_in = services.workshop.spaces
+        self._base = services.settings.base_url
+
+    async def page(self, request: Request) -> Response:
+        """All of them; with a key, the account's own too."""
+        found = list(self._built_in.values())
+        principal = await self._known(request)
+        if principal is not None:
+            own = await self._services.pipeline.own.of(principal.account_id, KIND)
+            found += [await self._of(each) for each in own]
+        rows = [self.record(space) for space in found]
+        return answers.json({"spaces": rows, "success": True}, headers=_FRESH)
+
+    async def show(self, request: Request) -> Response:
+        """One space."""
+        space = await self._asked(request)
+        return answers.json({**self.record(space), "success": True}, headers=_FRESH)
+
+    async def download(self, request: Request) -> Response:
+        """The exact bytes that are stored."""
+        space = await self._asked(request)
+        extension = {"image/png": "png", "image/webp": "webp"}.get(space.content_type, "json")
+        name = f'attachment; filename="{space.slug}.{extension}"'
+        return Response(space.content, 200, {**_FRESH, "Content-Disposition": name}, space.content_type)
+
+    async def picture(self, request: Request) -> Response:
+        """The graph, drawn."""
+        space = await self._asked(request)
+        drawn = drawing.draw(space.graph, self._services.workshop.registry, space.name)
+        return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
+
+    def record(self, space: Space) -> dict[str, Any]:
+        """A space as the interface has it, with addresses that lead here."""
+        told = space.record
+        if told["customNodes"]:
+            told["customNodes"] = [self._here(each) for each in told["customNodes"]]
+        told["source"]["url"] = self._here(told["source"]["url"])
+        return told
+
+    def _here(self, path: str) -> str:
+        return self._base + path if path.startswith("/") else path
+
+    async def find(self, slug: str, account_id: str | None) -> Space:
+        """A built-in space, or one of an account's; raises `NotFound`."""
+        if slug in self._built_in:
+            return self._built_in[slug]
+        if account_id is None:
+            raise errors.NotFound(f"There is no space {slug[:100]}")
+        try:
+            return await self._of(await self._services.pipeline.own.find(PREFIX + slug, account_id))
+        except errors.NotFound:
+            raise errors.NotFound(f"There is no space {slug[:100]}") from None
+
+    async def _asked(self, request: Request) -> Space:
+        principal = await self._known(request)
+        slug = calls.path_value(request, "slug")
+        return await self.find(slug, principal.account_id if principal is not None else None)
+
+    async def _known(self, request: Request) -> Principal | None:
+        if auth.bearer_token(request) is None:
+            return None
+        principal = await self._services.doors.bearer(request)
+        return None if principal.scope.memory_only else principal
+
+    async def _of(self, own: OwnModel) -> Space:
+        """An own model as the space that it was imported as."""
+        facts = mapping(own.document.get("space"))
+        row = mapping(mapping(own.document["models"]).get(own.name))
+        fixed = mapping(row.get("fixed"))
+        file = await self._services.media.find(str(facts["media"]))
+        inputs = spaces.api_inputs(fixed.get("api_inputs", ()))
+        return Space(
+            slug=own.name.removeprefix(PREFIX),
+            name=str(row["title"]),
+            description=str(row["description"]),
+            kind=str(facts["kind"]),
+            output_kind=str(row["output_kind"]),
+            graph=fixed["graph"],
+            content=await self._services.blobs.get(file.blob),
+            inputs=inputs or None,
+            content_type=file.content_type,
+            models=tuple(cast("list[dict[str, Any]]", facts.get("models", []))),
+            source=mapping(facts.get("source")),
+            verification=mapping(facts.get("verification")),
+            custom_nodes=tuple(cast("list[str]", facts.get("custom_nodes", []))),
+        )
+
+
+_FRESH = {"Cache-Control": "no-cache", "Vary": "Authorization"}
+_NO_SCRIPTS = "default-src 'none'; style-src 'unsafe-inline'; sandbox"

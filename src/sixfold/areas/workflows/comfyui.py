@@ -1,0 +1,241 @@
+"""ComfyUI's server, for its clients unmodified: at the root, and under `/api`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from sixfold import __version__, errors
+from sixfold.areas.workflows.comfyui_files import Files
+from sixfold.areas.workflows.comfyui_runs import Runs
+from sixfold.areas.workflows.comfyui_socket import Talk
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.graphs import schema
+from sixfold.core.graphs.documents import listed
+from sixfold.core.graphs.faults import fault
+from sixfold.core.graphs.models import KINDS
+from sixfold.web import answers, auth, bodies, calls
+from sixfold.web.routing import Face, Handler, Route, Socket
+from sixfold.web.services import Services
+
+VERSION = "0.8.0"  # of the ComfyUI whose interface and schemas these are
+UNAUTHORISED = 4401
+_MOST_HISTORY = 200
+_FOLDERS = (*KINDS, "embeddings", "configs", "gligen", "hypernetworks", "style_models")
+
+
+class NotAllowed(errors.BadRequest):
+    """The prompt is refused; `body` is what ComfyUI would say."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.body = body
+        super().__init__(str(body["error"]["message"]))
+
+
+def dialect(error: errors.SixfoldError, _request_id: str) -> Response:
+    """An error in ComfyUI's shape."""
+    body = {"error": fault(error.code, error.message, error.message), "node_errors": {}}
+    return answers.json(body, error.status, answers.error_headers(error))
+
+
+class Doors:
+    """Who a ComfyUI client is: a bearer key, `?token=`, or the operator on his own machine."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def enter(self, connection: HTTPConnection) -> Principal:
+        """Whom a request speaks for; raises `Unauthenticated`."""
+        doors = self._services.doors
+        token = auth.bearer_token(connection)  # pyright: ignore[reportArgumentType]  # only its headers are read
+        token = token if token is not None else connection.query_params.get("token")
+        if token is None and self._services.origins.is_own_machine(connection):
+            return await doors.operator()
+        principal = await doors.key(token)
+        if principal.scope.memory_only:
+            raise errors.Forbidden("This key reaches the memory only")
+        return principal
+
+
+class Comfy:
+    """The routes that tell of prompts, the queue, the history, the classes and the machine."""
+
+    def __init__(self, services: Services, doors: Doors) -> None:
+        self._services = services
+        self._doors = doors
+        self._runs = Runs(services)
+        self._classes: dict[str, Any] | None = None
+
+    async def prompt(self, request: Request) -> Response:
+        """Queue a graph."""
+        principal = await self._doors.enter(request)
+        body = bodies.parse_object(await request.body())
+        refused, told = await self._runs.take(principal, body, calls.request_id(request))
+        return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
+
+    async def remaining(self, request: Request) -> Response:
+        """How many are on their way."""
+        principal = await self._doors.enter(request)
+        return answers.json(self._runs.status(principal.account_id))
+
+    async def queue(self, request: Request) -> Response:
+        """What runs and what waits."""
+        principal = await self._doors.enter(request)
+        return answers.json(await self._runs.queue(principal.account_id))
+
+    async def change_queue(self, request: Request) -> Response:
+        """Take prompts out of the queue, or all of them."""
+        principal = await self._doors.enter(request)
+        body = bodies.parse_object(await request.body())
+        await self._runs.withdraw(principal.account_id, _ids(body), everything=body.get("clear") is True)
+        return Response()
+
+    async def history(self, request: Request) -> Response:
+        """What has ended, by prompt."""
+        principal = await self._doors.enter(request)
+        wanted = request.scope["path_params"].get("prompt_id")
+        text = request.query_params.get("max_items", "")
+        most = min(int(text), _MOST_HISTORY) if text.isascii() and text.isdigit() and len(text) < 9 else 64
+        return answers.json(await self._runs.history(principal.account_id, wanted, most))
+
+    async def change_history(self, request: Request) -> Response:
+        """Leave prompts out of the history from now on."""
+        principal = await self._doors.enter(request)
+        body = bodies.parse_object(await request.body())
+        await self._runs.forget(principal.account_id, _ids(body), everything=body.get("clear") is True)
+        return Response()
+
+    async def interrupt(self, request: Request) -> Response:
+        """Stop what runs, or the prompt that is named."""
+        principal = await self._doors.enter(request)
+        raw = await request.body()
+        body = bodies.parse_object(raw) if raw.strip() else {}
+        await self._runs.interrupt(principal.account_id, str(body.get("prompt_id") or ""))
+        return Response()
+
+    async def free(self, request: Request) -> Response:
+        """Forget the outcomes of the account's nodes, where that is asked for."""
+        principal = await self._doors.enter(request)
+        raw = await request.body()
+        body = bodies.parse_object(raw) if raw.strip() else {}
+        if body.get("free_memory") is True:
+            await self._services.workshop.outcomes(principal.account_id).clear()
+        return Response()
+
+    async def object_info(self, request: Request) -> Response:
+        """The schemas of all classes, or of one."""
+        await self._doors.enter(request)
+        wanted = request.scope["path_params"].get("class_type")
+        if self._classes is None:
+            self._classes = schema.write(self._services.workshop.registry)
+        known = self._classes
+        return answers.json(known if wanted is None else {wanted: known[wanted]} if wanted in known else {})
+
+    async def models(self, request: Request) -> Response:
+        """The folders of models, or the names that one of them is known to have."""
+        await self._doors.enter(request)
+        folder = request.scope["path_params"].get("folder")
+        if folder is None:
+            return answers.json(list(_FOLDERS))
+        if folder not in _FOLDERS:
+            return Response(status_code=404)
+        kind = KINDS.get(folder)
+        spaces = self._services.workshop.spaces.values()
+        names = {str(row["file"]) for space in spaces for row in space.models if row["kind"] == kind}
+        return answers.json(sorted(names))
+
+    async def embeddings(self, request: Request) -> Response:
+        """None: words are the default engine's."""
+        await self._doors.enter(request)
+        return answers.json([])
+
+    async def stats(self, request: Request) -> Response:
+        """The machine, as far as clients look at it."""
+        await self._doors.enter(request)
+        system: dict[str, Any] = {
+            "os": platform.system().lower(),
+            "comfyui_version": VERSION,
+            "sixfold_version": __version__,
+            "python_version": platform.python_version(),
+            "pytorch_version": "",
+            "embedded_python": False,
+            "argv": [],
+            "ram_total": 0,
+            "ram_free": 0,
+        }
+        memory = ("vram_total", "vram_free", "torch_vram_total", "torch_vram_free")
+        device = {"name": "cpu", "type": "cpu", "index": 0, **dict.fromkeys(memory, 0)}
+        return answers.json({"system": system, "devices": [device]})
+
+    async def features(self, request: Request) -> Response:
+        """What this server can do beyond the oldest clients' wishes."""
+        await self._doors.enter(request)
+        return answers.json(self.flags)
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The features by name."""
+        return {
+            "supports_preview_metadata": False,
+            "max_upload_size": self._services.settings.upload_body_bytes,
+        }
+
+    # -- the socket ------------------------------------------------------------------------------
+
+    def trusts(self, websocket: WebSocket) -> bool:
+        """Whether it was opened by one of our own pages, or by no page at all."""
+        origins = self._services.origins
+        return origins.trusts_host(websocket) and origins.trusts_origin(websocket)
+
+    async def converse(self, websocket: WebSocket) -> None:
+        """Tell a client what its prompts do, until it leaves."""
+        await websocket.accept()
+        try:
+            principal = await self._doors.enter(websocket)
+        except errors.SixfoldError:
+            await websocket.close(UNAUTHORISED, "unauthorised")
+            return
+        await Talk(websocket, self._services.workshop.hub, self.flags).go_on(
+            principal.account_id, lambda: self._runs.status(principal.account_id)
+        )
+
+
+def _ids(body: Mapping[str, Any]) -> list[str]:
+    return [str(each) for each in listed(body.get("delete"))]
+
+
+def face(services: Services) -> Face:
+    """Every route at the root and under `/api`."""
+    doors = Doors(services)
+    comfy, files = Comfy(services, doors), Files(services, doors.enter)
+    small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
+    uploads = services.settings.upload_body_bytes
+    history: dict[str, Handler] = {"GET": comfy.history}
+    rows: tuple[tuple[str, dict[str, Handler], int], ...] = (
+        ("/prompt", {"GET": comfy.remaining, "POST": comfy.prompt}, large),
+        ("/queue", {"GET": comfy.queue, "POST": comfy.change_queue}, small),
+        ("/history", {**history, "POST": comfy.change_history}, small),
+        ("/history/{prompt_id}", history, 0),
+        ("/interrupt", {"POST": comfy.interrupt}, small),
+        ("/free", {"POST": comfy.free}, small),
+        ("/view", {"GET": files.view, "HEAD": files.view}, 0),
+        ("/upload/image", {"POST": files.upload}, uploads),
+        ("/upload/mask", {"POST": files.upload}, uploads),
+        ("/object_info", {"GET": comfy.object_info}, 0),
+        ("/object_info/{class_type}", {"GET": comfy.object_info}, 0),
+        ("/models", {"GET": comfy.models}, 0),
+        ("/models/{folder}", {"GET": comfy.models}, 0),
+        ("/embeddings", {"GET": comfy.embeddings}, 0),
+        ("/system_stats", {"GET": comfy.stats}, 0),
+        ("/features", {"GET": comfy.features}, 0),
+    )
+    routes = tuple(
+        Route(base + path, handlers, size) for base in ("", "/api") for path, handlers, size in rows
+    )
+    sockets = tuple(Socket(path, comfy.converse, comfy.trusts) for path in ("/ws", "/api/ws"))
+    return Face("comfyui", dialect, routes, sockets=sockets)

@@ -1,0 +1,271 @@
+"""Prompts of ComfyUI clients: predictions of one model, told as a queue and a history."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.graphs import faults, spaces
+from sixfold.core.graphs.documents import listed, mapping
+from sixfold.core.graphs.validate import Verdict, validate
+from sixfold.core.work.events import Event, Moved
+from sixfold.core.work.orders import Order
+from sixfold.core.work.predictions import Filter
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from sixfold.web.services import Services
+
+_FACE = "comfyui"
+_MOST_KNOWN = 10_000
+_PAGE = 200
+_UNDER_WAY = ("queued", "starting", "running")
+_MOST_ID = 100
+Told = dict[str, Any]
+
+
+class Runs:
+    """Takes prompts, and says how they stand; `hub` clients hear of their ends here."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._workshop = services.workshop
+        self._pipeline = services.pipeline
+        self._numbers = itertools.count()
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._open: defaultdict[str, set[str]] = defaultdict(set)
+        self._hidden: defaultdict[str, set[str]] = defaultdict(set)
+        services.pipeline.bus.watchers.append(self._heard)
+
+    async def take(
+        self, principal: Principal, body: Mapping[str, Any], request_id: str
+    ) -> tuple[Told | None, Told]:
+        """Queue a prompt: why it is refused, or what the client is told of it."""
+        graph = body.get("prompt")
+        if graph is None:
+            return _refusal(faults.fault("no_prompt", "No prompt provided", "No prompt provided")), {}
+        targets = [str(each) for each in listed(body.get("partial_execution_targets"))] or None
+        verdict = await self._checked(graph, targets, strict=_is_strict(body))
+        if verdict.error is not None:
+            return {"error": verdict.error, "node_errors": dict(verdict.node_errors)}, {}
+        missing = await self._missing_files(principal.account_id, verdict)
+        if missing:
+            return missing, {}
+        prompt_id = str(body.get("prompt_id") or uuid.uuid4())[:_MOST_ID]
+        number = next(self._numbers)
+        charged = not principal.keyless
+        client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
+        order = Order(
+            account_id=principal.account_id,
+            model=spaces.PROMPT,
+            inputs={},
+            face=_FACE,
+            request_id=request_id,
+            charged=charged,
+            hold=self._workshop.estimate(verdict, charged=charged).price,
+            extras={
+                "graph": graph,
+                "prompt_id": prompt_id,
+                "number": number,
+                "client_id": str(client_id) if client_id else None,
+                "extra_data": mapping(body.get("extra_data")),
+                "targets": targets,
+            },
+        )
+        prediction = await self._pipeline.submit(order)
+        self._know(principal.account_id, prompt_id, prediction)
+        told: Told = {"prompt_id": prompt_id, "number": number, "node_errors": dict(verdict.node_errors)}
+        if verdict.missing_models:
+            told["warnings"] = [
+                f"{each['file']} is not installed: the default engine stands in for it"
+                for each in verdict.missing_models
+            ]
+        return None, told
+
+    async def _checked(self, graph: object, targets: list[str] | None, *, strict: bool) -> Verdict:
+        """The verdict here; on a graph with foreign classes, that of the ComfyUI that has them."""
+        workshop = self._workshop
+        verdict = validate(graph, workshop.registry, targets=targets, strict_models=strict)
+        unknown = bool(verdict.missing_classes) or workshop.is_foreign(verdict)
+        if unknown and workshop.elsewhere is not None:
+            theirs = await workshop.elsewhere.registry()
+            if theirs is not None:
+                return validate(graph, workshop.registry.joined(theirs), targets=targets)
+        if unknown and not verdict.missing_classes:
+            raise errors.EngineUnavailable(workshop.lacking(verdict))
+        return verdict
+
+    async def _missing_files(self, account_id: str, verdict: Verdict) -> Told | None:
+        """ComfyUI's words on files that inputs name and nobody put there."""
+        found: dict[str, Told] = {}
+        for node in verdict.nodes.values():
+            for name, kind in node.spec.uploads.items():
+                value = node.values.get(name)
+                if not isinstance(value, str) or not value or "://" in value or value.startswith("data:"):
+                    continue
+                try:
+                    await self._workshop.names.source(account_id, value, kind)
+                except errors.BadRequest:
+                    wrong = faults.fault(
+                        "custom_validation_failed",
+                        "Custom validation failed for node",
+                        f"{name} - Invalid {kind} file: {value[:200]}",
+                        input_name=name,
+                        received_value=value,
+                    )
+                    told = {"dependent_outputs": list(verdict.outputs), "class_type": node.spec.class_type}
+                    found.setdefault(node.id, {"errors": [], **told})["errors"].append(wrong)
+        if not found:
+            return None
+        words = [each["details"] for row in found.values() for each in row["errors"]]
+        text = "Prompt outputs failed validation"
+        return _refusal(faults.fault("prompt_outputs_failed_validation", text, "\n".join(words)), found)
+
+    # -- how they stand --------------------------------------------------------------------------
+
+    def status(self, account_id: str) -> Told:
+        """How many are on their way."""
+        return {"exec_info": {"queue_remaining": len(self._open.get(account_id, ()))}}
+
+    async def queue(self, account_id: str) -> Told:
+        """What runs, and what waits."""
+        running = [*await self._page(account_id, "running"), *await self._page(account_id, "starting")]
+        waiting = await self._page(account_id, "queued")
+        return {
+            "queue_running": [_item(each) for each in reversed(running)],
+            "queue_pending": [_item(each) for each in reversed(waiting)],
+        }
+
+    async def history(self, account_id: str, prompt_id: str | None, most: int) -> Told:
+        """What has ended, oldest first, or the one that is named."""
+        if prompt_id is not None:
+            one = await self._find(account_id, prompt_id)
+            found = [] if one is None else [one]
+        else:
+            found = (await self._page(account_id))[:most]
+        return {
+            _prompt_id(each): self._entry(each)
+            for each in reversed(found)
+            if each.is_terminal and each.id not in self._hidden[account_id]
+        }
+
+    def _entry(self, prediction: Prediction) -> Told:
+        prompt_id = _prompt_id(prediction)
+        data = prediction.output.data if prediction.output is not None else {}
+        succeeded = prediction.state is State.SUCCEEDED
+        messages = self._workshop.hub.messages(prompt_id)
+        if not messages:  # the server was started anew since
+            messages = [_last(prediction)]
+        status = {
+            "status_str": "success" if succeeded else "error",
+            "completed": succeeded,
+            "messages": messages,
+        }
+        return {"prompt": _item(prediction), "outputs": data.get("outputs", {}), "status": status, "meta": {}}
+
+    async def withdraw(self, account_id: str, prompt_ids: list[str], *, everything: bool) -> None:
+        """Cancel what waits."""
+        for each in await self._page(account_id, "queued"):
+            if everything or _prompt_id(each) in prompt_ids:
+                await self._pipeline.cancel(each.id, account_id)
+
+    async def interrupt(self, account_id: str, prompt_id: str) -> None:
+        """Cancel the prompt that runs longest, or the one that is named."""
+        running = [*await self._page(account_id, "running"), *await self._page(account_id, "starting")]
+        wanted = [each for each in running if not prompt_id or _prompt_id(each) == prompt_id]
+        if wanted:
+            await self._pipeline.cancel(min(wanted, key=lambda each: each.created_at).id, account_id)
+
+    async def forget(self, account_id: str, prompt_ids: list[str], *, everything: bool) -> None:
+        """Leave what has ended out of the history."""
+        for each in await self._page(account_id):
+            if each.is_terminal and (everything or _prompt_id(each) in prompt_ids):
+                self._hidden[account_id].add(each.id)
+
+    async def _page(self, account_id: str, state: str = "") -> tuple[Prediction, ...]:
+        wanted = Filter(model=spaces.PROMPT, state=state)
+        found, _ = await self._pipeline.page(account_id, wanted, _PAGE, None)
+        return found
+
+    async def _find(self, account_id: str, prompt_id: str) -> Prediction | None:
+        known = self._known.get((account_id, prompt_id))
+        if known is not None:
+            return await self._pipeline.get(known, account_id)
+        return next((each for each in await self._page(account_id) if _prompt_id(each) == prompt_id), None)
+
+    def _know(self, account_id: str, prompt_id: str, prediction: Prediction) -> None:
+        self._known[account_id, prompt_id] = prediction.id
+        while len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    # -- who is told -----------------------------------------------------------------------------
+
+    def _heard(self, prediction_id: str, event: Event) -> None:
+        """A prompt began or ended: tell its client, now that the history has it."""
+        if not isinstance(event, Moved) or event.prediction.face != _FACE:
+            return
+        prediction = event.prediction
+        if prediction.model != spaces.PROMPT:
+            return
+        account_id, still = prediction.account_id, self._open[prediction.account_id]
+        count = len(still)
+        (still.discard if prediction.is_terminal else still.add)(prediction_id)
+        if prediction.is_terminal:
+            self._tell_end(prediction)
+        if len(still) != count:
+            status = {"type": "status", "data": {"status": self.status(account_id)}}
+            self._workshop.hub.tell(account_id, None, status)
+
+    def _tell_end(self, prediction: Prediction) -> None:
+        hub, prompt_id = self._workshop.hub, _prompt_id(prediction)
+        client_id = prediction.task.inputs.get("client_id")
+        kind, data = _last(prediction)
+        if all(each[0] != kind for each in hub.messages(prompt_id)):
+            hub.said(prompt_id, kind, data)
+            hub.tell(prediction.account_id, client_id, {"type": kind, "data": data})
+        over = {"type": "executing", "data": {"node": None, "prompt_id": prompt_id}}
+        hub.tell(prediction.account_id, client_id, over)
+
+
+def _refusal(error: Told, nodes: Mapping[str, Any] | None = None) -> Told:
+    return {"error": error, "node_errors": dict(nodes or {})}
+
+
+def _is_strict(body: Mapping[str, Any]) -> bool:
+    return True in (body.get("strict_models"), mapping(body.get("extra_data")).get("strict_models"))
+
+
+def _prompt_id(prediction: Prediction) -> str:
+    return str(prediction.task.inputs.get("prompt_id") or prediction.id)
+
+
+def _item(prediction: Prediction) -> list[Any]:
+    """A prompt as the queue and the history list it: number, id, graph, extra data, wanted outputs."""
+    inputs = prediction.task.inputs
+    extra: Told = {**mapping(inputs.get("extra_data"))}
+    if inputs.get("client_id"):
+        extra["client_id"] = inputs["client_id"]
+    wanted = listed(inputs.get("targets"))
+    return [inputs.get("number", 0), _prompt_id(prediction), inputs.get("graph", {}), extra, wanted]
+
+
+def _last(prediction: Prediction) -> list[Any]:
+    """The last word on a run that has ended."""
+    moment = prediction.completed_at // 1000 if prediction.completed_at else time.time_ns() // 1_000_000
+    told: Told = {"prompt_id": _prompt_id(prediction), "timestamp": moment}
+    match prediction.state:
+        case State.SUCCEEDED:
+            return ["execution_success", told]
+        case State.CANCELED:
+            return ["execution_interrupted", {**told, "node_id": None, "node_type": None, "executed": []}]
+        case _:
+            why = {"exception_message": prediction.error or "It failed", "exception_type": "EngineFailed"}
+            return [
+                "execution_error",
+                {**told, "node_id": None, "node_type": None, "executed": [], "traceback": [], **why},
+            ]

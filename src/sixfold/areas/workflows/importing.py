@@ -1,0 +1,245 @@
+"""Graphs from outside: read in either format or out of a picture, checked, compared, kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.workflows.catalogue import KIND, Catalogue
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import now
+from sixfold.core.graphs import diff, embedded, interface, models, spaces
+from sixfold.core.graphs.convert import Converted, convert
+from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.nodes import Graph
+from sixfold.core.graphs.spaces import PREFIX, Space
+from sixfold.core.graphs.validate import Verdict
+from sixfold.web import answers, auth, bodies, calls
+from sixfold.web.idempotency import Once
+from sixfold.web.services import Services
+
+_MOST_NAME, _MOST_NODES = 80, 5000
+_PICTURES = {b"\x89PNG": "image/png", b"RIFF": "image/webp", b"\xff\xd8\xff": "image/jpeg"}
+_OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What a request brings: a workflow's document, its bytes as they came, and a name."""
+
+    document: Mapping[str, Any]
+    content: bytes
+    content_type: str
+    name: str
+
+
+class Importing:
+    """Takes graphs in, and says what is wrong with them."""
+
+    def __init__(self, services: Services, catalogue: Catalogue) -> None:
+        self._services = services
+        self._workshop = services.workshop
+        self._catalogue = catalogue
+
+    async def take(self, request: Request) -> Response:
+        """Import a workflow as a space of the account's own."""
+        principal = await self._enter(request)
+        raw = await request.body()
+
+        async def work(_idempotency_id: str | None) -> Response:
+            space = await self._import(principal, await _brought(request, raw))
+            return answers.json({**self._catalogue.record(space), "success": True}, 201)
+
+        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
+
+    async def remove(self, request: Request) -> Response:
+        """Forget one of the account's own spaces."""
+        principal = await self._enter(request)
+        slug = calls.path_value(request, "slug")
+        if slug in self._workshop.spaces:
+            raise errors.Forbidden(f"{slug} comes with the program")
+        await self._services.pipeline.own.remove(principal.account_id, PREFIX + slug)
+        return Response(status_code=204)
+
+    async def validate(self, request: Request) -> Response:
+        """Every fault of a workflow at once, and what it would cost."""
+        await self._guest(request)
+        body = bodies.parse_object(await request.body())
+        converted = self._converted(_document(body, "workflow"))
+        strict = body.get("strict_models") is True
+        verdict = self._workshop.check(converted.graph, strict_models=strict)
+        return answers.json(
+            {
+                "valid": verdict.valid,
+                "errors": verdict.errors,
+                "missing_classes": sorted(verdict.missing_classes),
+                "missing_models": [dict(each) for each in verdict.missing_models],
+                "estimate": self._estimate(verdict),
+            }
+        )
+
+    async def diff(self, request: Request) -> Response:
+        """What is different between two workflows."""
+        await self._guest(request)
+        body = bodies.parse_object(await request.body())
+        a, b = (self._converted(_document(body, name)).graph for name in ("a", "b"))
+        return answers.json(diff.compare(a, b).record)
+
+    async def _enter(self, request: Request) -> Principal:
+        principal = await self._services.doors.bearer(request)
+        if principal.scope.memory_only:
+            raise errors.Forbidden("This key reaches the memory only")
+        return principal
+
+    async def _guest(self, request: Request) -> None:
+        """A key, or the operator's own machine: what is only looked at is nobody's."""
+        own = self._services.origins.is_own_machine(request)
+        if auth.bearer_token(request) is not None or not own:
+            await self._enter(request)
+
+    def _converted(self, document: Mapping[str, Any]) -> Converted:
+        converted = convert(document, self._workshop.registry)
+        if len(converted.graph) > _MOST_NODES:
+            raise errors.BadRequest(f"A workflow may have at most {_MOST_NODES} nodes")
+        return converted
+
+    def _estimate(self, verdict: Verdict) -> dict[str, Any] | None:
+        if not verdict.valid:
+            return None
+        try:
+            return self._workshop.estimate(verdict).record
+        except errors.SixfoldError as error:
+            return {"price_usd": None, "orders": [], "unavailable": error.message}
+
+    async def _import(self, principal: Principal, brought: Brought) -> Space:
+        converted = self._converted(brought.document)
+        if not converted.graph:
+            raise errors.BadRequest("The workflow has no nodes that run")
+        media = self._services.media
+        source = await media.hold(brought.content, brought.content_type)
+        name = await self._services.database.write(media.adopt(principal.account_id, source))
+        space = await self._space(principal.account_id, brought, converted)
+        facts = {
+            "kind": space.kind,
+            "media": name,
+            "models": list(space.models),
+            "source": dict(space.source),
+            "verification": dict(space.verification),
+            "custom_nodes": list(space.custom_nodes),
+        }
+        document = {"models": {space.model: space.row()}, "space": facts}
+        await self._services.pipeline.own.put(principal.account_id, KIND, space.model, document)
+        return space
+
+    async def _space(self, account_id: str, brought: Brought, converted: Converted) -> Space:
+        registry, graph = self._workshop.registry, converted.graph
+        verdict = self._workshop.check(graph)
+        found = models.named(graph, registry, converted.models)
+        kind = self._kind(graph)
+        return Space(
+            slug=await self._free(account_id, spaces.slug_of(brought.name) or "workflow"),
+            name=brought.name,
+            description=f"Imported: {len(graph)} nodes",
+            kind=kind or "api",
+            output_kind=kind or "json",
+            graph=graph,
+            content=brought.content,
+            inputs=interface.infer(graph, registry) or None,
+            content_type=brought.content_type,
+            models=tuple(_file(each) for each in found),
+            source={"label": "imported", "url": "", "license": "", "adapted": False},
+            verification=await self._verification(verdict),
+            custom_nodes=tuple(f"/object_info/{each}" for each in self._custom(graph)),
+        )
+
+    async def _verification(self, verdict: Verdict) -> dict[str, Any]:
+        if not verdict.valid:
+            return {
+                **spaces.unverified(),
+                "evidence": "; ".join(str(e["message"]) for e in verdict.errors)[:500],
+            }
+        moment = await self._services.database.read(now())
+        return {
+            "status": "api-validated",
+            "checkedAt": (rfc3339(moment) or "")[:10],
+            "runtime": "sixfold",
+            "evidence": f"{len(verdict.nodes)} nodes checked against the schemas of their classes",
+        }
+
+    def _custom(self, graph: Graph) -> list[str]:
+        names = sorted({str(node["class_type"]) for node in graph.values()})
+        return [name for name in names if name.startswith(spaces.OWN) or name not in self._workshop.registry]
+
+    def _kind(self, graph: Graph) -> str:
+        """What a graph makes, by what its output nodes take; empty where nothing says so."""
+        for node in graph.values():
+            spec = self._workshop.registry.get(str(node["class_type"]))
+            if spec is not None and spec.output_node:
+                for each in spec.inputs:
+                    if each.type in _OUTPUTS:
+                        return "video" if "Animated" in spec.class_type else _OUTPUTS[each.type]
+        return ""
+
+    async def _free(self, account_id: str, slug: str) -> str:
+        own = await self._services.pipeline.own.of(account_id, KIND)
+        taken = {each.name.removeprefix(PREFIX) for each in own} | set(self._workshop.spaces)
+        numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(taken) + 2))
+        return next(each for each in numbered if each not in taken)
+
+
+def _file(each: models.ModelFile) -> dict[str, Any]:
+    return {
+        "file": each.file,
+        "kind": each.kind,
+        "name": each.file.rpartition(".")[0] or each.file,
+        "sizeGb": 0,
+        "sources": list(each.sources),
+        "vramGb": 0,
+    }
+
+
+def _document(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    document = mapping(body.get(name))
+    if not document:
+        raise errors.InvalidInput([errors.Problem(name, f"{name} must be a workflow's document", "missing")])
+    return document
+
+
+async def _brought(request: Request, raw: bytes) -> Brought:
+    """A multipart `file`, `{"workflow","name"?}`, or the file itself; raises `BadRequest`."""
+    name, file = request.query_params.get("name", ""), raw
+    if bodies.media_type(request) == "multipart/form-data":
+        name, file = await _form(request, name)
+    elif raw.lstrip().startswith(b"{"):
+        body = bodies.parse_object(raw)
+        if isinstance(body.get("workflow"), dict):
+            document = mapping(body["workflow"])
+            given = str(body.get("name") or name)
+            content = answers.encode(document)
+            return Brought(document, content, "application/json", _name(given))
+    kind = next((kind for head, kind in _PICTURES.items() if file.startswith(head)), "application/json")
+    return Brought(embedded.read(file), file, kind, _name(name))
+
+
+async def _form(request: Request, name: str) -> tuple[str, bytes]:
+    try:
+        form = await request.form(max_files=1, max_fields=10)
+    except MultiPartException as error:
+        raise errors.BadRequest("Invalid form body") from error
+    file = form.get("file")
+    if file is None or isinstance(file, str):
+        raise errors.BadRequest("The form has no part named file")
+    told = form.get("name")
+    name = told if isinstance(told, str) and told else name or (file.filename or "").rpartition(".")[0]
+    return name, await file.read()
+
+
+def _name(text: str) -> str:
+    return " ".join(text.split())[:_MOST_NAME] or "workflow"

@@ -1,0 +1,77 @@
+"""Who is told what graphs do: clients by their id, each account's its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, defaultdict
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+Message = Mapping[str, Any] | bytes
+_MOST_WAITING = 2000
+_MOST_REMEMBERED = 1000
+_JPEG, _PNG = 1, 2
+_PREVIEW = 1
+# What a history tells of a run; the rest was of use while it ran.
+_TOLD = frozenset(
+    {"execution_start", "execution_cached", "execution_success", "execution_error", "execution_interrupted"}
+)
+
+
+class Client:
+    """One open socket; a queue of what it is told. Whoever is far behind loses the oldest."""
+
+    def __init__(self, client_id: str) -> None:
+        self.id = client_id
+        self.queue: asyncio.Queue[Message] = asyncio.Queue(_MOST_WAITING)
+
+    def tell(self, message: Message) -> None:
+        """Say something, as soon as it is heard."""
+        if self.queue.full():
+            self.queue.get_nowait()
+        self.queue.put_nowait(message)
+
+
+class Hub:
+    """All open sockets, and what was said of the last runs."""
+
+    def __init__(self) -> None:
+        self._clients: defaultdict[str, list[Client]] = defaultdict(list)
+        self._said: OrderedDict[str, list[list[Any]]] = OrderedDict()
+        self._running: dict[str, str] = {}
+
+    @contextmanager
+    def open(self, account_id: str, client_id: str) -> Generator[Client]:
+        """A client for as long as its socket is open."""
+        client = Client(client_id)
+        self._clients[account_id].append(client)
+        try:
+            yield client
+        finally:
+            self._clients[account_id].remove(client)
+            if not self._clients[account_id]:
+                del self._clients[account_id]
+
+    def tell(self, account_id: str, client_id: str | None, message: Message) -> None:
+        """Tell a client of an account; all of them where none is named."""
+        for client in tuple(self._clients.get(account_id, ())):
+            if client_id is None or client.id == client_id:
+                client.tell(message)
+
+    def said(self, prompt_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Remember what a history will tell of a run."""
+        if kind in _TOLD:
+            self._said.setdefault(prompt_id, []).append([kind, dict(data)])
+            while len(self._said) > _MOST_REMEMBERED:
+                self._said.popitem(last=False)
+
+    def messages(self, prompt_id: str) -> list[list[Any]]:
+        """What was said of a run, as far as it is remembered."""
+        return self._said.get(prompt_id, [])
+
+
+def picture(data: bytes, content_type: str) -> bytes:
+    """A picture as ComfyUI sends it over its socket: what it is, its format, its bytes."""
+    form = _PNG if content_type == "image/png" else _JPEG
+    return _PREVIEW.to_bytes(4) + form.to_bytes(4) + data

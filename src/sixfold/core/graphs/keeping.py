@@ -1,0 +1,234 @@
+"""What graphs keep in the store, for each account: files by name, and outcomes of nodes by key."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import blake3
+import msgspec
+
+from sixfold import errors
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
+from sixfold.core.graphs.ports import File, Stored
+from sixfold.core.work import media as media_files
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.media import Media, Source
+from sixfold.core.work.records import OutputFile
+
+Kind = Literal["input", "output", "temp"]
+KINDS: tuple[Kind, ...] = ("input", "output", "temp")
+_LIFE_US = {"input": 30 * DAY_US, "output": 30 * DAY_US, "temp": DAY_US}
+_OUTCOME_US = 7 * DAY_US
+_MOST_BYTES = 64 * 2**20  # of one outcome
+_REMEMBERED_BYTES = 32 * 2**20
+_MOST_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A file's name as ComfyUI has it: `subfolder/name [kind]`."""
+
+    name: str
+    subfolder: str = ""
+    kind: Kind = "input"
+
+    @classmethod
+    def parse(cls, text: str, kind: Kind = "input") -> Name | None:
+        """The name that a text is; None for one that leads out of its folder, or is none."""
+        plain = text.strip()
+        for each in KINDS:
+            if plain.endswith(f" [{each}]"):
+                plain, kind = plain.removesuffix(f" [{each}]"), each
+        path = PurePosixPath(plain.removeprefix("input/") if kind == "input" else plain)
+        parts = path.parts
+        if not parts or path.is_absolute() or ".." in parts or len(plain) > _MOST_NAME or "\0" in plain:
+            return None
+        return cls(path.name, "/".join(parts[:-1]), kind)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As parameters of a query."""
+        return {"kind": self.kind, "subfolder": self.subfolder, "name": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a named file lies."""
+
+    blob: str
+    content_type: str
+    size: int
+
+
+class Names:
+    """Files of accounts by the names that clients gave them, or were told; `examples` are everyone's."""
+
+    def __init__(self, database: Database, media: Media, examples: Mapping[str, Path]) -> None:
+        self._database = database
+        self._media = media
+        self._examples = examples
+
+    @property
+    def media(self) -> Media:
+        """Where the files lie."""
+        return self._media
+
+    def outcomes(self, account_id: str) -> Outcomes:
+        """The cache of an account's nodes."""
+        return Outcomes(self._database, self._media, account_id)
+
+    async def put(self, account_id: str, name: Name, source: Source) -> None:
+        """Give a stored file a name; one of the same name is replaced."""
+        await self._database.write(_put(account_id, name, source))
+
+    async def kept(self, account_id: str, kind: Kind, prefix: str, source: Source) -> Name:
+        """Name a file by `prefix` and a number that is free."""
+        return await self._database.write(_numbered(account_id, kind, prefix, source))
+
+    async def find(self, account_id: str, name: Name) -> Found | None:
+        """Where a file lies, or None."""
+        row = await self._database.read(one("graph_file", account_id=account_id, **name.row))
+        if row is not None:
+            return Found(row["blob"], row["content_type"], row["size"])
+        example = self._examples.get(name.name) if name.kind == "input" and not name.subfolder else None
+        if example is None:
+            return None
+        source = await self._media.hold(example.read_bytes(), _EXAMPLE_TYPES[example.suffix])
+        return Found(source.blob, source.content_type, source.size)
+
+    async def source(self, account_id: str, text: str, kind: str) -> Source:
+        """The file that an input names: by its name, as a URL, or as an upload's id.
+
+        Raises `InvalidInput` (of an input called `kind`) with a sentence.
+        """
+        if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
+            name = Name.parse(text)
+            found = await self.find(account_id, name) if name is not None else None
+            if found is None:
+                sentence = f"There is no {kind} {text[:100]!r}: upload it first, or give a URL"
+                raise errors.InvalidInput([errors.Problem(kind, sentence, "file_missing")])
+            return Source(found.blob, found.content_type, found.size)
+        descriptor = Descriptor(kind, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
+        return await self._media.resolve(account_id, descriptor, text)
+
+    async def file(self, source: Source, name: str) -> File:
+        """A stored file as a run reads it."""
+        path = await self._media.blobs.local_path(source.blob)
+        digest = media_files.content_digest(source.blob) or blake3.blake3(path.read_bytes()).hexdigest()
+        return File(digest, source.content_type, path, name)
+
+    async def sweep(self) -> None:
+        """Forget names whose files are gone, and outcomes whose time is up."""
+        await self._database.write(many("graph_files_sweep"), durable=False)
+        await self._database.write(many("graph_outcomes_sweep"), durable=False)
+
+
+_EXAMPLE_TYPES = {".png": "image/png", ".wav": "audio/wav"}
+
+
+def _put(account_id: str, name: Name, source: Source) -> Transaction[None]:
+    media = yield from _pinned(account_id, source, _LIFE_US[name.kind])
+    yield Query("graph_file_put", {"account_id": account_id, "media": media, **name.row})
+
+
+def _numbered(account_id: str, kind: Kind, prefix: str, source: Source) -> Transaction[Name]:
+    path = PurePosixPath(prefix)
+    stem, subfolder = path.name or "ComfyUI", "/".join(part for part in path.parts[:-1] if part not in "/..")
+    least = f"{stem}_"
+    alike = yield from one(
+        "graph_files_named",
+        account_id=account_id,
+        kind=kind,
+        subfolder=subfolder,
+        least=least,
+        below=f"{stem}`",
+    )
+    number = int(alike["count"]) + 1 if alike is not None else 1
+    extension = media_files.EXTENSIONS.get(source.content_type, "bin")
+    name = Name(f"{stem}_{number:05}_.{extension}", subfolder, kind)
+    yield from _put(account_id, name, source)
+    return name
+
+
+def _pinned(account_id: str, source: Source, life_us: int) -> Transaction[str]:
+    """A name in the media that keeps a blob for a while."""
+    file = OutputFile(
+        media_files.new_name(source.content_type), source.blob, source.content_type, source.size
+    )
+    row = media_files.record(file, account_id, "input")
+    yield Query("media_insert", {**row, "expires_at": (yield from now()) + life_us})
+    return file.name
+
+
+class Outcomes:
+    """The cache of one account's nodes: in the store, and the last ones in memory."""
+
+    def __init__(self, database: Database, media: Media, account_id: str) -> None:
+        self._database = database
+        self._media = media
+        self._account_id = account_id
+        self._known: OrderedDict[str, Stored] = OrderedDict()
+        self._bytes = 0
+
+    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+        """What is known of these keys."""
+        found = {key: self._known[key] for key in keys if key in self._known}
+        asked = [key for key in keys if key not in found]
+        if asked:
+            listed = msgspec.json.encode(asked).decode()
+            rows = await self._database.read(many("graph_outcomes", account_id=self._account_id, keys=listed))
+            for row in rows:
+                found[row["key"]] = await self._read(row)
+        return {key: stored for key, stored in found.items() if stored is not _GONE}
+
+    async def _read(self, row: Row) -> Stored:
+        packed = None
+        if row["media"] is not None:
+            if row["blob"] is None:
+                return _GONE
+            packed = await self._media.blobs.get(row["blob"])
+        stored = Stored(packed, msgspec.json.decode(str(row["shown"])))
+        self._remember(row["key"], stored)
+        return stored
+
+    async def keep(self, entries: Mapping[str, Stored]) -> None:
+        """Keep outcomes; too big ones are dropped."""
+        for key, stored in entries.items():
+            if len(stored.packed or b"") > _MOST_BYTES:
+                continue
+            source = None
+            if stored.packed is not None:
+                source = await self._media.hold(stored.packed, "application/octet-stream")
+            await self._database.write(self._put(key, stored, source), durable=False)
+            self._remember(key, stored)
+
+    def _put(self, key: str, stored: Stored, source: Source | None) -> Transaction[None]:
+        media = None
+        if source is not None:
+            media = yield from _pinned(self._account_id, source, _OUTCOME_US)
+        shown = msgspec.json.encode(stored.ui).decode()
+        expires = (yield from now()) + _OUTCOME_US
+        row = {"account_id": self._account_id, "key": key, "media": media, "shown": shown}
+        yield Query("graph_outcome_put", {**row, "expires_at": expires})
+
+    async def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+        self._bytes = 0
+        await self._database.write(many("graph_outcomes_clear", account_id=self._account_id))
+
+    def _remember(self, key: str, stored: Stored) -> None:
+        before = self._known.pop(key, None)
+        self._bytes += len(stored.packed or b"") - len((before.packed if before else None) or b"")
+        self._known[key] = stored
+        while self._bytes > _REMEMBERED_BYTES or len(self._known) > 10_000:
+            _, dropped = self._known.popitem(last=False)
+            self._bytes -= len(dropped.packed or b"")
+
+
+_GONE = Stored(None, {})

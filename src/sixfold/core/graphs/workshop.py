@@ -1,0 +1,208 @@
+"""Where graphs are checked, priced and run: one per server, for every account."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts.prices import Price
+from sixfold.core.graphs import estimate, interface, spaces
+from sixfold.core.graphs.estimate import UNKNOWN
+from sixfold.core.graphs.execute import unrunnable
+from sixfold.core.graphs.hub import Hub
+from sixfold.core.graphs.interface import ApiInput
+from sixfold.core.graphs.keeping import Names, Outcomes
+from sixfold.core.graphs.nodes import Graph, Registry
+from sixfold.core.graphs.ports import Asked, Event, File, Packer
+from sixfold.core.graphs.spaces import Space
+from sixfold.core.graphs.validate import Verdict, validate
+from sixfold.core.work import inputs as checks
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.pipeline import Pipeline
+
+_PLACE = "data:,"  # stands for a file that only a run can know
+_MOST_ACCOUNTS = 1000
+
+
+class Elsewhere(Protocol):
+    """A ComfyUI server that runs whole graphs with classes that are not known here."""
+
+    @property
+    def unlock(self) -> str:
+        """What would make it reachable, as a clause."""
+        ...
+
+    async def registry(self) -> Registry | None:
+        """Its classes; None where no server answers."""
+        ...
+
+    async def run(
+        self,
+        graph: Graph,
+        wanted: tuple[str, ...],
+        files: Mapping[str, File],
+        scratch: Path,
+        emit: Callable[[Event], None],
+    ) -> Mapping[str, Mapping[str, list[tuple[Mapping[str, Any], Path, str]]]]:
+        """Run a graph there; gives each output node's files, fetched into `scratch`.
+
+        `files` are those that inputs name, by that name.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a graph would order: how much it may cost, and its orders by node."""
+
+    micros: int
+    orders: tuple[tuple[str, str, int], ...]
+
+    @property
+    def price(self) -> Price:
+        """What is held for it."""
+        text = "what its nodes cost"
+        return Price(self.micros, money.credits_for(self.micros), text, "children")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        rows = [
+            {"node_id": node, "model": model, "price_usd": money.format_usd(micros)}
+            for node, model, micros in self.orders
+        ]
+        return {"price_usd": money.format_usd(self.micros), "orders": rows}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Craft:
+    """What is known of nodes: all classes (read when first asked for), and how values become bytes."""
+
+    registry: Callable[[], Registry]
+    packer: Callable[[Path], Packer]
+
+
+class Workshop:
+    """Everything about graphs that faces and the engine share."""
+
+    def __init__(
+        self,
+        craft: Craft,
+        built_in: Mapping[str, Space],
+        names: Names,
+        pipeline: Pipeline,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        self._craft = craft
+        self._pipeline = pipeline
+        self._outcomes: dict[str, Outcomes] = {}
+        self.spaces = built_in
+        self.names = names
+        self.packer = craft.packer
+        self.media = names.media
+        self.elsewhere = elsewhere
+        self.hub = Hub()
+
+    @property
+    def registry(self) -> Registry:
+        """All classes that are known here; read when first asked for."""
+        return self._craft.registry()
+
+    @property
+    def bus(self) -> Any:
+        """What happens to predictions."""
+        return self._pipeline.bus
+
+    def outcomes(self, account_id: str) -> Outcomes:
+        """The cache of an account's nodes."""
+        if account_id not in self._outcomes:
+            if len(self._outcomes) >= _MOST_ACCOUNTS:
+                del self._outcomes[next(iter(self._outcomes))]
+            self._outcomes[account_id] = self.names.outcomes(account_id)
+        return self._outcomes[account_id]
+
+    # -- whether, and for how much -----------------------------------------------------------------
+
+    def check(
+        self, graph: object, registry: Registry | None = None, *, strict_models: bool = False
+    ) -> Verdict:
+        """Whether a graph can run."""
+        return validate(graph, registry or self.registry, strict_models=strict_models)
+
+    def estimate(self, verdict: Verdict, *, charged: bool = True) -> Estimate:
+        """What a checked graph would cost at most.
+
+        Raises `EngineUnavailable` where an order has no engine here, `InvalidInput` where one is refused.
+        """
+        orders = tuple(
+            (node_id, asked.model, self._quoted(asked, charged=charged))
+            for node_id, asked in estimate.orders(verdict)
+        )
+        return Estimate(sum(micros for _, _, micros in orders), orders)
+
+    def _quoted(self, asked: Asked, *, charged: bool) -> int:
+        try:
+            model = self._pipeline.catalog[asked.model]
+        except errors.NotFound as error:
+            raise errors.EngineUnavailable(
+                f"{error.message}: no engine can serve this graph here."
+            ) from error
+        given = {name: value for name, value in asked.inputs.items() if value is not UNKNOWN}
+        for each in model.inputs:
+            if each.type in checks.MEDIA_TYPES and (each.name in asked.inputs or each.required):
+                given[each.name] = _PLACE
+            elif each.required and each.name not in given and each.default is None:
+                given[each.name] = _standing(each)
+        return self._pipeline.quote(model, given, charged=charged).price.micros
+
+    def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Price:
+        """What is held for a run of a space (`Pipeline.by_children`); raises what `estimate` does."""
+        graph = model.fixed.get("graph")
+        if graph is None:  # its graph comes with the order, and so does what is held
+            return Estimate(0, ()).price
+        inputs = spaces.api_inputs(model.fixed.get("api_inputs", ()))
+        verdict = self.check(interface.apply(graph, inputs, values))
+        if not verdict.valid:
+            self.refuse(verdict, inputs)
+        if self.is_foreign(verdict) and self.elsewhere is None:
+            raise errors.EngineUnavailable(self.lacking(verdict))
+        return self.estimate(verdict, charged=charged).price
+
+    def is_foreign(self, verdict: Verdict) -> bool:
+        """Whether some class of a checked graph is known by its schema only."""
+        return bool(unrunnable(verdict))
+
+    def lacking(self, verdict: Verdict) -> str:
+        """The sentence on the classes that nothing here can run."""
+        missing = ", ".join(sorted({*verdict.missing_classes, *unrunnable(verdict)}))
+        return f"No engine here has the node classes {missing}. {UNLOCK}"
+
+    def refuse(self, verdict: Verdict, inputs: tuple[ApiInput, ...] = ()) -> None:
+        """Raise what keeps a graph from running: `EngineUnavailable`, or `InvalidInput` with every fault."""
+        if verdict.missing_classes and self.elsewhere is not None:
+            return
+        if verdict.missing_classes:
+            raise errors.EngineUnavailable(self.lacking(verdict))
+        named = {(each.node_id, each.field): each.name for each in inputs}
+        problems: list[errors.Problem] = []
+        for fault in verdict.errors:
+            field = str(fault["extra_info"].get("input_name") or "workflow")
+            name = named.get((str(fault.get("node_id")), field), field)
+            problems.append(
+                errors.Problem(name, f"{name}: {fault['message']} ({fault['details']})", fault["type"])
+            )
+        raise errors.InvalidInput(problems)
+
+
+UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."
+
+
+def _standing(each: checks.Descriptor) -> Any:
+    """A value for an input that only a run can know."""
+    if each.type in ("integer", "number"):
+        return each.min or 1
+    return each.choices[0] if each.choices else "…"

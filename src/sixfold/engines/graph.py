@@ -1,0 +1,296 @@
+"""The engine of graphs: a coroutine of the server that runs a graph's nodes and orders its heavy ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import blake3
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.graphs import embedded, execute, hub, interface, spaces
+from sixfold.core.graphs import ports as graphs
+from sixfold.core.graphs.execute import Ended, Place
+from sixfold.core.graphs.ports import Event, File, Made
+from sixfold.core.graphs.validate import Verdict, validate
+from sixfold.core.graphs.workshop import Workshop
+from sixfold.core.work import media as media_files
+from sixfold.core.work.children import Child, Children
+from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.work.events import Progressed
+from sixfold.core.work.media import Source
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.remote import Outside
+from sixfold.core.work.states import State
+
+_GIVEN = "given:"  # how inputs name files that came with the order
+_PRIVATE = frozenset({"blob", "content_type", "info"})
+_MADE_HERE = 2  # threads for pixels and sound
+
+
+class GraphEngine:
+    """Runs graphs; one for the server, many runs at a time."""
+
+    name = "graph"
+    version = "1"
+
+    def __init__(self, outside: Outside) -> None:
+        self._children = outside.children
+        self._workshop: Workshop = outside.workshop
+        self._threads = ThreadPoolExecutor(_MADE_HERE, "nodes")
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Run the task's graph to its end."""
+        parent = await self._children.parent(task.id)
+        run = _Run(task, context, parent, self._workshop, self._children)
+        try:
+            return await run.go(self._threads)
+        except execute.NodeFailed as error:
+            if isinstance(error.reason, UnusableInput | errors.BadRequest):
+                raise UnusableInput(error.message) from error
+            raise EngineError(error.message) from error
+        except errors.SixfoldError as error:
+            raise EngineError(error.message) from error
+
+    async def close(self) -> None:
+        """Let go of the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Run:
+    """One graph's run: the ports that `execute` asks for, and what its end is as a result."""
+
+    def __init__(
+        self, task: Task, context: Context, parent: Prediction, workshop: Workshop, children: Children
+    ) -> None:
+        self._task = task
+        self._context = context
+        self._parent = parent
+        self._workshop = workshop
+        self._children = children
+        self._graph = _applied(task)
+        extra: Mapping[str, Any] = task.inputs.get("extra_data") or {}
+        info: Mapping[str, Any] = extra.get("extra_pnginfo") or {}
+        self._workflow = info.get("workflow")
+        self._client_id: str | None = task.inputs.get("client_id")
+        self._prompt_id = str(task.inputs.get("prompt_id") or task.id)
+        self._previews = False
+        self._done, self._all = 0, 1
+
+    async def go(self, threads: ThreadPoolExecutor) -> Result:
+        workshop = self._workshop
+        targets: list[str] | None = self._task.inputs.get("targets")
+        verdict = validate(self._graph, workshop.registry, targets=targets)
+        if verdict.missing_classes or execute.unrunnable(verdict):
+            return await self._elsewhere()
+        if verdict.error is not None:
+            raise UnusableInput("; ".join(str(each["message"]) for each in verdict.errors))
+        self._all = max(1, len(verdict.nodes))
+        place = Place(
+            children=self,
+            files=self,
+            shelf=self,
+            packer=workshop.packer(self._context.scratch),
+            scratch=self._context.scratch,
+            cache=workshop.outcomes(self._parent.account_id),
+            threads=threads,
+        )
+        ended = await execute.execute(verdict, place, self._heard)
+        return await self._result(ended)
+
+    # -- what the graph asks for (ports.Children, Files, Shelf) -------------------------------------
+
+    async def run(
+        self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
+    ) -> graphs.Child:
+        """Order a child, and take what it gave."""
+        files = {name: value for name, value in inputs.items() if isinstance(value, File)}
+        plain = {name: value for name, value in inputs.items() if name not in files}
+        sources = {name: await self._stored(file) for name, file in files.items()}
+        async with self._followed(ids.derived(self._parent.id, node_key), progress):
+            ended = await self._children.run(self._parent, Child(node_key, model, plain, sources))
+        if ended.state is not State.SUCCEEDED or ended.output is None:
+            raise errors.EngineFailed(ended.error or f"{model} was {ended.state}")
+        self._previews |= ended.quality == "preview"
+        blobs = self._workshop.media.blobs
+        given: list[File] = []
+        for file in ended.output.files:
+            path = await blobs.local_path(file.blob)
+            digest = media_files.content_digest(file.blob) or file.blob
+            given.append(File(digest, file.content_type, path, str(file.info.get("name", "")), file.info))
+        return graphs.Child(tuple(given), ended.output.data)
+
+    @contextlib.asynccontextmanager
+    async def _followed(self, child_id: str, progress: Callable[[float], None]) -> AsyncIterator[None]:
+        async def follow() -> None:
+            with self._workshop.bus.listen(child_id) as events:
+                while True:
+                    event = await events.get()
+                    if isinstance(event, Progressed):
+                        progress(event.fraction)
+
+        following = asyncio.create_task(follow())
+        try:
+            yield
+        finally:
+            following.cancel()
+
+    async def _stored(self, file: File) -> Source:
+        data = await asyncio.to_thread(file.path.read_bytes)
+        return await self._workshop.media.hold(data, file.content_type)
+
+    async def find(self, name: str, kind: str) -> File:
+        """The file of an input: one that came with the order, or by its name."""
+        if name.startswith(_GIVEN):
+            path = self._task.files[name.removeprefix(_GIVEN)]
+            digest = await asyncio.to_thread(lambda: blake3.blake3(path.read_bytes()).hexdigest())
+            return File(digest, _TYPES.get(kind, "application/octet-stream"), path, name)
+        source = await self._workshop.names.source(self._parent.account_id, name, kind)
+        return await self._workshop.names.file(source, name)
+
+    async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
+        """Keep a file under a name of its own; a PNG carries the graph that made it."""
+        data = made.data or await asyncio.to_thread(_taken, made)
+        if made.content_type == "image/png":
+            data = embedded.written(data, self._graph, self._workflow)
+        source = await self._workshop.media.hold(data, made.content_type)
+        kind = "temp" if made.temporary else "output"
+        name = await self._workshop.names.kept(self._parent.account_id, kind, made.prefix, source)
+        told = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
+        return {**told, "blob": source.blob, "content_type": made.content_type, "info": dict(made.info)}
+
+    # -- who is told ---------------------------------------------------------------------------------
+
+    def _heard(self, event: Event) -> None:
+        if event.binary:
+            shown = hub.picture(event.binary, str(event.data["content_type"]))
+            self._tell(shown)
+            return
+        data = {**event.data, "prompt_id": self._prompt_id}
+        match event.type:
+            case "execution_success":
+                return  # told once the prediction has ended, so that the history has it
+            case "executing" if event.data["node"] is None:
+                return  # likewise
+            case "executing":
+                node = self._graph[str(event.data["node"])]
+                self._context.log(f"node {event.data['node']} {node['class_type']}")
+                self._done += 1
+                self._context.progress(min(1.0, self._done / self._all) * 0.99)
+            case "execution_cached" if event.data["nodes"]:
+                self._done += len(event.data["nodes"])
+                self._context.log(f"cached {' '.join(event.data['nodes'])}")
+            case "executed":
+                data["output"] = _public(event.data["output"])
+            case _:
+                pass
+        self._workshop.hub.said(self._prompt_id, event.type, data)
+        self._tell({"type": event.type, "data": data})
+
+    def _tell(self, message: hub.Message) -> None:
+        if self._parent.face == "comfyui":
+            self._workshop.hub.tell(self._parent.account_id, self._client_id, message)
+
+    # -- what came of it -----------------------------------------------------------------------------
+
+    async def _result(self, ended: Ended) -> Result:
+        """Its files with the data beside; previews are files only where there are no others."""
+        shown = [
+            (node_id, row)
+            for node_id, ui in ended.outputs.items()
+            for rows in ui.values()
+            for row in rows
+            if isinstance(row, Mapping) and "blob" in row
+        ]
+        rows = [each for each in shown if each[1]["type"] != "temp"] or shown
+        texts = [str(text) for ui in ended.outputs.values() for text in ui.get("text", ())]
+        told: dict[str, Any] = {}
+        if self._parent.face == "comfyui":
+            outputs = {node_id: _public(ui) for node_id, ui in ended.outputs.items()}
+            told = {"outputs": outputs, "cached": list(ended.cached)}
+        elif texts:
+            unlike = list(dict.fromkeys(texts))
+            told = {"text" if rows else "value": unlike[0] if len(unlike) == 1 else unlike}
+        artifacts = [await self._artifact(node_id, row, named=bool(told)) for node_id, row in rows]
+        return Result(tuple(artifacts), told, quality="preview" if self._previews else "full")
+
+    async def _artifact(self, node_id: str, row: Mapping[str, Any], *, named: bool) -> Artifact:
+        info = {**row["info"], "node": node_id, "filename": row["filename"]}
+        if named:
+            info["name"] = "file" if self._parent.face != "comfyui" else "files"
+        return Artifact(row["content_type"], await self._workshop.media.blobs.get(row["blob"]), info)
+
+    async def _elsewhere(self) -> Result:
+        """The whole graph, unchanged, on a ComfyUI that has its classes."""
+        elsewhere = self._workshop.elsewhere
+        registry = await elsewhere.registry() if elsewhere is not None else None
+        if elsewhere is None or registry is None:
+            verdict = self._workshop.check(self._graph)
+            missing = ", ".join(sorted({*verdict.missing_classes, *execute.unrunnable(verdict)}))
+            raise EngineError(f"No engine here has the node classes {missing}")
+        verdict = self._workshop.check(self._graph, self._workshop.registry.joined(registry))
+        self._all = max(1, len(verdict.nodes))
+        files = await self._named(verdict)
+        graph = {**self._graph}
+        self._heard(Event("execution_start", {}))
+        fetched = await elsewhere.run(graph, verdict.outputs, files, self._context.scratch, self._heard)
+        outputs: dict[str, dict[str, list[Any]]] = {}
+        for node_id, ui in fetched.items():
+            for kind, rows in ui.items():
+                for row, path, content_type in rows:
+                    temporary = row.get("type") == "temp"
+                    made = Made(content_type, path=path, kind=kind, temporary=temporary)
+                    told = await self.keep(node_id, made)
+                    outputs.setdefault(node_id, {}).setdefault(kind, []).append(told)
+        for node_id, ui in outputs.items():
+            self._heard(Event("executed", {"node": node_id, "display_node": node_id, "output": ui}))
+        self._heard(Event("execution_success", {}))
+        self._heard(Event("executing", {"node": None}))
+        return await self._result(Ended(outputs, tuple(verdict.nodes), ()))
+
+    async def _named(self, verdict: Verdict) -> dict[str, File]:
+        named = {
+            value: spec_kind
+            for node in verdict.nodes.values()
+            for name, spec_kind in node.spec.uploads.items()
+            if isinstance(value := node.values.get(name), str) and value
+        }
+        return {value: await self.find(value, kind) for value, kind in named.items()}
+
+
+def _applied(task: Task) -> dict[str, dict[str, Any]]:
+    """The task's graph with its inputs in their places."""
+    graph = task.inputs["graph"]
+    given = {**task.inputs, **{name: _GIVEN + name for name in task.files}}
+    return interface.apply(graph, spaces.api_inputs(task.inputs.get("api_inputs") or ()), given)
+
+
+def _public(ui: Mapping[str, Any]) -> dict[str, Any]:
+    """What an output node showed, as ComfyUI tells it."""
+    return {
+        kind: [
+            {key: value for key, value in row.items() if key not in _PRIVATE}
+            if isinstance(row, Mapping)
+            else row
+            for row in rows
+        ]
+        if isinstance(rows, list | tuple)
+        else rows
+        for kind, rows in ui.items()
+    }
+
+
+def _taken(made: Made) -> bytes:
+    if made.path is None:
+        return b""
+    data = made.path.read_bytes()
+    made.path.unlink(missing_ok=True)
+    return data
+
+
+# What a file is taken for; whoever reads it looks at its bytes.
+_TYPES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}

@@ -1,0 +1,35 @@
+-- name: graph_file_put | A file of an account's graphs, by its name; one of the same name is replaced.
+INSERT INTO graph_file (account_id, kind, subfolder, name, media, created_at)
+VALUES (:account_id, :kind, :subfolder, :name, :media, :now)
+ON CONFLICT (account_id, kind, subfolder, name)
+DO UPDATE SET media = excluded.media, created_at = excluded.created_at;
+
+-- name: graph_file | One file by its name, with where it lies.
+SELECT f.name, m.blob, m.content_type, m.size FROM graph_file f JOIN media m ON m.name = f.media
+WHERE f.account_id = :account_id AND f.kind = :kind AND f.subfolder = :subfolder AND f.name = :name
+  AND (m.expires_at IS NULL OR m.expires_at > :now);
+
+-- name: graph_files_named | How many files of a kind have names of an account's that begin alike.
+SELECT COUNT(*) AS count FROM graph_file
+WHERE account_id = :account_id AND kind = :kind AND subfolder = :subfolder
+  AND name >= :least AND name < :below;
+
+-- name: graph_files_sweep | Forget names whose files are gone.
+DELETE FROM graph_file WHERE NOT EXISTS (SELECT 1 FROM media m WHERE m.name = graph_file.media);
+
+-- name: graph_outcome_put | What a node gave, under its key.
+INSERT INTO graph_outcome (account_id, key, media, shown, expires_at)
+VALUES (:account_id, :key, :media, :shown, :expires_at)
+ON CONFLICT (account_id, key)
+DO UPDATE SET media = excluded.media, shown = excluded.shown, expires_at = excluded.expires_at;
+
+-- name: graph_outcomes | What is known of these keys.
+SELECT o.key, o.shown, o.media, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media
+WHERE o.account_id = :account_id AND o.expires_at > :now
+  AND o.key IN (SELECT value FROM json_each(:keys));
+
+-- name: graph_outcomes_clear | Forget an account's outcomes.
+DELETE FROM graph_outcome WHERE account_id = :account_id;
+
+-- name: graph_outcomes_sweep | Forget outcomes whose time is up.
+DELETE FROM graph_outcome WHERE expires_at <= :now;

@@ -1,0 +1,4 @@
+-- name: graph_outcomes | What is known of these keys.
+SELECT o.key, o.shown, o.media, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media
+WHERE o.account_id = :account_id AND o.expires_at > :now
+  AND o.key = ANY (ARRAY(SELECT json_array_elements_text(:keys::json)));

@@ -1,0 +1,2 @@
+DROP TABLE graph_outcome;
+DROP TABLE graph_file;
