@@ -54,8 +54,11 @@ class Pages:
 
     def render(self, name: str, session: Session | None, *, status: int = 200, **values: Any) -> Response:
         """One page."""
-        text = self._environment.get_template(name).render(session=session, **values)
-        return Response(text, status, _HEADERS, "text/html")
+        return Response(self.text(name, session=session, **values), status, _HEADERS, "text/html")
+
+    def text(self, name: str, **values: Any) -> str:
+        """A part of a page."""
+        return self._environment.get_template(name).render(**values)
 
     def dialect(self, error: SixfoldError, request_id: str) -> Response:
         """An error as a page."""

@@ -19,10 +19,13 @@ from sixfold.core.work import receipt
 from sixfold.core.work.orders import Order
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
-from sixfold.ui import consent, forms, passwords
+from sixfold.ui import consent, forms, passwords, running
+from sixfold.ui.catalogue import Catalogue
+from sixfold.ui.guests import Guests
 from sixfold.ui.memory import routes as memory
+from sixfold.ui.outputs import Showing
 from sixfold.ui.pages import STATIC, Pages, took
+from sixfold.ui.predictions import Predictions
 from sixfold.web import answers, bodies, calls, sessions
 from sixfold.web.limits import Attempts
 from sixfold.web.openapi import Document
@@ -182,23 +185,6 @@ class Site:
         latest, _ = await self._services.pipeline.page(session.account.id, Filter(), 10, None)
         return self.pages.render("account.html", session, page=page, latest=latest)
 
-    async def prediction(self, request: Request) -> Response:
-        """One prediction, its output and its receipt."""
-        session = await self._session(request)
-        if session is None:
-            return RedirectResponse("/signin", 303)
-        found = await self._services.pipeline.get(
-            calls.path_value(request, "prediction_id"), session.account.id
-        )
-        files = found.output.files if found.output is not None else ()
-        return self.pages.render(
-            "prediction.html",
-            session,
-            prediction=found,
-            files=[(self._services.media_url(file), file) for file in files],
-            succeeded=found.state is State.SUCCEEDED,
-        )
-
     async def reference(self, request: Request) -> Response:
         """Every area's operations, from its OpenAPI document."""
         return self.pages.render("docs.html", await self._session(request), documents=self._documents)
@@ -231,6 +217,9 @@ class Static:
 def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[Face, ...], Handler]:
     """The pages, what their script calls, and the start page's handler."""
     site, static = Site(services, documents), Static()
+    guests, showing = Guests(services), Showing(services, site.pages)
+    catalogue = Catalogue(services, site.pages, guests)
+    predictions = Predictions(services, site.pages, showing)
     pages = Face(
         "ui",
         site.pages.dialect,
@@ -238,13 +227,17 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
             Route("/signin", {"GET": site.signin, "POST": site.password}, _FORM_BYTES),
             Route("/signout", {"POST": site.signout}, _FORM_BYTES),
             Route("/account", {"GET": site.account}),
-            Route("/predictions/{prediction_id}", {"GET": site.prediction}),
+            Route("/catalog", {"GET": catalogue.show}),
+            Route("/catalog/{name}", {"GET": catalogue.one}),
+            Route("/predictions", {"GET": guests.page(predictions.show)}),
+            Route("/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}),
             Route("/docs", {"GET": site.reference}),
             *consent.routes(services, site.pages),
             Route("/static/{name}", {"GET": static.show, "HEAD": static.show}),
         ),
     )
-    script = Face("ui", answers.coded, (Route("/pages/make", {"POST": site.make}, _FORM_BYTES),))
+    box = Route("/pages/make", {"POST": site.make}, _FORM_BYTES)
+    script = Face("ui", answers.coded, (box, *running.routes(services, showing, guests)))
     if "memory" in services.settings.areas:
         return (pages, script, memory.face(services)), site.start
     return (pages, script), site.start

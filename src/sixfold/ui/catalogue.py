@@ -1,0 +1,228 @@
+"""`/catalog`: every model with its form; what it costs, who serves it, and what would serve it better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
+from sixfold.core.work.predictions import Filter
+from sixfold.core.work.records import OutputFile
+from sixfold.ui import samples
+from sixfold.ui.guests import Guest, Guests
+from sixfold.ui.pages import Pages
+from sixfold.web import calls
+from sixfold.web.services import Services
+
+# Where a model stands on the page, by its template's category or by what comes of it; each with its hue.
+SHELVES: Mapping[str, tuple[str, ...]] = {
+    "Pictures": ("Image", "image"),
+    "Films": ("Video", "video"),
+    "Sound": ("Audio", "audio"),
+    "Things": ("3D", "model3d"),
+    "Words and numbers": ("Text", "text", "json"),
+    "Files": ("file",),
+    "Workflows": (),
+}
+HUES = dict(
+    zip(SHELVES, ("media", "gateway", "imagekit", "hosting", "memory", "quietly", "workflows"), strict=True)
+)
+_INSIDE = ("graph-", "create_image")  # what only other faces ask for
+_WORKFLOW = "space:"
+_LATEST = 100
+_LONG = 200  # characters above which a text is written into a larger field
+_SPAN = 100_000  # of a whole number that is better typed than slid
+_EXAMPLES = {
+    "prompt": "A lighthouse above a stormy sea at dusk",
+    "text": "Good morning.",
+    "style": "calm piano",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One model as the catalogue shows it."""
+
+    model: Model
+    shelf: str
+    price: str
+    quality: str
+    unlock: str
+    session: bool
+    picture: str = ""
+
+    @property
+    def hue(self) -> str:
+        """The class that gives it its colour."""
+        return HUES[self.shelf]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One input of a form. `control` says how: text, long, choice, switch, slider, number, file."""
+
+    descriptor: Descriptor
+    control: str
+    value: Any
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes a whole line."""
+        return self.control in ("long", "file", "text")
+
+
+def control(descriptor: Descriptor) -> str:
+    """How an input is best given by hand."""
+    if descriptor.type in MEDIA_TYPES:
+        return "file"
+    if descriptor.type == "boolean":
+        return "switch"
+    if descriptor.choices:
+        return "choice"
+    if descriptor.type in ("integer", "number"):
+        low, high = descriptor.min, descriptor.max
+        return "slider" if low is not None and high is not None and high - low < _SPAN else "number"
+    if descriptor.type in LIST_TYPES or descriptor.type == "project":
+        return "long"
+    return "long" if descriptor.max_chars is None or descriptor.max_chars > _LONG else "text"
+
+
+class Catalogue:
+    """The list, and one model's page."""
+
+    def __init__(self, services: Services, pages: Pages, guests: Guests) -> None:
+        self._services = services
+        self._pages = pages
+        self._guests = guests
+
+    async def show(self, request: Request) -> Response:
+        """Every model, by what comes of it; `q` and `shelf` narrow it down."""
+        guest = await self._guests.of(request)
+        wanted = request.query_params.get("q", "")[:100].strip().lower()
+        shelf = request.query_params.get("shelf", "")
+        models = [*self._services.catalog.models()]
+        if guest is not None:
+            own = await self._services.pipeline.own.of(guest.account_id)
+            models += [each.model for each in own]
+        pictures = await self._pictures(guest)
+        cards = [self._card(model, pictures.get(model.name, "")) for model in models if _is_shown(model)]
+        found = [card for card in cards if _matches(card, wanted, shelf)]
+        return self._pages.render(
+            "catalog.html",
+            guest.session if guest is not None else None,
+            shelves={name: [card for card in found if card.shelf == name] for name in SHELVES},
+            counts={name: sum(card.shelf == name for card in cards) for name in SHELVES},
+            wanted=wanted,
+            shelf=shelf,
+            total=len(found),
+        )
+
+    async def one(self, request: Request) -> Response:
+        """One model's form; `from` fills it with what a prediction was given."""
+        guest = await self._guests.of(request)
+        name = calls.path_value(request, "name")
+        if guest is None and name not in self._services.catalog:
+            raise errors.NotFound(f"There is no model {name}")
+        model = (
+            self._services.catalog[name]
+            if guest is None
+            else await self._services.pipeline.find(name, guest.account_id)
+        )
+        before = await self._before(request, guest, model)
+        fields = [
+            Field(descriptor, control(descriptor), before.get(descriptor.name, descriptor.default))
+            for descriptor in sorted(model.inputs, key=lambda each: each.order)
+        ]
+        given = {
+            each.descriptor.name: before.get(each.descriptor.name, _example(each.descriptor))
+            for each in fields
+            if each.descriptor.required or each.descriptor.name in before
+        }
+        return self._pages.render(
+            "model.html",
+            guest.session if guest is not None else None,
+            card=self._card(model),
+            engines=self._engines(model),
+            fields=fields,
+            samples=samples.of(self._services.settings.base_url, model.name, given),
+            guest=guest,
+        )
+
+    # -- what is shown ---------------------------------------------------------------------------
+
+    def _card(self, model: Model, picture: str = "") -> Card:
+        terms = self._services.pipeline.terms
+        try:
+            quality, unlock = model.choose({}, terms)[1], model.unlock(terms)
+        except errors.EngineUnavailable as error:
+            quality, unlock = "", error.message
+        templates = self._services.templates
+        template = templates[model.name] if model.name in templates else None  # noqa: SIM401 - is no mapping
+        category = template.category if template is not None else None
+        return Card(
+            model=model,
+            shelf=_shelf(model, category),
+            price=self._services.catalog.price_text(model),
+            quality=quality,
+            unlock=unlock,
+            session=template is not None and template.session,
+            picture=picture,
+        )
+
+    def _engines(self, model: Model) -> list[tuple[str, str, bool, str]]:
+        """Name, quality, whether it is ready, and what would make it so, in order of preference."""
+        standing = self._services.pipeline.terms.standing
+        return [
+            (engine.name, engine.quality, standing(engine.name).ready, engine.unlock)
+            for engine in model.engines
+        ]
+
+    async def _pictures(self, guest: Guest | None) -> dict[str, str]:
+        """The latest picture of each model that the guest has made."""
+        if guest is None:
+            return {}
+        latest, _ = await self._services.pipeline.page(guest.account_id, Filter(), _LATEST, None)
+        found: dict[str, str] = {}
+        for prediction in reversed(latest):
+            files: tuple[OutputFile, ...] = prediction.output.files if prediction.output is not None else ()
+            for file in files:
+                if file.content_type.startswith("image/"):
+                    found[prediction.model] = self._services.media_url(file)
+        return found
+
+    async def _before(self, request: Request, guest: Guest | None, model: Model) -> dict[str, Any]:
+        origin = request.query_params.get("from")
+        if origin is None or guest is None:
+            return {}
+        found = await self._services.pipeline.get(origin, guest.account_id)
+        return {name: value for name, value in found.inputs.items() if model.takes(name)}
+
+
+def _is_shown(model: Model) -> bool:
+    return not model.name.startswith(_INSIDE)
+
+
+def _shelf(model: Model, category: str | None) -> str:
+    if model.name.startswith(_WORKFLOW):
+        return "Workflows"
+    kinds = (model.output_kind, "file") if category is None else (category,)
+    return next(name for name, known in SHELVES.items() if set(kinds) & set(known))
+
+
+def _matches(card: Card, wanted: str, shelf: str) -> bool:
+    text = f"{card.model.name} {card.model.title} {card.model.description}".lower()
+    return shelf in ("", card.shelf) and all(word in text for word in wanted.split())
+
+
+def _example(descriptor: Descriptor) -> Any:
+    if descriptor.default is not None:
+        return descriptor.default
+    if descriptor.type in MEDIA_TYPES:
+        return f"https://example.com/{descriptor.name}"
+    return _EXAMPLES.get(descriptor.name, "…")

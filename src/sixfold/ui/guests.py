@@ -1,0 +1,75 @@
+"""Who uses the pages: somebody signed in, or the operator on his own machine, who needs no key there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.web.routing import Handler
+from sixfold.web.services import Services
+from sixfold.web.sessions import CSRF_HEADER, Session
+
+Work = Callable[[Request, "Guest"], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Whose predictions these are. Without a session it is the operator, who is charged nothing."""
+
+    account_id: str
+    session: Session | None
+
+    @property
+    def charged(self) -> bool:
+        """Whether runs cost money."""
+        return self.session is not None
+
+
+class Guests:
+    """Lets guests in: to read, or to change something."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def of(self, request: Request) -> Guest | None:
+        """Whoever asks; raises `Forbidden` for a Host that is not ours."""
+        origins = self._services.origins
+        if not origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        session = await self._services.sessions.of(request)
+        if session is not None:
+            return Guest(session.account.id, session)
+        if origins.is_own_machine(request):
+            return Guest((await self._services.doors.operator()).account_id, None)
+        return None
+
+    def page(self, work: Work) -> Handler:
+        """A handler for people: whoever is nobody yet is sent to sign in."""
+
+        async def handle(request: Request) -> Response:
+            guest = await self.of(request)
+            if guest is None:
+                path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(f"/signin?next={quote(path, safe='')}", 303)
+            return await work(request, guest)
+
+        return handle
+
+    def part(self, work: Work) -> Handler:
+        """A handler for the pages' scripts; what is no GET has to bear the page's token."""
+
+        async def handle(request: Request) -> Response:
+            guest = await self.of(request)
+            if guest is None:
+                raise errors.Unauthenticated("Sign in first")
+            if request.method != "GET":
+                token = request.headers.get(CSRF_HEADER)
+                self._services.sessions.guard(request, guest.session, token)
+            return await work(request, guest)
+
+        return handle

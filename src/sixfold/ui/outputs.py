@@ -1,0 +1,82 @@
+"""What came of a prediction, as a page shows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.states import State
+from sixfold.ui.pages import Pages
+from sixfold.web.services import Services
+
+_MOST_CHARS = 20_000  # of data that stands on the page; the rest is in the API's answer
+_KINDS = (
+    ("image/", "image"),
+    ("video/", "video"),
+    ("audio/", "audio"),
+    ("model/gltf-binary", "thing"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One file: `kind` is how to show it (image, video, audio, thing, file)."""
+
+    url: str
+    file: OutputFile
+    kind: str
+
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+        named = str(self.file.info.get("name", "")).replace("_", " ")
+        size = self.file.size
+        weight = f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{max(1, size // 1024)} kB"
+        facts = [named, self.file.content_type.partition(";")[0], *_measures(self.file.info), weight]
+        return ", ".join(fact for fact in facts if fact)
+
+
+class Showing:
+    """Renders a prediction's result: its state, its receipt, its files and data."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+
+    def values(self, prediction: Prediction) -> dict[str, Any]:
+        """What the templates of a result need."""
+        output = prediction.output
+        files = () if output is None else output.files
+        data = {} if output is None else output.data
+        return {
+            "prediction": prediction,
+            "shown": [Shown(self._services.media_url(file), file, _kind(file)) for file in files],
+            "data": _text(data),
+            "succeeded": prediction.state is State.SUCCEEDED,
+        }
+
+    def part(self, prediction: Prediction) -> str:
+        """The part of a page that shows it, as HTML."""
+        return self._pages.text("result.html", **self.values(prediction))
+
+
+def _kind(file: OutputFile) -> str:
+    return next((kind for start, kind in _KINDS if file.content_type.startswith(start)), "file")
+
+
+def _measures(info: dict[str, Any]) -> list[str]:
+    found = [f"{info['width']} × {info['height']}"] if "width" in info and "height" in info else []
+    if isinstance(info.get("duration"), int | float):
+        found.append(f"{info['duration']:.1f} s")
+    return found
+
+
+def _text(data: dict[str, Any]) -> str:
+    """Data for people: a lone text as it is, all else as JSON."""
+    if not data:
+        return ""
+    value: Any = data["value"] if data.keys() == {"value"} else data
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return text if len(text) <= _MOST_CHARS else text[:_MOST_CHARS] + "\n…"

@@ -1,0 +1,174 @@
+"""What the forms' script calls: price, upload, run, follow, cancel, a live session."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.work import metering
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.events import Event, Logged, Moved, Progressed
+from sixfold.core.work.media import MEDIA_PATH
+from sixfold.core.work.orders import Order
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.sessions_host import Wish
+from sixfold.ui import samples
+from sixfold.ui.guests import Guest, Guests
+from sixfold.ui.outputs import Showing
+from sixfold.ui.pages import took
+from sixfold.web import answers, bodies, calls, receiving
+from sixfold.web.predictions import Teller
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+
+_STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_SMALL = 65_536
+_SOCKET = "/ws/containers/sessions"
+_US = 1_000_000
+
+
+class Running:
+    """Runs models for guests."""
+
+    def __init__(self, services: Services, showing: Showing) -> None:
+        self._services = services
+        self._showing = showing
+        self._teller = Teller(services)
+        self._folder = services.settings.data_dir / "tmp"
+
+    async def quote(self, request: Request, guest: Guest) -> Response:
+        """What a run with these inputs would cost, how long it would take, and the same call as text."""
+        model, given = await self._wanted(request, guest)
+        hardware = self._hardware(model)
+        quoted = self._services.pipeline.quote(model, given, charged=guest.charged, hardware=hardware)
+        ahead = await self._services.pipeline.waiting(quoted.engine.name)
+        usual = self._services.times.usual(model.name, quoted.engine.name)
+        seconds = self._teller.until_end(model.name, quoted.engine.name, ahead)
+        by_time = model.price == metering.CONTAINER_TIME
+        micros = round(quoted.price.micros * usual.run / self._services.settings.run_limit_seconds)
+        told = samples.of(self._services.settings.base_url, model.name, given)
+        return answers.json(
+            {
+                "price": money.format_usd(micros if by_time else quoted.price.micros),
+                "about": by_time,
+                "took": took(round(seconds * _US)),
+                "engine": quoted.engine.name,
+                "quality": quoted.quality,
+                "samples": {sample.name: sample.text for sample in told},
+            }
+        )
+
+    async def run(self, request: Request, guest: Guest) -> Response:
+        """Order a run; the page follows it by its id."""
+        model, given = await self._wanted(request, guest)
+        order = Order(
+            account_id=guest.account_id,
+            model=model.name,
+            inputs=given,
+            face="pages",
+            request_id=calls.request_id(request),
+            charged=guest.charged,
+            hardware=self._hardware(model),
+        )
+        prediction = await self._services.pipeline.submit(order)
+        return answers.json({"id": prediction.id}, 202)
+
+    async def upload(self, request: Request, guest: Guest) -> Response:
+        """Keep one file of a form."""
+        path = await asyncio.to_thread(self._new_path)
+        try:
+            received = await receiving.receive(request, path)
+            kept = await self._services.media.upload(guest.account_id, path, received.content_type)
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+        url = f"{self._services.settings.base_url}{MEDIA_PATH}{kept.name}"
+        return answers.json({"url": url, "media_type": kept.content_type, "bytes": kept.size}, 201)
+
+    async def events(self, request: Request, guest: Guest) -> Response:
+        """What happens to one prediction, with the page's part that shows it."""
+        found = await self._services.pipeline.get(
+            calls.path_value(request, "prediction_id"), guest.account_id
+        )
+        return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
+
+    async def _frames(self, prediction: Prediction) -> AsyncIterator[bytes]:
+        async for event in self._services.pipeline.events(prediction):
+            name, told = await self._told(event)
+            yield b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(told))
+
+    async def _told(self, event: Event) -> tuple[bytes, Mapping[str, Any]]:
+        match event:
+            case Moved(prediction):
+                position = await self._teller.position(prediction)
+                return b"status", {
+                    "status": str(prediction.state),
+                    "over": prediction.is_terminal,
+                    "position": position,
+                    "html": self._showing.part(prediction),
+                }
+            case Progressed(fraction):
+                return b"progress", {"progress": fraction}
+            case Logged(line):
+                return b"log", {"line": line}
+
+    async def cancel(self, request: Request, guest: Guest) -> Response:
+        """Cancel what has not ended."""
+        prediction_id = calls.path_value(request, "prediction_id")
+        found = await self._services.pipeline.cancel(prediction_id, guest.account_id)
+        return answers.json({"status": str(found.state)})
+
+    async def session(self, request: Request, guest: Guest) -> Response:
+        """Begin a live session; the socket's address has its token."""
+        body = bodies.parse_object(await request.body())
+        prompt = body.get("prompt")
+        inputs = {"prompt": prompt} if prompt else {}
+        wish = Wish(guest.account_id, calls.request_id(request), str(body.get("model", "")), inputs)
+        opened = await self._services.live.create(wish)
+        path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
+        return answers.json({"path": path, "id": opened.session.id}, 201)
+
+    # -- what all of them need -------------------------------------------------------------------
+
+    async def _wanted(self, request: Request, guest: Guest) -> tuple[Model, dict[str, Any]]:
+        body = bodies.parse_object(await request.body())
+        given: object = body.get("input", {})
+        if not isinstance(given, dict):
+            raise errors.BadRequest("input must be an object")
+        model = await self._services.pipeline.find(str(body.get("model", "")), guest.account_id)
+        return model, cast("dict[str, Any]", given)
+
+    def _hardware(self, model: Model) -> str | None:
+        """A template's own hardware; None where the model's price is its own."""
+        if model.name not in self._services.templates:
+            return None
+        return self._services.templates.hire(model.name, None).hardware
+
+    def _new_path(self) -> Path:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._folder / f"upload-{secrets.token_hex(16)}"
+
+
+def routes(services: Services, showing: Showing, guests: Guests) -> tuple[Route, ...]:
+    """Everything below `/pages/` but the start page's box."""
+    running, part = Running(services, showing), guests.part
+    inputs = services.settings.json_body_bytes
+    return (
+        Route("/pages/quote", {"POST": part(running.quote)}, inputs),
+        Route("/pages/run", {"POST": part(running.run)}, inputs),
+        Route("/pages/uploads", {"POST": part(running.upload)}, services.settings.upload_body_bytes),
+        Route("/pages/sessions", {"POST": part(running.session)}, _SMALL),
+        Route("/pages/predictions/{prediction_id}/events", {"GET": part(running.events)}),
+        Route("/pages/predictions/{prediction_id}/cancel", {"POST": part(running.cancel)}, _SMALL),
+    )

@@ -1,0 +1,83 @@
+"""The same call in three languages, as one would paste it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pprint import pformat
+from typing import Any
+from urllib.parse import quote
+
+_RUN = "/api/containers/run"
+_WIDTH = 84
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One language's text; `name` is what its tab says."""
+
+    name: str
+    text: str
+
+
+def of(base_url: str, model: str, inputs: Mapping[str, Any]) -> tuple[Sample, ...]:
+    """A run of `model` with these inputs."""
+    url, body = f"{base_url}{_RUN}", {"model": model, "input": dict(inputs)}
+    return (
+        Sample("curl", _curl(url, body)),
+        Sample("Python", _python(url, body)),
+        Sample("JavaScript", _javascript(url, body)),
+        Sample("Terminal", _terminal(model, inputs)),
+    )
+
+
+def _curl(url: str, body: Mapping[str, Any]) -> str:
+    text = json.dumps(body, ensure_ascii=False, indent=2).replace("'", "'\\''")
+    return (
+        f"curl {url} \\\n"
+        '  -H "Authorization: Bearer $SIXFOLD_API_KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  -d '{text}'"
+    )
+
+
+def _python(url: str, body: Mapping[str, Any]) -> str:
+    return (
+        "import os\n\nimport httpx\n\n"
+        "answer = httpx.post(\n"
+        f'    "{url}",\n'
+        '    headers={"Authorization": f"Bearer {os.environ[\'SIXFOLD_API_KEY\']}"},\n'
+        f"    json={_indented(pformat(body, width=_WIDTH, sort_dicts=False))},\n"
+        "    timeout=600,\n"
+        ")\n"
+        'print(answer.raise_for_status().json()["output"])'
+    )
+
+
+def _javascript(url: str, body: Mapping[str, Any]) -> str:
+    return (
+        f'const answer = await fetch("{url}", {{\n'
+        '  method: "POST",\n'
+        "  headers: {\n"
+        "    Authorization: `Bearer ${process.env.SIXFOLD_API_KEY}`,\n"
+        '    "Content-Type": "application/json",\n'
+        "  },\n"
+        f"  body: JSON.stringify({json.dumps(body, ensure_ascii=False, indent=2)}),\n"
+        "});\n"
+        "console.log((await answer.json()).output);"
+    )
+
+
+def _terminal(model: str, inputs: Mapping[str, Any]) -> str:
+    words = [f"{name}={_quoted(value)}" for name, value in inputs.items()]
+    return " \\\n  ".join([f"sixfold run {quote(model, safe=':')}", *words])
+
+
+def _quoted(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "'" + text.replace("'", "'\\''") + "'" if not text.isalnum() else text
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")

@@ -1,0 +1,204 @@
+"use strict";
+// A model's form: the price while one types, files into drop zones, a run followed to its end.
+const form = document.getElementById("run");
+const followed = document.querySelector("[data-follow]");
+const csrf = (form ?? followed)?.dataset.csrf ?? "";
+const byId = (id) => document.getElementById(id);
+
+async function ask(path, body, type = "application/json") {
+  const headers = { "Content-Type": type };
+  if (csrf) headers["X-CSRF-Token"] = csrf;
+  const response = await fetch(path, { method: "POST", headers, body });
+  return [response.ok, await response.json()];
+}
+
+// -- what was given ---------------------------------------------------------------------------------
+
+function valueOf(control) {
+  const type = control.dataset.type;
+  if (type === "boolean") return control.checked;
+  if (control.value === "") return undefined;
+  if (type === "integer" || type === "number") return Number(control.value);
+  return control.value;
+}
+
+function given() {
+  const found = {};
+  for (const control of form.querySelectorAll("[data-type]")) {
+    const value = valueOf(control);
+    if (value !== undefined) found[control.name] = value;
+  }
+  return found;
+}
+
+const order = () => JSON.stringify({ model: form.dataset.model, input: given() });
+
+function showProblems(told) {
+  for (const place of form.querySelectorAll("[data-problem]")) {
+    const problem = told?.errors?.find((each) => each.input === place.dataset.problem);
+    place.hidden = !problem;
+    place.textContent = problem?.message ?? "";
+    byId(`in-${place.dataset.problem}`).toggleAttribute("aria-invalid", Boolean(problem));
+  }
+  form.querySelector("[aria-invalid]")?.focus();
+}
+
+// -- the price before the run -----------------------------------------------------------------------
+
+let asked = 0;
+async function price() {
+  const place = byId("price");
+  if (!place) return;
+  const number = ++asked;
+  const [good, told] = await ask("/pages/quote", order());
+  if (number !== asked || !good) return;
+  const cost = csrf ? `${told.about ? "about " : ""}${told.price} USD` : "free on this machine";
+  place.textContent = `${cost}, about ${told.took}, by ${told.engine}${told.quality === "preview" ? " (preview)" : ""}`;
+  for (const code of document.querySelectorAll("[data-sample]")) code.textContent = told.samples[code.dataset.sample];
+}
+
+let timer = 0;
+function changed(event) {
+  const control = event.target;
+  if (control.dataset.slides) byId(control.dataset.slides).value = control.value;
+  const slide = form.querySelector(`[data-slides="${control.id}"]`);
+  if (slide) slide.value = control.value;
+  if (control.closest("[data-drop]")) see(control);
+  clearTimeout(timer);
+  timer = setTimeout(price, 250);
+}
+
+// -- files ------------------------------------------------------------------------------------------
+
+function see(control) {
+  const place = control.closest("[data-drop]").querySelector(".seen");
+  const tag = { image: "img", video: "video", audio: "audio" }[control.dataset.type];
+  const ours = control.value.startsWith(location.origin) || control.value.startsWith("/media/");
+  place.hidden = !(tag && ours);
+  if (place.hidden) return;
+  const shown = document.createElement(tag);
+  shown.src = control.value;
+  if (tag === "img") shown.alt = "What was given";
+  else shown.controls = true;
+  place.replaceChildren(shown);
+}
+
+async function upload(zone, file) {
+  const [hint, target] = [zone.querySelector(".choose"), zone.querySelector("[data-type]")];
+  hint.textContent = `Taking ${file.name} in …`;
+  try {
+    const [good, told] = await ask("/pages/uploads", file, file.type || "application/octet-stream");
+    hint.textContent = good ? file.name : told.error;
+    if (!good) return;
+    target.value = new URL(told.url).pathname.startsWith("/media/") ? told.url : "";
+    target.dispatchEvent(new Event("input", { bubbles: true }));
+  } catch {
+    hint.textContent = "The server does not answer.";
+  }
+}
+
+function dropZone(zone) {
+  const over = (event) => { event.preventDefault(); zone.classList.toggle("over", event.type === "dragover"); };
+  zone.addEventListener("dragover", over);
+  zone.addEventListener("dragleave", over);
+  zone.addEventListener("drop", (event) => {
+    over(event);
+    if (event.dataTransfer.files[0]) upload(zone, event.dataTransfer.files[0]);
+  });
+  zone.querySelector("[type=file]").addEventListener("change", (event) => {
+    if (event.target.files[0]) upload(zone, event.target.files[0]);
+  });
+}
+
+// -- the run ----------------------------------------------------------------------------------------
+
+function fail(text) {
+  byId("fault").hidden = !text;
+  byId("fault").textContent = text;
+}
+
+function stage(told) {
+  if (told.status === "queued") return told.position ? `Queued behind ${told.position}` : "Queued";
+  return { starting: "A worker starts", running: "Running", canceling: "Stopping" }[told.status] ?? told.status;
+}
+
+function follow(id) {
+  const [waiting, progress, log] = [byId("waiting"), byId("progress"), byId("log")];
+  waiting.hidden = false;
+  waiting.dataset.id = id;
+  progress.removeAttribute("value");
+  log.hidden = true;
+  log.textContent = "";
+  return new Promise((done) => {
+    const events = new EventSource(`/pages/predictions/${id}/events`);
+    events.addEventListener("progress", (event) => {
+      progress.value = JSON.parse(event.data).progress;
+    });
+    events.addEventListener("log", (event) => {
+      log.hidden = false;
+      log.textContent += `${JSON.parse(event.data).line}\n`;
+      log.scrollTop = log.scrollHeight;
+    });
+    events.addEventListener("status", (event) => {
+      const told = JSON.parse(event.data);
+      byId("stage").textContent = stage(told);
+      byId("result").innerHTML = told.html; // rendered and escaped by the server
+      if (!told.over) return;
+      events.close();
+      waiting.hidden = true;
+      window.viewers?.show(byId("result"));
+      done();
+    });
+  });
+}
+
+async function run(event) {
+  event.preventDefault();
+  const button = form.querySelector(".doing .primary");
+  button.disabled = true;
+  fail("");
+  try {
+    const [good, told] = await ask("/pages/run", order());
+    showProblems(told);
+    if (good) await follow(told.id);
+    else if (!told.errors) fail(told.error);
+  } catch {
+    fail("The server does not answer.");
+  } finally {
+    button.disabled = false;
+  }
+}
+
+// -- tabs -------------------------------------------------------------------------------------------
+
+function tabs(group) {
+  const all = [...group.querySelectorAll("[role=tab]")];
+  const choose = (tab) => all.forEach((each) => {
+    each.setAttribute("aria-selected", String(each === tab));
+    each.tabIndex = each === tab ? 0 : -1;
+    byId(each.getAttribute("aria-controls")).hidden = each !== tab;
+  });
+  group.addEventListener("click", (event) => { if (all.includes(event.target)) choose(event.target); });
+  group.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const at = all.indexOf(event.target);
+    if (!step || at < 0) return;
+    const next = all[(at + step + all.length) % all.length];
+    choose(next);
+    next.focus();
+  });
+}
+
+document.querySelectorAll("[data-tabs]").forEach(tabs);
+byId("cancel")?.addEventListener("click", () => ask(`/pages/predictions/${byId("waiting").dataset.id}/cancel`, "{}"));
+if (form) {
+  form.addEventListener("input", changed);
+  form.addEventListener("submit", run);
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+  });
+  form.querySelectorAll("[data-drop]").forEach(dropZone);
+  form.querySelectorAll("[data-drop] [data-type]").forEach(see);
+  price();
+}
+if (followed?.dataset.follow) follow(followed.dataset.follow).then(() => location.reload());
