@@ -21,7 +21,7 @@ from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
-from sixfold.core.graphs import spaces
+from sixfold.core.graphs import spaces as graph_spaces
 from sixfold.core.graphs.keeping import Names
 from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.workshop import Craft, Workshop
@@ -73,6 +73,7 @@ from sixfold.store.keeping import Keeper, Loader
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat import opening as relays
 from sixfold.upstreams.chat.opening import Relaying
+from sixfold.upstreams.gradio.spaces import GradioSpaces
 
 DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
@@ -97,6 +98,7 @@ class Product:
     pipeline: Pipeline
     supervisor: Supervisor
     outbox: Outbox
+    spaces: GradioSpaces
     live: LiveSessions
     standings: Standings
     clients: Clients
@@ -135,7 +137,7 @@ def built_in_spaces() -> Mapping[str, Space]:
     folder = _DATA / "spaces"
     contents = {path.stem: path.read_bytes() for path in folder.glob("*.json")}
     verified = {"verified": read_toml("spaces/verified.toml")}
-    return spaces.bundled({**read_toml("spaces/catalogue.toml"), **verified}, contents)
+    return graph_spaces.bundled({**read_toml("spaces/catalogue.toml"), **verified}, contents)
 
 
 def workshop(database: Database, media: Media, road: Pipeline) -> Workshop:
@@ -368,6 +370,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         pipeline=road,
         supervisor=workers,
         outbox=outbox,
+        spaces=open_spaces(settings, clients),
         live=LiveSessions(database, places, offer(settings, models, road), policy(settings), workers.boot),
         standings=standing,
         clients=clients,
@@ -448,6 +451,12 @@ def measure_film(path: Path, wanted: str) -> float | None:
         return film_headers.seconds(path, wanted)
     except UnusableInput as error:
         raise errors.BadRequest(str(error)) from error
+
+
+def open_spaces(settings: Settings, clients: Clients) -> GradioSpaces:
+    """Whoever reads spaces."""
+    token = functools.partial(provider_key, settings, "hf_token")
+    return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
 
 
 def _talking(relaying: Relaying) -> Standing:

@@ -94,6 +94,7 @@ def build_services(product: Product) -> Services:
         times=times,
         histories=histories,
         outbox=product.outbox,
+        spaces=product.spaces,
         live=product.live,
         origins=origins,
         doors=Doors(database, settings, origins),

@@ -22,9 +22,10 @@ MAX_LINK_SECONDS = 7 * 24 * 3600  # no cloud signs for longer
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
+_BASE = re.compile(r"https?://[^\s@?#{}]+")
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
-PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key")
+PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key", "hf_token")
 
 
 _ORIGINS: Mapping[str, str] = {  # settings that name a server, each with an example
@@ -116,11 +117,13 @@ class Settings:
 
     # what would serve better than the embedded engines
     hub_url: str = "https://huggingface.co"
+    space_endpoint: str = ""
     comfyui_url: str = ""
     fal_key: str = field(default="", repr=False)
     replicate_api_token: str = field(default="", repr=False)
     openai_api_key: str = field(default="", repr=False)
     anthropic_api_key: str = field(default="", repr=False)
+    hf_token: str = field(default="", repr=False)
 
     # how people pay
     stripe_secret_key: str = field(default="", repr=False)
@@ -138,6 +141,7 @@ class Settings:
     def __post_init__(self) -> None:
         self._check_numbers()
         self._check_ways_out()
+        self._check_space_endpoint()
         if not _DATABASE.fullmatch(self.database_url):
             raise InvalidSetting(
                 "database_url must be postgresql://…, or sqlite: for a file in the data folder"
@@ -158,6 +162,13 @@ class Settings:
         for name in PROVIDER_KEYS:
             if not all("!" <= character <= "~" for character in getattr(self, name)):
                 raise InvalidSetting(f"{name} holds what no key has: a space, or a character beyond ASCII")
+
+    def _check_space_endpoint(self) -> None:
+        plain = self.space_endpoint.replace("{owner}", "o").replace("{name}", "n")
+        if plain and not _BASE.fullmatch(plain):
+            raise InvalidSetting(
+                "space_endpoint must be a URL such as http://127.0.0.1:7860, also with {owner} and {name}"
+            )
 
     def _check_numbers(self) -> None:
         """No number is negative or endless, and those that must be more are."""

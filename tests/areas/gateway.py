@@ -84,7 +84,9 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, settings: Any = None, **policy: Any) -> AsyncIterator[Gateway]:
+async def gateway(
+    folder: Path, settings: Any = None, models: Any = None, **policy: Any
+) -> AsyncIterator[Gateway]:
     """The house and its model servers."""
     async with model_server() as acme, model_server() as anth:
         tables: dict[str, Any] = {
@@ -104,7 +106,7 @@ async def gateway(folder: Path, settings: Any = None, **policy: Any) -> AsyncIte
         }
         tables |= policy
         async with house(
-            folder, None, **{"probe": False, "tables": {"gateway": tables}, **(settings or {})}
+            folder, models, **{"probe": False, "tables": {"gateway": tables}, **(settings or {})}
         ) as home:
             yield Gateway(home, acme, anth)
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -20,7 +20,7 @@ from sixfold.core.work.children import Children
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task
 from sixfold.core.work.ports import Driver, Lost, Outcome, Reports, Worker, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
-from sixfold.core.work.remote import Outside, RemoteEngine
+from sixfold.core.work.remote import MachineLost, Outside, RemoteEngine
 from sixfold.drivers import outcomes
 from sixfold.net.clients import Clients
 from sixfold.worker import protocol, runner
@@ -59,6 +59,11 @@ class ServerOutside:
         """For addresses that the operator chose."""
         return self._clients.upstream
 
+    @property
+    def guarded(self) -> httpx.AsyncClient:
+        """For addresses that somebody else named."""
+        return self._clients.guarded
+
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
         """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
         try:
@@ -91,10 +96,18 @@ class _Run:
         self.loop.call_soon_threadsafe(self.reports.log, line)
 
 
+class Holder(Protocol):
+    """What a worker needs of its driver."""
+
+    failpoints: dict[str, protocol.Failpoint]
+    workers: set[RemoteWorker]
+
+
 class RemoteWorker:
     """One remote engine, running as many tasks at a time as its spec has lanes."""
 
-    def __init__(self, driver: RemoteDriver, spec: WorkerSpec, engine: RemoteEngine) -> None:
+    def __init__(self, driver: Holder, spec: WorkerSpec, engine: RemoteEngine) -> None:
+        self.why = "had ended"
         self.id = uuid.uuid4().hex
         self._driver = driver
         self._spec = spec
@@ -111,7 +124,7 @@ class RemoteWorker:
     async def run(self, task: Task, reports: Reports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or its machine did."""
         if not self._alive:
-            return Lost("the worker had ended")
+            return Lost(f"the worker {self.why}")
         if len(self._runs) >= self._spec.lanes:
             raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
         self._started += 1
@@ -134,7 +147,10 @@ class RemoteWorker:
         ending = await _ended(run)
         run_us = (time.perf_counter_ns() - began) // 1000
         if isinstance(ending, Canceled) and not self._alive:
-            return Lost("the worker was killed")
+            return Lost(f"the worker {self.why}")
+        if isinstance(ending, MachineLost):
+            await self.end(str(ending))
+            return Lost(f"the worker {ending}")
         reply = await asyncio.to_thread(runner.settle, assignment, ending, str(self._engine.version), run_us)
         await asyncio.to_thread(context.clear)
         return outcomes.outcome(reply, self._spec.scratch, prefix)
@@ -161,8 +177,13 @@ class RemoteWorker:
 
     async def kill(self) -> None:
         """End every run at once. Idempotent."""
+        await self.end("was killed")
+
+    async def end(self, why: str) -> None:
+        """The same, because the worker `why`."""
         if self._alive:
             self._alive = False
+            self.why = why
             self._driver.workers.discard(self)
             for task_id in tuple(self._runs):
                 self.cancel(task_id)
@@ -223,17 +244,24 @@ def _build(spec: WorkerSpec, outside: Outside) -> RemoteEngine:
 
 
 class Drivers:
-    """One driver made of two: for engines of this machine, and for those that wait for another."""
+    """One driver made of several: for engines of this machine, for those that wait for another, and `others`.
 
-    def __init__(self, local: Driver, remote: Driver) -> None:
+    Those take the specs whose factory is their name, as `container` is.
+    """
+
+    def __init__(self, local: Driver, remote: Driver, *others: Driver) -> None:
         self.name = local.name
         self._local = local
         self._remote = remote
+        self._others = {other.name: other for other in others}
 
     async def start(self, spec: WorkerSpec) -> Worker:
         """A worker from the driver that the spec belongs to; raises `WorkerStartFailed`."""
-        return await (self._remote if spec.remote else self._local).start(spec)
+        usual = self._remote if spec.remote else self._local
+        return await self._others.get(spec.factory, usual).start(spec)
 
     async def close(self) -> None:
-        """Kill every worker of both. Idempotent."""
-        await asyncio.gather(self._local.close(), self._remote.close())
+        """Kill every worker of all. Idempotent."""
+        await asyncio.gather(
+            *(driver.close() for driver in (self._local, self._remote, *self._others.values()))
+        )

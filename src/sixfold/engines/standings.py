@@ -36,6 +36,7 @@ class Standings:
         self._key = key
         self._weights = weights
         self._probes = probes
+        self.told: dict[str, Callable[[], Standing]] = {}  # by kind of engine, who knows at any moment
         self._known = {
             name: _UNASKED if spec.kind in probes else self._look(spec) for name, spec in engines.items()
         }
@@ -48,6 +49,9 @@ class Standings:
 
     def __call__(self, name: str) -> Standing:
         """How an engine stood when it was last looked at."""
+        spec = self._engines.get(name)
+        if spec is not None and spec.kind in self.told:
+            return self.told[spec.kind]()
         return self._known.get(name, _UNKNOWN)
 
     async def refresh(self) -> None:

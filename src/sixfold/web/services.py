@@ -19,6 +19,7 @@ from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.quotes import Times
 from sixfold.core.work.records import OutputFile
 from sixfold.core.work.sessions_host import LiveSessions
+from sixfold.core.work.spaces import Spaces
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
 from sixfold.settings import Settings
@@ -44,6 +45,7 @@ class Services:
     times: Times
     histories: Histories
     outbox: Outbox
+    spaces: Spaces
     live: LiveSessions
     origins: Origins
     doors: Doors

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.areas.hosting import catalogue, orders, schemas, sessions, streaming, webhooks
+from sixfold.areas.hosting import catalogue, orders, schemas, sessions, spaces, streaming, webhooks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
@@ -173,6 +173,7 @@ def face(services: Services) -> Face:
             Route("/api/containers/predictions/{prediction_id}/cancel", cancel, small),
             Route("/api/containers/predictions/{prediction_id}/events", {"GET": predictions.events}),
             *sessions.routes(services),
+            *spaces.routes(services),
         ),
         sockets=sessions.sockets(services),
     )

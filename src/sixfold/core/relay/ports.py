@@ -146,6 +146,7 @@ class Ask:
     max_tokens: int | None = None
     keep_usage: bool = True
     services: tuple[str, ...] = ()
+    prepaid: bool = False  # paid by the time of a run: nothing is held or charged for it
     tpm: int | None = None
     key_id: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])

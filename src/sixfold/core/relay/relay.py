@@ -131,6 +131,11 @@ class Relay:
         ask = self._plain(principal, request_id, chat, model, face)
         return await self.whole(ask, limits.payer_of(principal))
 
+    async def prepaid(self, account_id: str, request_id: str, chat: Chat, model: str) -> Reply:
+        """The same for a run that is paid by its time: nothing is charged here, and the call is logged."""
+        ask = self._plain(Principal(account_id, "", ""), request_id, chat, model, "hosting")
+        return await self.whole(replace(ask, prepaid=True))
+
     async def converse(
         self, principal: Principal, request_id: str, chat: Chat, model: str = "", face: str = "service"
     ) -> Flow:
@@ -223,7 +228,8 @@ class Relay:
             )
         expected = _estimate(ask)
         most = Usage(expected, ask.max_tokens or self.policy.max_tokens)
-        return Plan(allowed, expected, max(rates.cost(most) for _, rates in allowed))
+        held = 0 if ask.prepaid else max(rates.cost(most) for _, rates in allowed)
+        return Plan(allowed, expected, held)
 
     def _rates(self, target: Target) -> Rates | None:
         """A target's price: the operator's, nothing for what runs here, the bundled one; else None."""

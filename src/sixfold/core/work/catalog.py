@@ -18,7 +18,7 @@ from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.records import TaskRecord
 
-REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay"})
+REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
 
 
 @dataclass(frozen=True, slots=True)

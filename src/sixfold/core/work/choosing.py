@@ -98,8 +98,8 @@ def _engines_of(
         return _pinned(model, pins[model], listed, engines)
     if order is None:
         return list(listed)
-    kept = [name for name in listed if engines[name]["kind"] in order]
-    return sorted(kept, key=lambda name: order.index(engines[name]["kind"]))
+    kept = [name for name in listed if engines[name]["kind"] in order or engines[name]["kind"] not in KINDS]
+    return sorted(kept, key=lambda name: [*order, engines[name]["kind"]].index(engines[name]["kind"]))
 
 
 def _pinned(model: str, pin: Any, listed: Sequence[str], engines: Mapping[str, Any]) -> list[str]:

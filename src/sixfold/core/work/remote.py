@@ -9,6 +9,10 @@ from sixfold.core.work.children import Children
 from sixfold.core.work.engines import Context, Result, Task
 
 
+class MachineLost(Exception):
+    """Raised by a remote engine whose machine went away under the run, which may be tried again."""
+
+
 class Outside(Protocol):
     """What a `RemoteEngine` gets from the server: keys and ways out; nothing of accounts."""
 
@@ -29,6 +33,11 @@ class Outside(Protocol):
     @property
     def workshop(self) -> Any:
         """Where graphs are run (`graphs.workshop.Workshop`), for the engine that runs them."""
+        ...
+
+    @property
+    def guarded(self) -> Any:
+        """An `httpx.AsyncClient` behind the guard, for addresses that somebody else named."""
         ...
 
     @property

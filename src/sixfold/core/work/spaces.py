@@ -1,0 +1,66 @@
+"""Spaces: programs with a web page of their own that somebody serves elsewhere, imported as models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from sixfold import errors
+
+KIND = "space"
+RUNTIME = "webui-runtime"
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
+_ID = re.compile(rf"({_PART})/({_PART})")
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceId:
+    """A space by its owner and name."""
+
+    owner: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}/{self.name}"
+
+    @property
+    def model(self) -> str:
+        """The name of the model that it becomes."""
+        return re.sub(r"[^a-z0-9]+", "-", f"{self.owner}-{self.name}".lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What a space became: a document in the catalogue's shape, its one model under `id.model`."""
+
+    id: SpaceId
+    document: Mapping[str, Any]
+
+
+class Spaces(Protocol):
+    """Reads what a served space takes and gives."""
+
+    async def read(self, space: SpaceId, *, hardware: str | None, private: bool) -> Imported:
+        """The space as a model. `private`: with the operator's token, for spaces that are not public.
+
+        Raises `BadRequest` for what is no space of a known kind, `EngineFailed` where it does not answer.
+        """
+        ...
+
+
+def parse(text: str) -> SpaceId:
+    """`owner/name`, or a URL that ends in it; raises `BadRequest`."""
+    found = text.strip()
+    if re.match(r"https?://", found, re.I):
+        try:
+            parts = [part for part in urlsplit(found).path.split("/") if part]
+        except ValueError:
+            parts = []
+        found = "/".join(parts[-2:])
+    named = _ID.fullmatch(found)
+    if named is None or ".." in found:
+        raise errors.BadRequest("space must be owner/name, or the URL of a space")
+    return SpaceId(named[1], named[2])

@@ -1,0 +1,175 @@
+"""One served Gradio application: its description, its files, its queue.
+
+Sources: the routes of Gradio 4.44, 5.50 and 6.31 (`/config`, `/info`, `/upload`, `/queue/join`,
+`/queue/data`, `/file=`), as their servers answer; from 5 on they lie under the prefix that `/config` names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import httpx
+
+from sixfold.core.work.engines import EngineError
+
+MAX_DOCUMENT_BYTES = 8 * 2**20
+MAX_EVENT_BYTES = 32 * 2**20
+MAX_FILE_BYTES = 512 * 2**20
+_CALL_SECONDS = 30.0
+_FILE_SECONDS = 300.0
+
+
+class SpaceError(EngineError):
+    """The space did not do what was asked; the text is a sentence. `status` is its answer's, or 0."""
+
+    def __init__(self, sentence: str, status: int = 0) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Server:
+    """A Gradio application at `base`, asked with `token` where there is one; redirects are not followed."""
+
+    def __init__(self, client: httpx.AsyncClient, base: str, token: str = "", prefix: str = "") -> None:
+        self._client = client
+        self._base = base.rstrip("/")
+        self._headers = {"Accept-Encoding": "identity"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self.prefix = prefix
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    async def describe(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Its `/config` and `/info`; what it lies under is known afterwards."""
+        config = _object(await self._json("GET", "/config"))
+        prefix = config.get("api_prefix")
+        if isinstance(prefix, str) and prefix.startswith("/") and ".." not in prefix:
+            self.prefix = prefix.rstrip("/")
+        return config, _object(await self._json("GET", f"{self.prefix}/info"))
+
+    # -- files -------------------------------------------------------------------------------------
+
+    async def upload(self, path: Path, name: str) -> str:
+        """Give it a file; tells the path by which the application knows it."""
+        content = await asyncio.to_thread(path.read_bytes)
+        answer = await self._json("POST", f"{self.prefix}/upload", files={"files": (name, content)})
+        if not isinstance(answer, list) or not answer or not isinstance(answer[0], str):
+            raise SpaceError("The space took a file and did not say where it is.")
+        return cast("str", answer[0])
+
+    async def download(self, path: str, target: Path) -> str:
+        """Fetch a file that it made; gives the content type that it claims."""
+        url = f"{self._base}{self.prefix}/file={quote(path, safe='/')}"
+        async with self._opened("GET", url, _FILE_SECONDS) as answer:
+            size = 0
+            with await asyncio.to_thread(target.open, "wb") as file:
+                async for chunk in answer.aiter_raw():
+                    size += len(chunk)
+                    if size > MAX_FILE_BYTES:
+                        raise SpaceError("The space made a file that is too large.")
+                    await asyncio.to_thread(file.write, chunk)
+            return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    # -- the queue ---------------------------------------------------------------------------------
+
+    async def join(self, function: int, data: list[Any], session: str) -> str:
+        """Stand in its queue; gives the event's id."""
+        order = {"data": data, "fn_index": function, "session_hash": session, "event_data": None}
+        answer = await self._json("POST", f"{self.prefix}/queue/join", document=order)
+        event = _object(answer).get("event_id")
+        if not isinstance(event, str):
+            raise SpaceError("The space took the run and did not name it.")
+        return event
+
+    async def events(self, session: str, event: str, seconds: float) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens to a run, to its end."""
+        url = f"{self._base}{self.prefix}/queue/data?session_hash={session}"
+        async with self._opened("GET", url, seconds) as answer:
+            async for found in _messages(answer.aiter_raw()):
+                if found.get("event_id") in (event, None):
+                    yield found
+
+    async def leave(self, function: int, session: str, event: str) -> None:
+        """Stop a run."""
+        order = {"fn_index": function, "session_hash": session, "event_id": event}
+        await self._json("POST", f"{self.prefix}/cancel", document=order)
+
+    # -- one exchange ------------------------------------------------------------------------------
+
+    async def _json(self, method: str, path: str, *, document: Any = None, files: Any = None) -> Any:
+        url = f"{self._base}{path}"
+        async with self._opened(method, url, _CALL_SECONDS, document=document, files=files) as answer:
+            body = bytearray()
+            async for chunk in answer.aiter_raw():
+                body += chunk
+                if len(body) > MAX_DOCUMENT_BYTES:
+                    raise SpaceError("The space's answer is too long.")
+        try:
+            return await asyncio.to_thread(json.loads, bytes(body))
+        except (ValueError, RecursionError) as error:
+            raise SpaceError("The space's answer cannot be read.", 200) from error
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, url: str, seconds: float, *, document: Any = None, files: Any = None
+    ) -> AsyncIterator[httpx.Response]:
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._client.stream(
+                    method, url, headers=self._headers, json=document, files=files, follow_redirects=False
+                ) as answer,
+            ):
+                if answer.status_code != 200:
+                    raise SpaceError(await _refusal(answer), answer.status_code)
+                yield answer
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise SpaceError("The space did not answer in time.") from error
+        except (httpx.TransportError, OSError) as error:
+            raise SpaceError("The space could not be reached.") from error
+
+
+async def _refusal(answer: httpx.Response) -> str:
+    if answer.status_code == 503:
+        return "The space is asleep, or its queue is full: try again later."
+    body = b""
+    async for chunk in answer.aiter_raw():
+        body += chunk
+        if len(body) > 4096:
+            break
+    try:
+        said = _object(json.loads(body)).get("detail")
+    except (ValueError, SpaceError):
+        said = None
+    tail = f": {said[:200]}" if isinstance(said, str) and said else ""
+    return f"The space answered {answer.status_code}{tail}."
+
+
+async def _messages(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    """The messages of an event stream."""
+    waiting = b""
+    async for chunk in chunks:
+        waiting += chunk
+        *lines, waiting = waiting.split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data:"):
+                continue
+            try:
+                yield _object(await asyncio.to_thread(json.loads, line[5:]))
+            except (ValueError, RecursionError) as error:
+                raise SpaceError("The space sent an event that cannot be read.") from error
+        if len(waiting) > MAX_EVENT_BYTES:
+            raise SpaceError("The space sent an event that is too long.")
+
+
+def _object(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise SpaceError("The space's answer cannot be read.", 200)
+    return cast("dict[str, Any]", document)
