@@ -1,0 +1,282 @@
+"""Workers as containers of this machine: images that were built with Cog, on Docker or Podman.
+
+A worker is one container. It is asked over HTTP (`upstreams.cog`), ends with its container, and is lost when
+that is killed; so its run is tried again like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+
+from sixfold.core.work import mounts
+from sixfold.core.work.engines import EngineError
+from sixfold.core.work.ports import WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers.remote import RemoteWorker
+from sixfold.engines.remote.cog import CogEngine, Place
+from sixfold.upstreams import cog
+from sixfold.upstreams.cog import Cog
+from sixfold.upstreams.containers import Containers, ContainersFailed, Wanted, find_socket
+from sixfold.worker import protocol
+
+KIND = "container"  # of engines in the catalogue, and the factory that leads here
+UNLOCK = "start Docker, or Podman's socket"
+START_SECONDS = 300.0
+_NAME = re.compile(r"[^a-z0-9]+")
+
+
+class Box(Protocol):
+    """A container that runs; `address` is the origin of its server."""
+
+    address: str
+
+    async def ended(self) -> str:
+        """Wait for its end, and say how it ended."""
+        ...
+
+    async def log(self) -> str:
+        """The last lines that it printed."""
+        ...
+
+    async def remove(self) -> None:
+        """Kill it and forget it. Idempotent."""
+        ...
+
+
+class Engine(Protocol):
+    """What starts containers: `upstreams.containers.Containers`, or a fake of it."""
+
+    async def image_id(self, image: str) -> str:
+        """The content id of an image, fetched when it is not here; raises `ContainersFailed`."""
+        ...
+
+    async def start(self, name: str, wanted: Wanted) -> Box:
+        """A running container; raises `ContainersFailed`."""
+        ...
+
+    async def tidy(self) -> int:
+        """Remove what an earlier server left."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection. Idempotent."""
+        ...
+
+
+@dataclass(slots=True)
+class _Started:
+    """A container whose model is loaded."""
+
+    box: Box
+    server: Cog
+    image_id: str
+    document: Mapping[str, Any]
+    folder: Path = field(default_factory=Path)
+
+
+class ContainerDriver:
+    """Starts a container for each worker. `engine` gives Docker or Podman, or None where neither is.
+
+    A spec's options are `image`, and `cpus`, `network`, `gpus` and `environment` as in `Wanted`.
+    """
+
+    name = KIND
+
+    def __init__(
+        self,
+        engine: Callable[[], Engine | None],
+        *,
+        failpoints: Mapping[str, protocol.Failpoint] | None = None,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
+        self.workers: set[RemoteWorker] = set()
+        self._find = engine
+        self._engine: Engine | None = None
+        self._opening = asyncio.Lock()
+        self._client = httpx.AsyncClient(trust_env=False)
+        self._start_seconds = start_seconds
+        self._watches: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def start(self, spec: WorkerSpec) -> RemoteWorker:
+        """A container whose model is loaded; raises `WorkerStartFailed` with what it printed."""
+        if self._closed:
+            raise StartFailed("the driver is closed")
+        wanted = _wanted(spec.options, spec.memory_bytes)
+        seconds = max(self._start_seconds, spec.start_seconds)
+        started = await self._started(wanted, spec.scratch, seconds)
+        worker = RemoteWorker(self, spec, CogEngine(self._place(started)))
+        self.workers.add(worker)
+        watch = asyncio.create_task(_watch(started.box, worker))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return worker
+
+    async def learn(
+        self, image: str, scratch: Path, *, name: str = "", hardware: str | None = None
+    ) -> dict[str, Any]:
+        """The catalogue's document of an image, which is started for this and asked; raises `EngineError`.
+
+        It is the shape that `own.put` takes: an engine `cog` and one model, by the image's own name unless
+        another is given.
+        """
+        try:
+            started = await self._started(Wanted(image), scratch, self._start_seconds)
+        except StartFailed as failed:
+            raise EngineError(f"{image} cannot be used: {failed}.") from failed
+        try:
+            return _document(image, started, name or name_of(image), hardware)
+        except cog.Broken as broken:
+            raise EngineError(f"{image} cannot be used: {broken}.") from broken
+        finally:
+            await self._place(started).remove()
+
+    async def close(self) -> None:
+        """Remove every container. Idempotent."""
+        self._closed = True
+        for worker in tuple(self.workers):
+            await worker.kill()
+        for watch in tuple(self._watches):
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        await self._client.aclose()
+        if self._engine is not None:
+            await self._engine.close()
+
+    async def _opened(self) -> Engine:
+        """The engine; at its first use, what an earlier server left is removed."""
+        async with self._opening:
+            if self._engine is None:
+                found = self._find()
+                if found is None:
+                    raise StartFailed(f"no container engine answers here: {UNLOCK}")
+                await found.tidy()
+                self._engine = found
+            return self._engine
+
+    async def _started(self, wanted: Wanted, scratch: Path, seconds: float) -> _Started:
+        name = f"sixfold-{uuid.uuid4().hex[:16]}"
+        folder = await asyncio.to_thread(_folder, scratch, name)
+        box: Box | None = None
+        try:
+            engine = await self._opened()
+            image_id = await engine.image_id(wanted.image)
+            box = await engine.start(name, dataclasses.replace(wanted, folders={mounts.PATH: folder}))
+            server = Cog(self._client, box.address)
+            await _ready(server, box, seconds)
+            return _Started(box, server, image_id, await server.document(), folder)
+        except BaseException as error:
+            said = await box.log() if box is not None else ""
+            if box is not None:
+                await box.remove()
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, ContainersFailed | cog.Broken | StartFailed):
+                raise StartFailed("\n".join(part for part in (str(error), said) if part)) from error
+            raise
+
+    def _place(self, started: _Started) -> Place:
+        async def remove() -> None:
+            await started.box.remove()
+            await asyncio.to_thread(shutil.rmtree, started.folder, ignore_errors=True)
+
+        joined = cog.concatenated(started.document)
+        return Place(started.server, started.image_id, started.folder, remove, joined)
+
+
+def _folder(scratch: Path, name: str) -> Path:
+    """A new folder for what is mounted, which a container's own user may read."""
+    scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = scratch.absolute() / f"{name}.artifacts"
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder
+
+
+async def _ready(server: Cog, box: Box, seconds: float) -> None:
+    """Wait until the model is loaded or its container has ended; raises `StartFailed` and `Broken`."""
+    loading = asyncio.create_task(server.ready())
+    ending = asyncio.create_task(box.ended())
+    try:
+        done, _ = await asyncio.wait({loading, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if loading in done:
+            loading.result()
+        elif ending in done:
+            raise StartFailed(f"its container {ending.result()} before the model was loaded")
+        else:
+            raise StartFailed(f"the model was not loaded within {seconds:g} seconds")
+    finally:
+        loading.cancel()
+        ending.cancel()
+        await asyncio.gather(loading, ending, return_exceptions=True)
+
+
+async def _watch(box: Box, worker: RemoteWorker) -> None:
+    """End the worker with its container."""
+    why = await box.ended()
+    with contextlib.suppress(ContainersFailed):
+        await worker.end(f"went away: its container {why}")
+
+
+def _wanted(options: Mapping[str, Any], memory_bytes: int) -> Wanted:
+    allowed = {"image", "cpus", "network", "gpus", "environment", "temporary_bytes"}
+    if unknown := options.keys() - allowed:
+        raise StartFailed(f"a container has no option {min(unknown)!r}")
+    try:
+        return Wanted(memory_bytes=memory_bytes, **options)
+    except TypeError as error:
+        raise StartFailed("a container needs an image") from error
+
+
+# -- an image as a model of the catalogue --------------------------------------------------------------
+
+
+def name_of(image: str) -> str:
+    """The name that an image gives its model: `host/owner/sharpen:2` is `sharpen`."""
+    last = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return _NAME.sub("-", last.lower()).strip("-") or "model"
+
+
+def _document(image: str, started: _Started, name: str, hardware: str | None) -> dict[str, Any]:
+    info = started.document.get("info")
+    title = str(info.get("title") or name) if isinstance(info, dict) else name
+    engine = {
+        "factory": KIND,
+        "kind": KIND,
+        "version": started.image_id[:16] or "1",
+        "quality": "full",
+        "concurrency": 1,
+        "idle_seconds": 300,
+        "start_seconds": START_SECONDS,
+        "unlock": UNLOCK,
+        "options": {"image": image},
+    }
+    model = {
+        "title": name if title == "Cog" else title,
+        "description": f"The container image {image}.",
+        "output_kind": cog.output_kind(started.document),
+        "price": "container-time",
+        "inputs": cog.inputs(started.document),
+        "engines": ["cog"],
+        **({"hardware": hardware} if hardware else {}),
+    }
+    return {"engines": {"cog": engine}, "models": {name: model}}
+
+
+def open_engine(socket: Path | None, data_dir: Path) -> Containers | None:
+    """Docker or Podman for the server with this data folder, or None where neither has a socket."""
+    found = find_socket(socket)
+    owner = hashlib.blake2b(str(data_dir.absolute()).encode(), digest_size=8).hexdigest()
+    return None if found is None else Containers(found, owner)

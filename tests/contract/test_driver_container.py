@@ -1,0 +1,238 @@
+"""Workers as containers: the protocol against a loopback server, and the whole with Podman where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.work import catalog as catalogs
+from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.engines import EngineError, Task
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers.container import ContainerDriver
+from sixfold.upstreams.containers import ContainersFailed, Wanted
+from tests.contract.test_driver import Heard
+from tests.fakes.cog import FakeCog
+from tests.fakes.serving import served
+
+
+class Yard:
+    """Containers that are loopback servers; a box ends when it is told to."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.cog = FakeCog()
+        self.boxes: list[Berth] = []
+        self.wanted: list[Wanted] = []
+        self.tidied = 0
+        self._stack = stack
+
+    async def image_id(self, image: str) -> str:
+        if image == "none":
+            raise ContainersFailed("no such image: none")
+        return "0123456789abcdef0123"
+
+    async def start(self, name: str, wanted: Wanted) -> Berth:
+        self.wanted.append(wanted)
+        stack = await self._stack.enter_async_context(AsyncExitStack())
+        port = await stack.enter_async_context(served(self.cog.routes))
+        self.boxes.append(Berth(f"http://127.0.0.1:{port}"))
+        return self.boxes[-1]
+
+    async def tidy(self) -> int:
+        self.tidied += 1
+        return 0
+
+    async def close(self) -> None:
+        pass
+
+
+class Berth:
+    """One of them."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.gone = asyncio.Event()
+
+    async def ended(self) -> str:
+        await self.gone.wait()
+        return "exited with status 137"
+
+    async def log(self) -> str:
+        return "the last line"
+
+    async def remove(self) -> None:
+        self.gone.set()
+
+
+@pytest.fixture
+async def yard() -> AsyncIterator[Yard]:
+    async with AsyncExitStack() as stack:
+        yield Yard(stack)
+
+
+@pytest.fixture
+async def driver(yard: Yard) -> AsyncIterator[ContainerDriver]:
+    made = ContainerDriver(lambda: yard, failpoints={"crashing": "crash"}, start_seconds=5)
+    yield made
+    await made.close()
+
+
+def spec(scratch: Path, **options: object) -> WorkerSpec:
+    return WorkerSpec("cog", "container", 1 << 28, scratch, options={"image": "sharpen:2", **options})
+
+
+@pytest.fixture
+async def worker(driver: ContainerDriver, tmp_path: Path) -> Worker:
+    return await driver.start(spec(tmp_path / "scratch"))
+
+
+async def run(worker: Worker, name: str = "t", **inputs: object) -> tuple[Outcome, Heard]:
+    heard = Heard()
+    return await worker.run(Task(name, "m", {"prompt": "a fox", **inputs}), heard.reports()), heard
+
+
+async def test_a_run_gives_its_file_its_log_and_the_images_id(worker: Worker) -> None:
+    outcome, heard = await run(worker)
+    assert isinstance(outcome, Completed)
+    assert [file.path.read_text() for file in outcome.files] == ["a fox"]
+    assert [file.content_type for file in outcome.files] == ["text/plain"]
+    assert outcome.engine_version == "0123456789abcdef0123"
+    assert heard.lines == ["loaded", "made"]
+    assert heard.progress[-1] == 1
+
+
+async def test_an_object_has_named_files_beside_its_data(worker: Worker) -> None:
+    outcome, _ = await run(worker, do="object")
+    assert isinstance(outcome, Completed)
+    assert [file.info["name"] for file in outcome.files] == ["mask", "parts", "parts"]
+    assert outcome.data == {"score": 0.25}
+
+
+async def test_words_that_come_in_pieces_are_one_text(
+    yard: Yard, driver: ContainerDriver, tmp_path: Path
+) -> None:
+    yard.cog.output = {"type": "array", "items": {"type": "string"}, "x-cog-array-display": "concatenate"}
+    outcome, _ = await run(await driver.start(spec(tmp_path)), do="words")
+    assert isinstance(outcome, Completed)
+    assert outcome.data == {"value": "Once upon"}
+
+
+async def test_media_travel_inside_and_mounted_files_lie_where_the_container_sees_them(
+    yard: Yard, worker: Worker, tmp_path: Path
+) -> None:
+    (tmp_path / "photo").write_bytes(b"\x89PNG...")
+    (tmp_path / "score").write_bytes(b"MThd")
+    files = {"photo": tmp_path / "photo", "artifacts/score.mid": tmp_path / "score"}
+    await worker.run(Task("t", "m", {"prompt": "x", "none": None}, files), Heard().reports())
+    assert yard.cog.asked["t"] == {"prompt": "x", "photo": "data:image/png;base64,iVBORy4uLg=="}
+    folder = yard.wanted[0].folders["/mnt/sixfold/artifacts"]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"score.mid": b"MThd"}
+    await run(worker, "next")
+    assert list(folder.iterdir()) == [], "the next run sees none of it"
+
+
+async def test_failures_are_told_in_the_models_words(worker: Worker) -> None:
+    failed, _ = await run(worker, do="fail")
+    refused, _ = await run(worker, do="refuse")
+    assert failed == Failed("The prompt has no verb.", public=True)
+    assert refused == Failed(
+        "The model does not take this: prompt field required.", public=True, unusable=True
+    )
+    assert worker.alive
+
+
+async def test_a_canceled_run_is_canceled_there_and_the_worker_runs_on(yard: Yard, worker: Worker) -> None:
+    waiting = asyncio.create_task(run(worker, "a", do="wait"))
+    await yard.cog.began.wait()
+    worker.cancel("a")
+    assert (await waiting)[0] == Stopped()
+    assert yard.cog.canceled == ["a"]
+    assert isinstance((await run(worker, "b"))[0], Completed)
+
+
+async def test_a_taken_slot_is_waited_for(yard: Yard, worker: Worker) -> None:
+    taken = yard.cog.running["somebody"] = asyncio.Event()
+    waiting = asyncio.create_task(run(worker))
+    await asyncio.sleep(0)
+    assert not taken.is_set()
+    del yard.cog.running["somebody"]
+    assert isinstance((await waiting)[0], Completed)
+
+
+async def test_a_killed_container_loses_its_run_and_its_worker(yard: Yard, worker: Worker) -> None:
+    waiting = asyncio.create_task(run(worker, do="wait"))
+    await yard.cog.began.wait()
+    yard.boxes[0].gone.set()
+    assert (await waiting)[0] == Lost("the worker went away: its container exited with status 137")
+    assert not worker.alive
+    assert isinstance((await run(worker))[0], Lost)
+
+
+async def test_a_setup_that_failed_is_told(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
+    yard.cog.status = "SETUP_FAILED"
+    with pytest.raises(StartFailed, match="there are no weights\nthe last line"):
+        await driver.start(spec(tmp_path))
+    assert yard.boxes[0].gone.is_set()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_image_that_is_nowhere_and_an_option_that_is_none_are_told(
+    driver: ContainerDriver, tmp_path: Path
+) -> None:
+    with pytest.raises(StartFailed, match="no such image"):
+        await driver.start(spec(tmp_path, image="none"))
+    with pytest.raises(StartFailed, match="'privileged'"):
+        await driver.start(spec(tmp_path, privileged=True))
+
+
+async def test_without_docker_and_podman_the_unlock_is_told(tmp_path: Path) -> None:
+    driver = ContainerDriver(lambda: None)
+    with pytest.raises(StartFailed, match="start Docker, or Podman's socket"):
+        await driver.start(spec(tmp_path))
+    await driver.close()
+
+
+async def test_closing_removes_every_container(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
+    for _ in range(2):
+        await driver.start(spec(tmp_path))
+    assert yard.tidied == 1
+    await driver.close()
+    assert [box.gone.is_set() for box in yard.boxes] == [True, True]
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(StartFailed):
+        await driver.start(spec(tmp_path))
+
+
+async def test_an_image_says_what_model_it_is(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
+    document = await driver.learn("host.example:5000/ann/Sharpen_It:2", tmp_path)
+    assert yard.boxes[0].gone.is_set()
+    model = catalogs.own(document, Catalog({}, PriceTable({})), "sharpen-it")
+    found = [(one.name, one.type, one.required, one.default) for one in model.inputs]
+    assert found == [
+        ("prompt", "string", True, None),
+        ("photo", "image", False, None),
+        ("strength", "number", False, 0.5),
+        ("voice", "audio", False, None),
+        ("look", "string", False, "plain"),
+        ("tags", "texts", False, None),
+        ("weights", "numbers", False, None),
+        ("do", "string", False, ""),
+    ]
+    assert model.inputs[4].choices == ("plain", "bold")
+    assert (model.inputs[2].min, model.inputs[2].max) == (0, 1)
+    assert (model.output_kind, model.price, model.engines[0].kind) == ("file", "container-time", "container")
+
+
+async def test_what_is_no_cog_image_is_told(driver: ContainerDriver, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="none cannot be used: no such image"):
+        await driver.learn("none", tmp_path)

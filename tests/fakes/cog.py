@@ -1,0 +1,100 @@
+"""A Cog server on loopback: one slot, four kinds of answers, told by the input `do`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+INPUT: dict[str, Any] = {
+    "type": "object",
+    "required": ["prompt"],
+    "properties": {
+        "strength": {"type": "number", "default": 0.5, "minimum": 0, "maximum": 1, "x-order": 2},
+        "prompt": {"type": "string", "description": "What to make", "x-order": 0},
+        "photo": {"type": "string", "format": "uri", "nullable": True, "x-order": 1},
+        "voice": {"anyOf": [{"type": "string", "format": "uri"}, {"type": "null"}], "x-order": 3},
+        "look": {"allOf": [{"$ref": "#/components/schemas/look"}], "default": "plain", "x-order": 4},
+        "tags": {"type": "array", "items": {"type": "string"}, "x-order": 5},
+        "weights": {"type": "array", "items": {"type": "number"}, "x-order": 6},
+        "do": {"type": "string", "default": "", "x-order": 7},
+    },
+}
+OUTPUT: dict[str, Any] = {"type": "array", "items": {"type": "string", "format": "uri"}, "title": "Output"}
+LOOK = {"type": "string", "enum": ["plain", "bold"], "title": "look"}
+
+
+class FakeCog:
+    """What it was asked, and the one slot it has."""
+
+    def __init__(self) -> None:
+        self.status = "READY"
+        self.output: dict[str, Any] = OUTPUT
+        self.asked: dict[str, dict[str, Any]] = {}
+        self.canceled: list[str] = []
+        self.running: dict[str, asyncio.Event] = {}
+        self.began = asyncio.Event()
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """What it answers."""
+        return [
+            Route("/health-check", self._health),
+            Route("/openapi.json", self._document),
+            Route("/predictions/{name}", self._predict, methods=["PUT"]),
+            Route("/predictions/{name}/cancel", self._cancel, methods=["POST"]),
+        ]
+
+    async def _health(self, _request: Request) -> Response:
+        return JSONResponse({"status": self.status, "setup": {"logs": "there are no weights"}})
+
+    async def _document(self, _request: Request) -> Response:
+        schemas = {"Input": INPUT, "Output": self.output, "look": LOOK}
+        return JSONResponse({"info": {"title": "Cog"}, "components": {"schemas": schemas}})
+
+    async def _predict(self, request: Request) -> Response:
+        name, given = request.path_params["name"], (await request.json())["input"]
+        if self.running:
+            return JSONResponse({"detail": "Already running a prediction"}, 409)
+        self.asked[name] = given
+        if given.get("do") == "refuse":
+            problem = {"loc": ["body", "input", "prompt"], "msg": "field required"}
+            return JSONResponse({"detail": [problem]}, 422)
+        return await self._answer(name, given)
+
+    async def _answer(self, name: str, given: dict[str, Any]) -> Response:
+        if given.get("do") == "wait":
+            ended = self.running[name] = asyncio.Event()
+            self.began.set()
+            await ended.wait()
+            del self.running[name]
+            return JSONResponse({"id": name, "status": "canceled", "logs": ""})
+        if given.get("do") == "fail":
+            return JSONResponse({"id": name, "status": "failed", "error": "The prompt has no verb."})
+        return JSONResponse({"id": name, "status": "succeeded", "logs": "loaded\nmade", **_made(given)})
+
+    async def _cancel(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        self.canceled.append(name)
+        if name in self.running:
+            self.running[name].set()
+        return JSONResponse({})
+
+
+def _made(given: dict[str, Any]) -> dict[str, Any]:
+    match given.get("do"):
+        case "object":
+            return {"output": {"mask": uri(b"m"), "parts": [uri(b"1"), uri(b"2")], "score": 0.25}}
+        case "words":
+            return {"output": ["Once", " upon"]}
+        case _:
+            return {"output": [uri(given["prompt"].encode())]}
+
+
+def uri(data: bytes) -> str:
+    """The bytes as a file of an answer."""
+    return f"data:text/plain;base64,{base64.b64encode(data).decode()}"
