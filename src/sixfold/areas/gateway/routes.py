@@ -11,8 +11,12 @@ from sixfold.areas.gateway import log, service
 from sixfold.areas.gateway.anthropic import errors as anthropic_errors
 from sixfold.areas.gateway.anthropic import messages
 from sixfold.areas.gateway.asking import Door, Talker, require
-from sixfold.areas.gateway.openai import chat, responses
+from sixfold.areas.gateway.openai import chat, making, responses
 from sixfold.areas.gateway.openai import errors as openai_errors
+from sixfold.areas.gateway.openai.audio import Audio
+from sixfold.areas.gateway.openai.embeddings import Embeddings
+from sixfold.areas.gateway.openai.images import Images
+from sixfold.areas.gateway.openai.making import Maker
 from sixfold.core.clock import rfc3339
 from sixfold.core.relay.ports import Ask
 from sixfold.core.relay.relay import Relay
@@ -34,7 +38,7 @@ class Models:
     async def page(self, request: Request) -> Response:
         """All of them."""
         await self._door.enter(request)
-        rows = [_row(name, owner) for name, owner in self._relay.router.models()]
+        rows = [_row(name, owner) for name, owner in self._all()]
         ends = (
             {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
             if rows
@@ -46,10 +50,16 @@ class Models:
         """One of them."""
         await self._door.enter(request)
         wanted = calls.path_value(request, "model")
-        for name, owner in self._relay.router.models():
+        for name, owner in self._all():
             if name == wanted:
                 return answers.json(_row(name, owner))
         raise UnknownModel(f"There is no model {wanted[:100]!r} here")
+
+    def _all(self) -> list[tuple[str, str]]:
+        """What the relay knows, and what is made here."""
+        known = self._relay.router.models()
+        taken = {name for name, _ in known}
+        return [*known, *((name, "sixfold") for name in making.OURS if name not in taken)]
 
 
 def _row(name: str, owner: str) -> dict[str, Any]:
@@ -116,6 +126,8 @@ def faces(services: Services) -> tuple[Face, ...]:
     """The part of Area B that talks with models."""
     relay, door = services.relay, Door(services)
     talk, models, body = Talk(services, door, relay), Models(door, relay), services.settings.inline_body_bytes
+    maker = Maker(services, door)
+    images, audio = Images(services, maker), Audio(maker)
     openai = Face(
         "openai",
         openai_errors.dialect,
@@ -124,6 +136,11 @@ def faces(services: Services) -> tuple[Face, ...]:
             Route("/v1/models/{model:path}", {"GET": models.show}),
             Route("/v1/chat/completions", {"POST": talk.chat}, body),
             Route("/v1/responses", {"POST": talk.responses}, body),
+            Route("/v1/embeddings", {"POST": Embeddings(maker).make}, body),
+            Route("/v1/images/generations", {"POST": images.generate}, body),
+            Route("/v1/images/edits", {"POST": images.edit}, body),
+            Route("/v1/audio/speech", {"POST": audio.speak}, body),
+            Route("/v1/audio/transcriptions", {"POST": audio.transcribe}, body),
         ),
         prefixes=("/v1/",),
     )

@@ -338,6 +338,13 @@ class Media:
         await self._blobs.put(key, data, content_type=content_type)
         return Source(key, content_type, len(data))
 
+    async def receive(self, data: bytes, content_type: str, descriptor: Descriptor) -> Source:
+        """The same as a media input; raises `InvalidInput` with one sentence that names it."""
+        try:
+            return await self._checked(await self.hold(data, content_type), str(descriptor.type))
+        except _NO_USE as error:
+            raise _refused(descriptor, error) from error
+
     def adopt(self, account_id: str, source: Source) -> Transaction[str]:
         """Give a stored blob a name of its own that stays; raises `TooLarge` over the account's quota."""
         file = OutputFile(new_name(source.content_type), source.blob, source.content_type, source.size)

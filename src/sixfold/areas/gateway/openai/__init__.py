@@ -1,1 +1,1 @@
-"""OpenAI's dialect: chat completions, responses, the list of models."""
+"""OpenAI's dialect: chat completions, responses, pictures, sound, vectors, the list of models."""

@@ -41,7 +41,8 @@ def read(task: Task) -> tuple[Picture, Hole | None]:
     size = (picture.width, picture.height)
     white = cv2.cvtColor(mask.rgb, cv2.COLOR_RGB2GRAY)
     if mask.alpha is not None:
-        white = np.minimum(white, mask.alpha)
+        bare = task.inputs.get("mask_by") == "transparency"  # what OpenAI's dialect calls a mask
+        white = 255 - mask.alpha if bare else np.minimum(white, mask.alpha)
     if white.shape != (picture.height, picture.width):
         white = cv2.resize(white, size, interpolation=cv2.INTER_LINEAR)
     marked = white >= _WHITE

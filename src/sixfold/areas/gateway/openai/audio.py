@@ -1,0 +1,166 @@
+"""Sound: texts spoken, and recordings written down.
+
+Source: https://platform.openai.com/docs/api-reference/audio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from sixfold.areas.gateway.openai import making
+from sixfold.areas.gateway.openai.errors import Wrong
+from sixfold.areas.gateway.openai.making import Maker
+from sixfold.core.accounts.keys import Principal
+from sixfold.web import answers, bodies
+
+SPEECH, LISTENING = "tts", "stt"
+FORMATS = ("mp3", "opus", "wav")
+# Voices by which clients know others, and the one of ours that stands in for each.
+VOICES = {
+    "alloy": "ava", "ash": "ben", "ballad": "dan", "cedar": "jack", "coral": "chloe", "echo": "finn",
+    "fable": "henry", "marin": "isla", "nova": "ella", "onyx": "jack", "sage": "grace", "shimmer": "isla",
+    "verse": "finn",
+}  # fmt: skip
+_LANGUAGES = {"en": "english", "de": "german", "fr": "french", "es": "spanish", "it": "italian"}
+
+
+class Audio:
+    """`POST /v1/audio/speech` and `/v1/audio/transcriptions`."""
+
+    def __init__(self, maker: Maker) -> None:
+        self._maker = maker
+
+    async def speak(self, request: Request) -> Response:
+        """The sound's bytes."""
+
+        async def work(principal: Principal, idempotency_id: str | None) -> Response:
+            body = bodies.parse_object(await request.body())
+            model = making.ours(SPEECH, body.get("model"))
+            making.choice(body, "stream_format", ("audio",), "audio")
+            inputs = {
+                "prompt": making.text(body, "input"),
+                "voice": _voice(body.get("voice")),
+                "format": making.choice(body, "response_format", FORMATS, "mp3"),
+                "speed": making.number(body, "speed", 1, 0.25, 4),
+            }
+            order = making.asked(request, principal, model, inputs, idempotency_id=idempotency_id)
+            (prediction,) = await self._maker.made(order)
+            assert prediction.output is not None  # noqa: S101 - it succeeded
+            kind = prediction.output.files[0].content_type
+            headers = {**answers.result_headers(prediction), "Cache-Control": "no-store"}
+            return Response(await self._maker.data(prediction), 200, headers, kind)
+
+        return await self._maker.once(request, work)
+
+    async def transcribe(self, request: Request) -> Response:
+        """What is said in a recording, in the shape that is asked for."""
+
+        async def work(principal: Principal, idempotency_id: str | None) -> Response:
+            found = await bodies.fields(request)
+            values, data = found.values, found.files.get("file")
+            model = making.ours(LISTENING, values.get("model"))
+            if data is None:
+                raise Wrong("file is required and must be a recording", param="file")
+            making.refuse_stream(values)
+            shape = making.choice(values, "response_format", tuple(SHAPES), "json")
+            held = await self._maker.receive("file", "audio", data)
+            inputs = {"audio_url": held.blob, "language": making.text(values, "language", "")}
+            more: dict[str, Any] = {"sources": {"audio_url": held}, "idempotency_id": idempotency_id}
+            (prediction,) = await self._maker.made(making.asked(request, principal, model, inputs, **more))
+            assert prediction.output is not None  # noqa: S101 - it succeeded
+            words = "word" in (await request.form()).getlist("timestamp_granularities[]")
+            told = SHAPES[shape](prediction.output.data, words)
+            headers = answers.result_headers(prediction)
+            if isinstance(told, str):
+                return PlainTextResponse(told, headers=headers)
+            return answers.json(told, headers=headers)
+
+        return await self._maker.once(request, work)
+
+
+def _voice(given: Any) -> str:
+    named: Any = cast("Mapping[str, Any]", given).get("id") if isinstance(given, Mapping) else given
+    if named is None:
+        return "ava"
+    if not isinstance(named, str):
+        raise Wrong("voice must be a string", param="voice")
+    return VOICES.get(named, named)
+
+
+# -- what was heard ----------------------------------------------------------------------------------
+
+
+def _segments(heard: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return heard["segments"]
+
+
+def _json(heard: Mapping[str, Any], _words: bool) -> Any:
+    seconds = heard["duration"]
+    return {"text": heard["text"], "usage": {"type": "duration", "seconds": round(seconds)}}
+
+
+def _text(heard: Mapping[str, Any], _words: bool) -> Any:
+    return heard["text"] + "\n"
+
+
+def _verbose(heard: Mapping[str, Any], words: bool) -> Any:
+    """All that is known; what this listener does not measure says so by 0."""
+    seconds, code = heard["duration"], str(heard["language"])
+    told: dict[str, Any] = {
+        "task": "transcribe",
+        "language": _LANGUAGES.get(code.partition("-")[0], code),
+        "duration": seconds,
+        "text": heard["text"],
+        "segments": [
+            {
+                "id": number,
+                "seek": round(each["start"] * 100),
+                "start": each["start"],
+                "end": each["end"],
+                "text": each["text"],
+                "tokens": [],
+                "temperature": 0.0,
+                "avg_logprob": 0.0,
+                "compression_ratio": 0.0,
+                "no_speech_prob": round(1 - each["confidence"], 3),
+            }
+            for number, each in enumerate(_segments(heard))
+        ],
+        "usage": {"type": "duration", "seconds": round(seconds)},
+    }
+    if words:
+        said = [word for each in _segments(heard) for word in each.get("words", ())]
+        told["words"] = [{name: word[name] for name in ("word", "start", "end")} for word in said]
+    return told
+
+
+def _srt(heard: Mapping[str, Any], _words: bool) -> str:
+    return "".join(
+        f"{number}\n{_clock(each['start'], ',')} --> {_clock(each['end'], ',')}\n{each['text']}\n\n"
+        for number, each in enumerate(_segments(heard), 1)
+    )
+
+
+def _vtt(heard: Mapping[str, Any], _words: bool) -> str:
+    return "WEBVTT\n\n" + "".join(
+        f"{_clock(each['start'], '.')} --> {_clock(each['end'], '.')}\n{each['text']}\n\n"
+        for each in _segments(heard)
+    )
+
+
+def _clock(seconds: float, point: str) -> str:
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"
+
+
+SHAPES: Mapping[str, Callable[[Mapping[str, Any], bool], Any]] = {
+    "json": _json,
+    "text": _text,
+    "verbose_json": _verbose,
+    "srt": _srt,
+    "vtt": _vtt,
+}

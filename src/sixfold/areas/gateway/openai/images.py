@@ -1,0 +1,140 @@
+"""Pictures: by a prompt, and by a picture that came with the request.
+
+Source: https://platform.openai.com/docs/api-reference/images.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.gateway.openai import making
+from sixfold.areas.gateway.openai.errors import Wrong
+from sixfold.areas.gateway.openai.making import Asked, Maker
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.web import answers, bodies
+from sixfold.web.services import Services
+
+MODEL, STYLE, CLEANER = "ra2", "style-transfer", "inpaint-cleaner"
+FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
+_INLINE = ("gpt-image-", "chatgpt-image-")  # these always gave the picture itself
+_SIZE = re.compile(r"([1-9]\d{1,4})x([1-9]\d{1,4})", re.ASCII)
+_INPUTS = {"source_image_url": "image", "image": "image", "mask": "mask", "style_prompt": "prompt"}
+
+
+class Images:
+    """`POST /v1/images/generations` and `/v1/images/edits`."""
+
+    def __init__(self, services: Services, maker: Maker) -> None:
+        self._services = services
+        self._maker = maker
+
+    async def generate(self, request: Request) -> Response:
+        """Pictures of a prompt."""
+
+        async def work(principal: Principal, idempotency_id: str | None) -> Response:
+            body = bodies.parse_object(await request.body())
+            model = making.ours(MODEL, body.get("model"))
+            inputs = {"prompt": making.text(body, "prompt"), **_size(body)}
+            order = making.asked(request, principal, model, inputs, idempotency_id=idempotency_id)
+            return await self._answer(body, order)
+
+        return await self._maker.once(request, work)
+
+    async def edit(self, request: Request) -> Response:
+        """A picture repainted; with a mask, what it lets through taken out. It keeps its own size."""
+
+        async def work(principal: Principal, idempotency_id: str | None) -> Response:
+            found = await bodies.fields(request)
+            if not found.is_form:
+                raise Wrong("Send the picture as a form: multipart/form-data", param="image")
+            if found.values.get("model") not in (STYLE, CLEANER):
+                making.ours(MODEL, found.values.get("model"))
+            if len((await request.form()).getlist("image[]")) > 1:
+                raise Wrong("image must be one picture", param="image")
+            picture = found.files.get("image") or found.files.get("image[]")
+            if picture is None:
+                raise Wrong("image is required and must be a file", param="image")
+            _size(found.values)
+            prompt = making.text(found.values, "prompt")
+            order = await self._edited(request, principal, picture, found.files.get("mask"), prompt)
+            order = dataclasses.replace(order, idempotency_id=idempotency_id)
+            return await self._answer(found.values, order)
+
+        return await self._maker.once(request, work)
+
+    async def _edited(
+        self, request: Request, principal: Principal, picture: bytes, mask: bytes | None, prompt: str
+    ) -> Asked:
+        held = await self._maker.receive("image", "image", picture)
+        if mask is None:
+            inputs = {"source_image_url": held.blob, "style_prompt": prompt}
+            sources = {"source_image_url": held}
+            return making.asked(request, principal, STYLE, inputs, sources=sources)
+        cover = await self._maker.receive("mask", "image", mask)
+        inputs = {"image": held.blob, "mask": cover.blob}
+        sources = {"image": held, "mask": cover}
+        extras = {"mask_by": "transparency"}
+        return making.asked(request, principal, CLEANER, inputs, sources=sources, extras=extras)
+
+    async def _answer(self, values: Mapping[str, Any], order: Asked) -> Response:
+        """The pictures, where they lie or as base64."""
+        making.refuse_stream(values)
+        inline = str(values.get("model") or "").startswith(_INLINE)
+        shape = making.choice(values, "response_format", RESPONSES, "b64_json" if inline else "url")
+        kind = making.choice(values, "output_format", FORMATS, "png")
+        making.choice(values, "background", ("auto", "opaque"), "auto")
+        extras = {**order.extras, "format": kind}
+        order = dataclasses.replace(order, count=making.count(values), extras=extras)
+        try:
+            made = await self._maker.made(order)
+        except errors.InvalidInput as error:
+            raise _renamed(error) from error
+        told: dict[str, Any] = {
+            "created": int(time.time()),
+            "data": [await self._told(prediction, shape) for prediction in made],
+            "output_format": _file(made[0]).content_type.removeprefix("image/"),
+        }
+        return answers.json(told, headers=answers.result_headers(made[0]))
+
+    async def _told(self, prediction: Prediction, shape: str) -> dict[str, Any]:
+        if shape == "url":
+            return {"url": self._services.media_url(_file(prediction))}
+        return {"b64_json": base64.b64encode(await self._maker.data(prediction)).decode()}
+
+
+def _file(prediction: Prediction) -> OutputFile:
+    assert prediction.output is not None  # noqa: S101 - it succeeded
+    return prediction.output.files[0]
+
+
+def _renamed(error: errors.InvalidInput) -> errors.InvalidInput:
+    """The refusal in the words of this dialect."""
+    problems = [
+        errors.Problem(
+            _INPUTS.get(each.input, "size" if each.input in ("width", "height") else each.input),
+            each.message,
+            each.kind,
+        )
+        for each in error.problems
+    ]
+    return errors.InvalidInput(problems)
+
+
+def _size(values: Mapping[str, Any]) -> dict[str, int]:
+    size = values.get("size")
+    if size is None or size in ("", "auto"):
+        return {}
+    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if found is None:
+        raise Wrong("size must be WIDTHxHEIGHT or auto", param="size")
+    return {"width": int(found[1]), "height": int(found[2])}

@@ -1,0 +1,200 @@
+"""What the faces of pictures, sound and vectors share: an order on the road, and its results waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.gateway.asking import Door
+from sixfold.areas.gateway.openai import errors as openai_errors
+from sixfold.areas.gateway.openai.errors import Wrong
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work import predictions as work
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.media import Source
+from sixfold.core.work.orders import Order
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from sixfold.errors import UnknownModel
+from sixfold.web import calls, sniffing
+from sixfold.web.idempotency import Once
+from sixfold.web.services import Services
+
+# The models that these faces serve, and how else clients call them: names, and how names begin.
+OURS: Mapping[str, tuple[str, ...]] = {
+    "embeddings": ("default", "text-embedding-", "all-minilm"),
+    "ra2": ("default", "gpt-image-", "chatgpt-image-", "dall-e-"),
+    "tts": ("default", "tts-1", "gpt-4o-mini-tts"),
+    "stt": ("default", "whisper-", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request: who makes it, what is made, how often, and of which bytes that came with it."""
+
+    principal: Principal
+    request_id: str
+    model: str
+    inputs: Mapping[str, Any]
+    count: int = 1
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    idempotency_id: str | None = None
+
+
+def ours(model: str, name: Any) -> str:
+    """The model that a client means by a name; raises `UnknownModel`."""
+    said = model if name is None or name == "" else name
+    if not isinstance(said, str):
+        raise Wrong("model must be a string", param="model")
+    if said == model or said.startswith(OURS[model]):
+        return model
+    if model == "ra2" and said.startswith("custom:"):
+        return said
+    raise UnknownModel(f"There is no model {said[:100]!r} here that does this; {model} does")
+
+
+class Maker:
+    """Has things made, and waits."""
+
+    def __init__(self, services: Services, door: Door) -> None:
+        self._services = services
+        self._door = door
+
+    async def once(
+        self, request: Request, work: Callable[[Principal, str | None], Awaitable[Response]]
+    ) -> Response:
+        """What `work` answers whoever has a key, once for an `Idempotency-Key`."""
+        principal = await self._door.enter(request)
+        raw = await request.body()
+
+        async def answer(idempotency_id: str | None) -> Response:
+            return await work(principal, idempotency_id)
+
+        once = Once(principal.account_id, raw, openai_errors.dialect)
+        return await self._services.repeats.run(request, once, answer)
+
+    async def receive(self, name: str, kind: Any, data: bytes) -> Source:
+        """A file that came with the request, as a media input; raises `InvalidInput`."""
+        content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES])
+        return await self._services.media.receive(data, content_type, Descriptor(name, kind))
+
+    async def made(self, asked: Asked) -> list[Prediction]:
+        """All of them, finished: where one is not made, none is paid for. Raises why."""
+        asked.principal.require_service(asked.model)
+        ordered: list[Prediction] = []
+        try:
+            for number in range(asked.count):
+                ordered.append(await self._order(asked, first=number == 0))
+            seconds = self._services.settings.inline_seconds
+            ended = await asyncio.gather(*(self._services.pipeline.wait(each, seconds) for each in ordered))
+            for prediction in ended:
+                self._require_good(prediction)
+        except (errors.SixfoldError, asyncio.CancelledError):
+            await self._undo(ordered)
+            raise
+        return ended
+
+    async def _order(self, asked: Asked, *, first: bool) -> Prediction:
+        order = Order(
+            account_id=asked.principal.account_id,
+            model=asked.model,
+            inputs=asked.inputs,
+            face="openai",
+            request_id=asked.request_id,
+            idempotency_id=asked.idempotency_id if first else None,
+            sources=asked.sources,
+            extras=asked.extras,
+        )
+        try:
+            return await self._services.pipeline.submit(order)
+        except errors.UnknownModel:
+            raise
+        except errors.NotFound as error:
+            raise UnknownModel(f"There is no model {asked.model[:100]!r} here") from error
+
+    def _require_good(self, prediction: Prediction) -> None:
+        if not prediction.is_terminal:
+            raise errors.ShuttingDown if self._services.pipeline.draining else errors.EngineFailed
+        if prediction.error_kind == work.UNUSABLE:
+            name = next(iter(prediction.task.files), "input")
+            raise Wrong(prediction.error or f"{name} cannot be used", param=name)
+        if prediction.state is not State.SUCCEEDED:
+            raise errors.EngineFailed(prediction.error or "")
+
+    async def _undo(self, ordered: Sequence[Prediction]) -> None:
+        """Nobody gets these: what runs is canceled, what was paid is given back."""
+        pipeline = self._services.pipeline
+        for each in ordered:
+            with contextlib.suppress(errors.SixfoldError):
+                ended = await pipeline.cancel(each.id, each.account_id)
+                if ended.state is State.SUCCEEDED and ended.cost:
+                    await pipeline.refund(ended, "another of the same request was not made")
+
+    async def data(self, prediction: Prediction) -> bytes:
+        """The bytes of its one file."""
+        assert prediction.output is not None  # noqa: S101 - it succeeded
+        return await self._services.blobs.get(prediction.output.files[0].blob)
+
+
+def asked(
+    request: Request, principal: Principal, model: str, inputs: Mapping[str, Any], **more: Any
+) -> Asked:
+    """What one request has made."""
+    return Asked(principal, calls.request_id(request), model, inputs, **more)
+
+
+def choice(values: Mapping[str, Any], name: str, choices: Sequence[str], default: str) -> str:
+    """One of some words; raises `Wrong`."""
+    value = values.get(name)
+    if value is None or value == "":
+        return default
+    if value not in choices:
+        raise Wrong(f"{name} must be one of {', '.join(choices)}", param=name)
+    return value
+
+
+def text(values: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """A text; raises `Wrong` where there is none and no default."""
+    value = values.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str) or (default is None and not value.strip()):
+        raise Wrong(f"{name} is required and must be a text", param=name)
+    return value
+
+
+def number(values: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
+    """A number within bounds, of a form's text too; raises `Wrong`."""
+    value = values.get(name)
+    if value is None or value == "":
+        return default
+    try:
+        found = float(value) if not isinstance(value, bool) else None
+    except (TypeError, ValueError):
+        found = None
+    if found is None or not low <= found <= high:
+        raise Wrong(f"{name} must be a number from {low:g} to {high:g}", param=name)
+    return found
+
+
+def count(values: Mapping[str, Any]) -> int:
+    """`n`, from 1 to 10; raises `Wrong`."""
+    found = number(values, "n", 1, 1, 10)
+    if found != int(found):
+        raise Wrong("n must be a whole number from 1 to 10", param="n")
+    return int(found)
+
+
+def refuse_stream(values: Mapping[str, Any]) -> None:
+    """Raise `Wrong` for a stream: these answers come whole."""
+    if values.get("stream") in (True, "true", "True", "1"):
+        raise Wrong("This answer comes whole: leave stream out", param="stream")
