@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
+from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import OutputFile
 from sixfold.ui import samples
@@ -193,7 +194,7 @@ class Catalogue:
             files: tuple[OutputFile, ...] = prediction.output.files if prediction.output is not None else ()
             for file in files:
                 if file.content_type.startswith("image/"):
-                    found[prediction.model] = self._services.media_url(file)
+                    found[prediction.model] = f"{MEDIA_PATH}{file.name}"
         return found
 
     async def _before(self, request: Request, guest: Guest | None, model: Model) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
 from sixfold.ui.pages import Pages
-from sixfold.web.services import Services
 
 _MOST_CHARS = 20_000  # of data that stands on the page; the rest is in the API's answer
 _KINDS = (
@@ -41,8 +41,7 @@ class Shown:
 class Showing:
     """Renders a prediction's result: its state, its receipt, its files and data."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
-        self._services = services
+    def __init__(self, pages: Pages) -> None:
         self._pages = pages
 
     def values(self, prediction: Prediction) -> dict[str, Any]:
@@ -52,7 +51,7 @@ class Showing:
         data = {} if output is None else output.data
         return {
             "prediction": prediction,
-            "shown": [Shown(self._services.media_url(file), file, _kind(file)) for file in files],
+            "shown": [Shown(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files],
             "data": _text(data),
             "succeeded": prediction.state is State.SUCCEEDED,
         }

@@ -75,7 +75,7 @@ def _asset(name: str) -> str:
 
 
 def _moment(epoch_us: int | None) -> str:
-    return (rfc3339(epoch_us) or "").replace("T", " ").removesuffix("Z")
+    return (rfc3339(epoch_us) or "")[:19].replace("T", " ")
 
 
 def took(micros: int | None) -> str:

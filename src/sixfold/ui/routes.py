@@ -12,14 +12,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, journal, signins
+from sixfold.core.accounts import accounts, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import now
 from sixfold.core.work import receipt
 from sixfold.core.work.orders import Order
-from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
-from sixfold.ui import consent, forms, passwords, running
+from sixfold.ui import account, consent, forms, gallery, live, passwords, running
 from sixfold.ui.catalogue import Catalogue
 from sixfold.ui.guests import Guests
 from sixfold.ui.memory import routes as memory
@@ -173,17 +172,7 @@ class Site:
     async def _now(self) -> int:
         return await self._services.database.read(now())
 
-    # -- the account -----------------------------------------------------------------------------
-
-    async def account(self, request: Request) -> Response:
-        """Balance, journal and the latest predictions."""
-        session = await self._session(request)
-        if session is None:
-            return RedirectResponse("/signin", 303)
-        cursor = request.query_params.get("cursor")
-        page = await self._services.database.read(journal.page(session.account.id, 25, cursor))
-        latest, _ = await self._services.pipeline.page(session.account.id, Filter(), 10, None)
-        return self.pages.render("account.html", session, page=page, latest=latest)
+    # -- the reference ---------------------------------------------------------------------------
 
     async def reference(self, request: Request) -> Response:
         """Every area's operations, from its OpenAPI document."""
@@ -217,7 +206,7 @@ class Static:
 def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[Face, ...], Handler]:
     """The pages, what their script calls, and the start page's handler."""
     site, static = Site(services, documents), Static()
-    guests, showing = Guests(services), Showing(services, site.pages)
+    guests, showing = Guests(services), Showing(site.pages)
     catalogue = Catalogue(services, site.pages, guests)
     predictions = Predictions(services, site.pages, showing)
     pages = Face(
@@ -226,7 +215,9 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
         (
             Route("/signin", {"GET": site.signin, "POST": site.password}, _FORM_BYTES),
             Route("/signout", {"POST": site.signout}, _FORM_BYTES),
-            Route("/account", {"GET": site.account}),
+            *account.routes(services, site.pages),
+            *gallery.routes(services, site.pages),
+            *live.routes(services, site.pages, guests),
             Route("/catalog", {"GET": catalogue.show}),
             Route("/catalog/{name}", {"GET": catalogue.one}),
             Route("/predictions", {"GET": guests.page(predictions.show)}),

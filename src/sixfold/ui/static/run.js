@@ -73,11 +73,11 @@ function changed(event) {
 function see(control) {
   const place = control.closest("[data-drop]").querySelector(".seen");
   const tag = { image: "img", video: "video", audio: "audio" }[control.dataset.type];
-  const ours = control.value.startsWith(location.origin) || control.value.startsWith("/media/");
-  place.hidden = !(tag && ours);
+  const path = URL.canParse(control.value) ? new URL(control.value).pathname : "";
+  place.hidden = !(tag && path.startsWith("/media/"));
   if (place.hidden) return;
   const shown = document.createElement(tag);
-  shown.src = control.value;
+  shown.src = path;
   if (tag === "img") shown.alt = "What was given";
   else shown.controls = true;
   place.replaceChildren(shown);
@@ -90,7 +90,7 @@ async function upload(zone, file) {
     const [good, told] = await ask("/pages/uploads", file, file.type || "application/octet-stream");
     hint.textContent = good ? file.name : told.error;
     if (!good) return;
-    target.value = new URL(told.url).pathname.startsWith("/media/") ? told.url : "";
+    target.value = told.url;
     target.dispatchEvent(new Event("input", { bubbles: true }));
   } catch {
     hint.textContent = "The server does not answer.";

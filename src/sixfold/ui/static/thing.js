@@ -161,7 +161,7 @@ window.thing = (() => {
       const [c, s, d, e] = [Math.cos(round), Math.sin(round), Math.cos(tilt), Math.sin(tilt)];
       const spin = times([1, 0, 0, 0, 0, d, e, 0, 0, -e, d, 0, 0, 0, 0, 1], [c, 0, -s, 0, 0, 1, 0, 0, s, 0, c, 0, 0, 0, 0, 1]);
       const turn = times(spin, [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, -middle[0], -middle[1], -middle[2], 1]);
-      const [f, near, far, away] = [2.4, reach, reach * 6, reach * 2.9];
+      const [f, near, far, away] = [2.4, reach, reach * 6, reach * 2.3];
       const view = [f * (canvas.height / canvas.width), 0, 0, 0, 0, f, 0, 0, 0, 0, -(far + near) / (far - near), -1, 0, 0, (away * (far + near) - 2 * far * near) / (far - near), away];
       gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
       gl.uniformMatrix4fv(place("view"), false, view);

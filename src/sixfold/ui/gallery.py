@@ -1,0 +1,57 @@
+"""`/gallery` and `/characters`: what accounts show to everybody."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.gallery.gallery import Gallery
+from sixfold.core.work.media import MEDIA_PATH
+from sixfold.ui.pages import Pages
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+from sixfold.web.sessions import Session
+
+_PAGE = 30
+_MAX_TEXT = 100
+
+
+class GalleryPages:
+    """Two lists, newest first."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+        self._gallery = Gallery(services.database, services.media)
+
+    async def posts(self, request: Request) -> Response:
+        """Everybody's posts, or those with a tag."""
+        session = await self._session(request)
+        tag = request.query_params.get("tag", "")[:_MAX_TEXT]
+        page = await self._gallery.posts(_PAGE, _cursor(request), tag)
+        return self._pages.render("gallery.html", session, page=page, tag=tag, media=MEDIA_PATH)
+
+    async def characters(self, request: Request) -> Response:
+        """Everybody's characters."""
+        session = await self._session(request)
+        page = await self._gallery.characters(_PAGE, _cursor(request))
+        return self._pages.render("characters.html", session, page=page, media=MEDIA_PATH)
+
+    async def _session(self, request: Request) -> Session | None:
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        return await self._services.sessions.of(request)
+
+
+def _cursor(request: Request) -> str | None:
+    return request.query_params.get("cursor", "")[:_MAX_TEXT] or None
+
+
+def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
+    """Both lists."""
+    gallery = GalleryPages(services, pages)
+    return (
+        Route("/gallery", {"GET": gallery.posts}),
+        Route("/characters", {"GET": gallery.characters}),
+    )
