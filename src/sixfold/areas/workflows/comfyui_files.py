@@ -34,19 +34,8 @@ class Files:
     async def upload(self, request: Request) -> Response:
         """Keep a picture, a sound or a film under its name, or one near it."""
         principal = await self._enter(request)
-        try:
-            form = await request.form(max_files=1, max_fields=20)
-        except MultiPartException as error:
-            raise errors.BadRequest("Invalid form body") from error
-        file, told = (
-            form.get("image"),
-            {name: value for name, value in form.items() if isinstance(value, str)},
-        )
-        if file is None or isinstance(file, str) or not file.filename:
-            raise errors.BadRequest("The form has no part named image")
-        name = _named(told.get("subfolder", ""), file.filename, told.get("type", "input"))
-        data = await file.read()
-        content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES], file.content_type or "")
+        name, data, claimed, told = await _form(request)
+        content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES], claimed)
         if not content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("What is uploaded here is a picture, a sound or a film")
         if told.get("overwrite", "").lower() not in ("true", "1"):
@@ -99,6 +88,20 @@ class Files:
             "Cache-Control": "no-cache",
         }
         return Response(await self._services.blobs.get(found.blob), 200, headers, found.content_type)
+
+
+async def _form(request: Request) -> tuple[Name, bytes, str, dict[str, str]]:
+    """The form's file by its name, its bytes, the type that it claims, and the other fields."""
+    try:
+        async with request.form(max_files=1, max_fields=20) as form:
+            told = {name: value for name, value in form.items() if isinstance(value, str)}
+            file = form.get("image")
+            if file is None or isinstance(file, str) or not file.filename:
+                raise errors.BadRequest("The form has no part named image")
+            name = _named(told.get("subfolder", ""), file.filename, told.get("type", "input"))
+            return name, await file.read(), file.content_type or "", told
+    except MultiPartException as error:
+        raise errors.BadRequest("Invalid form body") from error
 
 
 def _named(subfolder: str, filename: str, kind: str) -> Name:

@@ -230,15 +230,14 @@ async def _brought(request: Request, raw: bytes) -> Brought:
 
 async def _form(request: Request, name: str) -> tuple[str, bytes]:
     try:
-        form = await request.form(max_files=1, max_fields=10)
+        async with request.form(max_files=1, max_fields=10) as form:
+            file, told = form.get("file"), form.get("name")
+            if file is None or isinstance(file, str):
+                raise errors.BadRequest("The form has no part named file")
+            data, stem = await file.read(), (file.filename or "").rpartition(".")[0]
     except MultiPartException as error:
         raise errors.BadRequest("Invalid form body") from error
-    file = form.get("file")
-    if file is None or isinstance(file, str):
-        raise errors.BadRequest("The form has no part named file")
-    told = form.get("name")
-    name = told if isinstance(told, str) and told else name or (file.filename or "").rpartition(".")[0]
-    return name, await file.read()
+    return (told if isinstance(told, str) and told else name or stem), data
 
 
 def _name(text: str) -> str:

@@ -1,0 +1,254 @@
+"""Workflow spaces: the catalogue, runs by named inputs, imports, and what a graph costs."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold import assembly
+from tests.areas.house import House, bearer, house
+
+SPACES = "/api/graph/spaces"
+COUNTS = {
+    "api-contract": 2,
+    "speech-to-text": 5,
+    "voice-clone-tts": 3,
+    "photoreal-text-to-image": 7,
+    "stylized-text-to-image": 7,
+    "lora-text-to-image": 8,
+    "turbo-text-to-image": 2,
+    "text-to-video": 11,
+    "image-to-video": 12,
+    "photoreal-img2img": 8,
+    "image-upscale": 4,
+    "edge-style-transfer": 11,
+    "video-to-video": 18,
+    "sound-effects": 2,
+    "edge-style-node": 3,
+    "line-control": 3,
+    "text-to-3d": 1,
+    "image-to-3d": 2,
+}
+FIELDS = {
+    "slug",
+    "name",
+    "description",
+    "kind",
+    "minVramGb",
+    "nodeCount",
+    "apiInputs",
+    "customNodes",
+    "models",
+    "downloadPath",
+    "labs",
+    "tutorials",
+    "openSource",
+    "source",
+    "verification",
+    "workflow",
+}
+
+
+@pytest.fixture
+async def works(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with its real engines."""
+    async with house(tmp_path, assembly.models_document()) as found:
+        yield found
+
+
+async def run(home: House, slug: str, key: str = "", **given: Any) -> Any:
+    """A space's run, to its end."""
+    headers = bearer(key or home.key)
+    return await home.client.post(f"{SPACES}/{slug}/run", json={"input": given}, headers=headers)
+
+
+def png(size: tuple[int, int] = (96, 64)) -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(out, "PNG")
+    return out.getvalue()
+
+
+async def picture(home: House, told: Any) -> Image.Image:
+    """The picture that a run gave."""
+    assert told["status"] == "succeeded", told["error"]
+    answer = await home.client.get(told["output"]["url"])
+    return Image.open(io.BytesIO(answer.content))
+
+
+async def test_every_space_has_its_fields_and_its_nodes(works: House) -> None:
+    told = (await works.client.get(SPACES)).json()
+    assert told["success"] is True
+    assert {each["slug"]: each["nodeCount"] for each in told["spaces"]} == COUNTS
+    for each in told["spaces"]:
+        assert set(each) == FIELDS
+        assert len(each["workflow"]) == each["nodeCount"]
+        answer = await works.client.get(each["downloadPath"])
+        assert json.loads(answer.content) == each["workflow"]
+        assert answer.content == (await works.client.get(each["downloadPath"])).content
+        assert set(each["verification"]) == {"status", "checkedAt", "runtime", "evidence"}
+        assert each["verification"]["status"] == "api-validated"
+        for given in each["apiInputs"] or ():
+            assert given["field"] in each["workflow"][given["nodeId"]]["inputs"]
+    one = (await works.client.get(f"{SPACES}/api-contract")).json()
+    expected = {"name": "text", "type": "string", "nodeId": "1", "field": "value", "required": True}
+    assert expected.items() <= one["apiInputs"][0].items()
+    drawn = await works.client.get(f"{SPACES}/video-to-video/graph.svg")
+    assert drawn.headers["content-type"] == "image/svg+xml"
+    assert drawn.text.count("data-node=") == 18
+    missing = await works.client.get(f"{SPACES}/nothing")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+async def test_a_run_gives_a_prediction_and_is_paid_by_its_nodes(works: House) -> None:
+    told = (await run(works, "api-contract", text="hello")).json()
+    assert (told["status"], told["output"], told["cost"]) == ("succeeded", "hello", "0.00")
+    told = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
+    assert (await picture(works, told)).size == (128, 128)
+    assert (told["cost"], told["credits_charged"], told["quality"]) == ("0.04", 4, "preview")
+    assert await works.standing() == ("4.96", "0.00")
+    again = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
+    assert (again["status"], again["cost"]) == ("succeeded", "0.00")
+    assert (await picture(works, again)).tobytes() == (await picture(works, told)).tobytes()
+    assert await works.faults() == ()
+
+
+async def test_inputs_reach_their_nodes_and_bad_ones_are_named(works: House) -> None:
+    given = {"prompt": "a fox", "steps": 3, "width": 128, "height": 64, "cfg": 4.5, "seed": 9}
+    told = (await run(works, "stylized-text-to-image", **given)).json()
+    assert (await picture(works, told)).size == (128, 64)
+    page = await works.client.get("/api/containers/predictions?model=graph-image", headers=works.bearer)
+    [child] = page.json()["predictions"]
+    assert child["parent_id"] == told["id"]
+    asked = {name: child["input"][name] for name in ("prompt", "steps", "guidance", "seed")}
+    assert asked == {"prompt": "a fox", "steps": 3, "guidance": 4.5, "seed": 9}
+    refused = await run(works, "stylized-text-to-image", width=128)
+    assert [each["input"] for each in refused.json()["errors"]] == ["prompt"]
+    refused = await run(works, "stylized-text-to-image", prompt="x", width=17_000, steps=0)
+    assert {each["input"] for each in refused.json()["errors"]} == {"width", "steps"}
+    assert refused.status_code == 400
+    keyless = await works.client.post(f"{SPACES}/api-contract/run", json={"input": {"text": "x"}})
+    assert (keyless.status_code, keyless.json()["code"]) == (401, "invalid_api_key")
+    poor = await run(works, "turbo-text-to-image", works.poor, prompt="a boat")
+    assert (poor.status_code, poor.json()["code"]) == (402, "insufficient_credits")
+
+
+async def test_files_come_by_url_by_upload_and_by_name(works: House) -> None:
+    given = {"prompt": "in winter", "denoise": 0.4}
+    uploaded = await works.client.post(
+        "/api/uploads", content=png(), headers={**works.bearer, "Content-Type": "image/png"}
+    )
+    named = await works.client.post(
+        "/upload/image", files={"image": ("mine.png", png((64, 96)), "image/png")}, headers=works.bearer
+    )
+    assert named.json() == {"name": "mine.png", "subfolder": "", "type": "input"}
+    sizes = []
+    for image in (uploaded.json()["url"], uploaded.json()["id"], "mine.png", "input/mine.png"):
+        told = (await run(works, "photoreal-img2img", image=image, **given)).json()
+        sizes.append((await picture(works, told)).size)
+    assert sizes == [(96, 64), (96, 64), (64, 96), (64, 96)]
+    told = (await run(works, "line-control", image="mine.png", prompt="an engraving")).json()
+    assert (await picture(works, told)).size == (64, 96)
+    missing = await run(works, "photoreal-img2img", image="nowhere.png", prompt="x")
+    assert (missing.status_code, missing.json()["errors"][0]["input"]) == (400, "image")
+    foreign = await run(works, "photoreal-img2img", works.other, image="mine.png", prompt="x")
+    assert foreign.status_code == 400
+
+
+async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: House) -> None:
+    refused = await run(works, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
+    assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+    assert "engines add" in refused.json()["error"]
+    spoken = (await run(works, "voice-clone-tts", speech="Hello.")).json()
+    assert spoken["output"]["content_type"] == "audio/mpeg"
+    refused = await run(works, "sound-effects", prompt="rain", model="no-such-model")
+    assert refused.status_code == 503
+
+
+async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.graph-image=fail"}
+    async with house(tmp_path, assembly.models_document(), **points) as home:
+        told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
+        assert (told["status"], told["cost"]) == ("failed", "0.00")
+        assert "SixfoldTextToImage (node 1)" in told["error"]
+        assert await home.standing() == ("5.00", "0.00")
+        assert await home.faults() == ()
+
+
+async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: House) -> None:
+    told = (await run(works, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
+    made = (await works.client.get(told["output"]["url"])).content
+    answer = await works.client.post(
+        SPACES, files={"file": ("My tower.png", made, "image/png")}, headers=works.bearer
+    )
+    space = answer.json()
+    assert (answer.status_code, space["slug"], space["nodeCount"]) == (201, "my-tower", 2)
+    assert space["verification"]["status"] == "api-validated"
+    defaults = {each["name"]: each["default"] for each in space["apiInputs"]}
+    assert (defaults["prompt"], defaults["width"]) == ("a tower", 64)
+    again = (await run(works, "my-tower", prompt="a tower", width=128)).json()
+    assert (await picture(works, again)).size == (128, 64)
+    own = f"{SPACES}/my-tower"
+    assert (await works.client.get(f"{own}/download", headers=works.bearer)).content == made
+    listed = (await works.client.get(SPACES, headers=works.bearer)).json()["spaces"]
+    assert [each["slug"] for each in listed][-1] == "my-tower"
+    assert (await works.client.get(own, headers=bearer(works.other))).status_code == 404
+    assert (await works.client.get(own)).status_code == 404
+    assert (await works.client.delete(own, headers=works.bearer)).status_code == 204
+    assert (await works.client.get(own, headers=works.bearer)).status_code == 404
+
+
+async def test_a_workflow_comes_as_json_or_raw_and_bad_ones_are_refused(works: House) -> None:
+    graph = (await works.client.get(f"{SPACES}/api-contract/download")).content
+    raw = await works.client.post(f"{SPACES}?name=echo", content=graph, headers=works.bearer)
+    assert (raw.status_code, raw.json()["slug"]) == (201, "echo")
+    body = {"workflow": json.loads(graph), "name": "Echo"}
+    twice = await works.client.post(SPACES, json=body, headers=works.bearer)
+    assert twice.json()["slug"] == "echo-2"
+    for content in (b"{}", b"[1]", b"nothing", png()):
+        refused = await works.client.post(SPACES, content=content, headers=works.bearer)
+        assert (refused.status_code, refused.json()["code"]) == (400, "not_a_workflow")
+    unknown = {"9": {"class_type": "MadeUpNode", "inputs": {}}, **json.loads(graph)}
+    space = (await works.client.post(SPACES, json={"workflow": unknown}, headers=works.bearer)).json()
+    assert space["verification"]["status"] == "unverified"
+
+
+async def test_validation_tells_everything_at_once(works: House) -> None:
+    graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+    check = "/api/graph/validate"
+    good = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    assert (good["valid"], good["errors"], good["missing_classes"]) == (True, [], [])
+    assert good["estimate"]["price_usd"] == "0.04"
+    assert good["missing_models"][0]["file"] == "animagine-xl-4.0.safetensors"
+    graph["5"]["inputs"] |= {"steps": 0, "sampler_name": "eulr"}
+    del graph["6"]["inputs"]["vae"]
+    bad = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    assert {each["type"] for each in bad["errors"]} == {
+        "value_smaller_than_min",
+        "value_not_in_list",
+        "required_input_missing",
+    }
+    graph["6"]["class_type"] = "VAEDecoder"
+    bad = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    assert (bad["valid"], bad["missing_classes"]) == (False, ["VAEDecoder"])
+
+
+async def test_two_graphs_are_compared(works: House) -> None:
+    a = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+    b = json.loads(json.dumps(a))
+    b["5"]["inputs"]["steps"] = 30
+    told = (await works.client.post("/api/graph/diff", json={"a": a, "b": b}, headers=works.bearer)).json()
+    assert [(each["input"], each["from"], each["to"]) for each in told["changed"]] == [("steps", 24, 30)]
+
+
+async def test_the_gateway_runs_spaces_too(works: House) -> None:
+    services = (await works.client.get("/api/services")).json()["services"]
+    assert {f"space:{slug}" for slug in COUNTS} <= {each["service"] for each in services}
+    body = {"service": "space:turbo-text-to-image", "prompt": "a boat", "width": 64, "height": 64}
+    told = (await works.client.post("/api/service", json=body, headers=works.bearer)).json()
+    assert (told["status"], told["cost"]) == ("succeeded", "0.04")
