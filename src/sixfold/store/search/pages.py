@@ -12,11 +12,14 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from sixfold.core.memory.indexing.entries import Entry
+from sixfold.core.memory.inference import dates
+from sixfold.core.memory.search import moments
 from sixfold.store.search import order
 from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Lists, Places, Postings
 
 DIMENSIONS = 384
-_PAGE_BYTES = 900  # what the Python side of one page takes, measured
+MOST_MICROS = 2**62
+_PAGE_BYTES = 920  # what the Python side of one page takes, measured
 _WORN = 1_000  # dead places that are worth no thought
 
 
@@ -32,7 +35,10 @@ class Pages:
         self.order = order.Order()
         self.alive = Column(np.bool_)
         self.length = Column(np.float32)
+        self.created = Column(np.int64)
         self.updated = Column(np.int64)
+        self.dated_from = Column(np.int64)  # what its slug tells of its time;
+        self.dated_to = Column(np.int64)  # 0 where that is nothing
         self.type = Column(np.int32)
         self.folder = Column(np.int64)
         self.part = Column(np.bool_)
@@ -43,7 +49,6 @@ class Pages:
         self.passage_length = Column(np.float32)
         self.page_ids: list[str] = []
         self.slugs: list[str] = []
-        self._created: list[int] = []
         self._folders: dict[str, int] = {"": 0}
         self._place: dict[str, int] = {}
         self._targets: dict[str, tuple[str, ...]] = {}
@@ -63,10 +68,13 @@ class Pages:
         self._place[page_id] = place
         self.page_ids.append(page_id)
         self.slugs.append(entry.slug)
-        self._created.append(entry.created_at)
+        self.created.append(entry.created_at)
         self.words.add(place, entry.terms)
         self.length.append(sum(entry.terms.values()))
         self.updated.append(entry.updated_at)
+        first, last = moments.named(dates.of_slug(entry.slug)) or (MOST_MICROS, 0)
+        self.dated_from.append(first)
+        self.dated_to.append(last)
         self.type.append(self.types.setdefault(entry.type, len(self.types)))
         folder = order.folder(entry.slug)
         self.folder.append(self._folders.setdefault(folder, len(self._folders)))
@@ -92,7 +100,7 @@ class Pages:
         if place is None:
             return
         self.alive[place] = False
-        self.order.remove(place, self.slugs[place], self._created[place])
+        self.order.remove(place, self.slugs[place], int(self.created[place]))
         self.link(page_id, ())
 
     def link(self, page_id: str, targets: Collection[str]) -> None:

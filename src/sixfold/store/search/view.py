@@ -180,6 +180,14 @@ class PageView:
         age = (updated[self._visible].max() - updated) / half_life_us
         return np.exp2(-np.maximum(age, 0)).astype(np.float32)
 
+    def when(self, since: int, until: int) -> Floats:
+        """1 for a page of that time: by the date in its slug, else by when it was made or last changed."""
+        of = self._of
+        dated = (of.dated_from.values <= until) & (of.dated_to.values >= since)
+        for moment in (of.created.values, of.updated.values):
+            dated |= (of.dated_to.values == 0) & (moment >= since) & (moment <= until)
+        return (dated & self._visible).astype(np.float32)
+
     def meaning(self, question: bytes) -> Floats:
         """Cosine of the question's vector (32-bit floats) and each page's nearest passage, at least 0."""
         of = self._of.row_page.values

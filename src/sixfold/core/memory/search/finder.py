@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sixfold import errors
-from sixfold.core.database import Database, Query, Row, Transaction
+from sixfold.core.database import Database, Query, Row, Transaction, now
 from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.inference import inferring as inference
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
-from sixfold.core.memory.search import ranking, renewal, snippets
+from sixfold.core.memory.search import moments, ranking, renewal, snippets
 from sixfold.core.memory.search.embedding import Embedder, Model, Questions
+from sixfold.core.memory.search.moments import Span
 from sixfold.core.memory.search.ranking import Question, Ranked
 from sixfold.core.memory.search.shelf import Behind, Shelf
 from sixfold.core.memory.search.signals import Filter, Index, View
@@ -33,6 +34,7 @@ MAX_LIMIT = 100
 MAX_OFFSET = 10_000
 _MOST_WORDS = 48  # the rarest of a query that are looked up
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
+_SAYS_NOTHING = tokens.terms("happened changed wrote written new")  # beside a time
 _LOOK_SECONDS = 10.0
 _UNLOCK = "Semantic search needs an embedding model: sixfold engines add embeddings"
 
@@ -107,8 +109,13 @@ class Finder:
         if wanted.mode != "semantic":
             told = yield from inference.answers(caller.account_id, wanted.query, caller.collections)
             related = {answer.page_id: answer.score for answer in told}
+        span: Span | None = None
+        if moments.mentioned(wanted.query):
+            span = moments.asked(wanted.query, (yield from now()))
         index = yield from self._shelf.catch_up(caller.account_id)
-        places, mode = _found(index, caller, wanted, vector, related)  # no other request comes in between
+        places, mode = _found(
+            index, caller, wanted, _Known(vector, related, span)
+        )  # no other request comes in between
         if not places:
             return (), mode
         rows = yield Query(
@@ -134,19 +141,27 @@ class _Place:
     explain: Mapping[str, float | Mapping[str, float]] | None
 
 
-def _found(
-    index: Index, caller: Caller, wanted: Search, vector: bytes | None, related: Mapping[str, float]
-) -> tuple[list[_Place], Mode]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a question beside its words."""
+
+    vector: bytes | None
+    related: Mapping[str, float]
+    span: Span | None
+
+
+def _found(index: Index, caller: Caller, wanted: Search, known: _Known) -> tuple[list[_Place], Mode]:
     """The pages that are shown, best first, and the mode that they were found in."""
     mode = wanted.mode
     if mode == "auto":  # nothing may have been embedded yet
-        mode = "hybrid" if vector is not None and index.vectors else "lexical"
+        mode = "hybrid" if known.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)
-    worded = ask(view, wanted.query)
+    worded = ask(view, wanted.query, span=known.span)
     if mode == "semantic":
-        question = Question({}, vector=vector)
+        question = Question({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
-        question = replace(worded, vector=vector if mode == "hybrid" else None, answers=related)
+        vector = known.vector if mode == "hybrid" else None
+        question = replace(worded, vector=vector, answers=known.related)
     ranked = ranking.rank(view, question)
     keep = Filter(wanted.types, wanted.tags, wanted.collections, wanted.since, wanted.until)
     best = view.best(ranked.score, ranked.among, keep, wanted.offset + wanted.limit)
@@ -162,15 +177,22 @@ def _found(
     ], mode
 
 
-def ask(view: View, text: str, vector: bytes | None = None) -> Question:
-    """A text as a question to `view`: its rarest words, and the names in it."""
+def ask(view: View, text: str, vector: bytes | None = None, span: Span | None = None) -> Question:
+    """A text as a question to `view`: its rarest words, and the names in it.
+
+    The words that name a time are words still, where nothing else is asked.
+    """
     counted: Mapping[str, int] = tokens.terms(text)
+    rest = counted if span is None else tokens.terms(text.replace(span.phrase, " ")) - _SAYS_NOTHING
+    if span is not None and rest and not span.spelled:
+        counted = rest
     if not counted:  # "The Who": words that say nothing are words of a title
         counted = Counter(tokens.fold(text).split()[:_MOST_WORDS])
     known = {word: view.rarity(word) * times for word, times in counted.items()}
     rarest = sorted((word for word in known if known[word] > 0), key=lambda word: (-known[word], word))
     words = {word: float(counted[word]) for word in rarest[:_MOST_WORDS]}
-    return Question(words, names(text, words), vector)
+    between = None if span is None else (span.since, span.until)
+    return Question(words, names(text, words), vector, span=between, timed=span is not None and not rest)
 
 
 def names(text: str, words: Collection[str]) -> tuple[str, ...]:

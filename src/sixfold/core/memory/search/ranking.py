@@ -6,6 +6,7 @@ parts, and `explain` shows each.
 
     score = (text + passage + previous + next + folder + path) / the best page's    what is written around it
           + entities + links + relation                                            whom it is about
+          + when                                                                   of the time asked for
           + statement + substance + recency                                        what kind of page it is
           + meaning                                                                where there is a model
 
@@ -46,6 +47,7 @@ class Weights:
     statement: float = 0.15  # for a page that is no question itself
     substance: float = 0.2  # for a page that has much to say
     relation: float = 1.5  # for a page that answers a question about a relation: "who works at Acme"
+    when: float = 0.6  # for a page of the time that is asked for: "last week"
     recency: float = 0.01  # for the newest page
     meaning: float = 0.5  # for the page nearest to the question's vector, which neighbours lend to, too:
     meaning_previous: float = 0.2
@@ -68,13 +70,16 @@ SENTENCE = 3  # words that make a query a question: then pages beside a match ma
 class Question:
     """What is asked: weighted words, the names among them, and a vector where there is a model.
 
-    `answers` are the pages that plain sentences give as an answer, by id, each with how surely (0 to 1).
+    `answers` are the pages that plain sentences give as an answer, by id, each with how surely (0 to 1);
+    `span` is the time that is asked for, in epoch µs, both ends inclusive.
     """
 
     words: Mapping[str, float]
     names: Collection[str] = ()
     vector: bytes | None = None
     answers: Mapping[str, float] = field(default_factory=dict[str, float])
+    span: tuple[int, int] | None = None
+    timed: bool = False  # the time is all that is asked for: "what happened yesterday"
 
 
 Part = tuple[Vector, float]  # a signal and what it is multiplied with
@@ -102,6 +107,12 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
         parts["relation"] = (answering, weights.relation)
         score = score + answering * weights.relation
         among = among + answering
+    if question.span is not None:
+        then = view.when(*question.span)
+        parts["when"] = (then, weights.when)
+        score = score + then * weights.when
+        if question.timed:
+            among = among + then
     if question.vector is not None:
         near = view.meaning(question.vector)
         lent = near + view.before(near) * weights.meaning_previous + view.after(near) * weights.meaning_next

@@ -108,6 +108,10 @@ class View(Protocol):
         """1 for the account's newest page, half of it for each half-life before."""
         ...
 
+    def when(self, since: int, until: int) -> Vector:
+        """1 for a page of that time: by the date in its slug, else by when it was made or last changed."""
+        ...
+
     def meaning(self, question: bytes) -> Vector:
         """Cosine of the question's vector (32-bit floats) and each page's nearest passage, at least 0."""
         ...

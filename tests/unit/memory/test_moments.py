@@ -1,0 +1,103 @@
+"""Times as questions name them, and what search makes of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.clock import DAY_US
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.ports import Search
+from sixfold.core.memory.search import moments
+from sixfold.core.memory.writing import FREELY
+from tests import databases
+from tests.unit.memory.grounds import ground
+
+NOW = round(datetime(2026, 11, 20, 15, 30, tzinfo=UTC).timestamp()) * 1_000_000  # a Friday
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("what did Ann say yesterday?", "2026-11-19", "2026-11-19"),
+        ("the day before yesterday", "2026-11-18", "2026-11-18"),
+        ("plans of today", "2026-11-20", "2026-11-20"),
+        ("decisions last week", "2026-11-09", "2026-11-15"),
+        ("this week", "2026-11-16", "2026-11-22"),
+        ("in the past week", "2026-11-13", "2026-11-20"),
+        ("in the last week", "2026-11-13", "2026-11-20"),
+        ("over the last three days", "2026-11-17", "2026-11-20"),
+        ("two months ago", "2026-09-01", "2026-09-30"),
+        ("a year ago", "2025-01-01", "2025-12-31"),
+        ("3 weeks ago", "2026-10-26", "2026-11-01"),
+        ("10 days ago", "2026-11-10", "2026-11-10"),
+        ("Last month", "2026-10-01", "2026-10-31"),
+        ("last year", "2025-01-01", "2025-12-31"),
+        ("in March", "2026-03-01", "2026-03-31"),
+        ("in December", "2025-12-01", "2025-12-31"),
+        ("in February 2024", "2024-02-01", "2024-02-29"),
+        ("since March", "2026-03-01", "2026-11-20"),
+        ("on Monday", "2026-11-16", "2026-11-16"),
+        ("last Friday", "2026-11-13", "2026-11-13"),
+        ("what was made in 2024", "2024-01-01", "2024-12-31"),
+        ("since yesterday", "2026-11-19", "2026-11-20"),
+    ],
+)
+def test_a_question_names_a_span_of_days(text: str, first: str, last: str) -> None:
+    found = moments.asked(text, NOW)
+    assert found is not None
+    assert (found.since, found.until) == moments.micros(date.fromisoformat(first), date.fromisoformat(last))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "march on", "a may pole", "the last one", "999 bottles", "weekly", "at last"]
+)
+def test_words_that_name_no_time_are_words(text: str) -> None:
+    assert not moments.mentioned(text)
+    assert moments.asked(text, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("moment", "days"),
+    [("2024-02", ("2024-02-01", "2024-02-29")), ("2026", ("2026-01-01", "2026-12-31"))],
+)
+def test_a_moment_is_as_long_as_it_is_exact(moment: str, days: tuple[str, str]) -> None:
+    first, last = (date.fromisoformat(day) for day in days)
+    assert moments.named(moment) == moments.micros(first, last)
+    assert moments.named("") is moments.named("--05") is moments.named("2026-02-30") is None
+
+
+def test_a_far_past_has_an_end() -> None:
+    assert moments.asked("999 years ago", NOW) is not None
+    assert moments.asked("999 weeks ago", 0) is not None
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+async def test_pages_of_the_time_that_is_asked_for_come_first(back: str, tmp_path: Path) -> None:
+    at = [NOW]
+    async with ground(back, lambda: at[0], folder=tmp_path) as place:
+
+        async def put(slug: str, body: str, days_ago: int) -> None:
+            at[0] = NOW - days_ago * DAY_US
+            await place.memory.write(place.ann, Wanted(slug, body), FREELY)
+            at[0] = NOW
+
+        async def slugs(query: str) -> list[str]:
+            hits = (await place.memory.search(place.ann, Search(query))).hits
+            return [hit.slug for hit in hits]
+
+        await put("notes/anvil-now", "The anvil, the anvil and once more the anvil.", 0)
+        await put("notes/anvil-then", "We cast an anvil of iron, as it was ordered.", 8)
+        await put("log/2026-03-14", "The anvil was ordered.", 0)
+        await put("notes/pears", "Pears are ripe.", 1)
+        assert (await slugs("anvil"))[0] == "notes/anvil-now"
+        assert (await slugs("anvil last week"))[0] == "notes/anvil-then"
+        assert (await slugs("anvil in March"))[0] == "log/2026-03-14"
+        assert (await slugs("what happened yesterday?")) == ["notes/pears"]
+        assert (await slugs("what was new eight months ago")) == ["log/2026-03-14"]
+        assert await slugs("marmalade yesterday") == []
+        explained = await place.memory.search(place.ann, Search("anvil last week", explain=True))
+        told = [hit.explain["when"] for hit in explained.hits if hit.explain]
+        assert told == [0.6] + [0.0] * (len(told) - 1)
