@@ -23,6 +23,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
 from sixfold.core.graphs import spaces as graph_spaces
 from sixfold.core.graphs.keeping import Names
+from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.workshop import Craft, Workshop
 from sixfold.core.memory.limits import Limits as MemoryLimits
@@ -49,12 +50,14 @@ from sixfold.core.work.runs import Finisher
 from sixfold.core.work.sessions_host import LiveSessions, Offer
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
+from sixfold.drivers import forkserver
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.engines import wishes
 from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
+from sixfold.engines.own.shelf import Shelf as OwnFiles
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
 from sixfold.engines.standings import Probe, Standings
@@ -64,7 +67,7 @@ from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
 from sixfold.payments.erc20 import Deposits
 from sixfold.payments.stripe import Stripe
-from sixfold.settings import InvalidSetting, Settings
+from sixfold.settings import InvalidSetting, Settings, worker_environment
 from sixfold.store import databases
 from sixfold.store.archive import TableReader
 from sixfold.store.cache import Bounds, Cache
@@ -99,6 +102,7 @@ class Product:
     supervisor: Supervisor
     outbox: Outbox
     spaces: GradioSpaces
+    shelf: OwnFiles
     live: LiveSessions
     standings: Standings
     clients: Clients
@@ -140,13 +144,19 @@ def built_in_spaces() -> Mapping[str, Space]:
     return graph_spaces.bundled({**read_toml("spaces/catalogue.toml"), **verified}, contents)
 
 
+def node_classes() -> Registry:
+    """Every class of nodes that graphs may name."""
+    classes: Registry = _when_used("sixfold.engines.nodes.classes:registry")()
+    return classes
+
+
 def workshop(database: Database, media: Media, road: Pipeline) -> Workshop:
     """Where graphs are checked, priced and run."""
     folder = _DATA / "spaces"
     names = Names(database, media, {path.name: path for path in folder.iterdir() if path.suffix in _EXAMPLES})
     built = Workshop(
         Craft(
-            _when_used("sixfold.engines.nodes.classes:registry"),
+            node_classes,
             _when_used("sixfold.engines.nodes.packing:Packer"),
         ),
         built_in_spaces(),
@@ -371,6 +381,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         supervisor=workers,
         outbox=outbox,
         spaces=open_spaces(settings, clients),
+        shelf=open_shelf(settings, road, database),
         live=LiveSessions(database, places, offer(settings, models, road), policy(settings), workers.boot),
         standings=standing,
         clients=clients,
@@ -403,6 +414,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
     await product.relaying.start(product.supervisor.boot, alone=product.neighbours is None)
     await product.finder.look()
     embedding = asyncio.create_task(product.finder.run(), name="embedding")
+    shelving = asyncio.create_task(product.shelf.run(), name="own-models")
     try:
         yield product
     finally:
@@ -412,6 +424,8 @@ async def running(product: Product) -> AsyncIterator[Product]:
         await asyncio.wait({telling})
         depositing.cancel()
         embedding.cancel()
+        shelving.cancel()
+        await asyncio.wait({shelving})
         product.pipeline.drain()
         await product.live.drain()
         await product.supervisor.drain(product.settings.drain_seconds)
@@ -451,6 +465,17 @@ def measure_film(path: Path, wanted: str) -> float | None:
         return film_headers.seconds(path, wanted)
     except UnusableInput as error:
         raise errors.BadRequest(str(error)) from error
+
+
+def open_shelf(settings: Settings, road: Pipeline, database: Database) -> OwnFiles:
+    """Whoever watches the files of the operator's own models."""
+    return OwnFiles(
+        settings.data_dir / "models",
+        road.own,
+        database,
+        forkserver.environment(worker_environment()),
+        open_to_all=settings.on_loopback and not settings.public_url,
+    )
 
 
 def open_spaces(settings: Settings, clients: Clients) -> GradioSpaces:

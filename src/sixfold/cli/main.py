@@ -23,8 +23,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    serving = (_serve, _run, _predictions, _memory, _inspect, _replay)
-    for add in (*serving, _mcp, _account, _key, _provider, _ledger, _upkeep, _backup):
+    serving = (_serve, _run, _predictions, _workflow, _memory, _inspect, _replay)
+    for add in (*serving, _mcp, _model, _account, _key, _provider, _ledger, _upkeep, _backup):
         add(commands)
     return parser
 
@@ -149,6 +149,26 @@ def _predictions(commands: Group) -> None:
     _client(parser)
 
 
+def _workflow(commands: Group) -> None:
+    group = _group(commands, "workflow", "list, run, import and check workflow spaces")
+    _client(_asking(group, "list", "workflow:list_spaces", "list the spaces and their inputs"))
+    show = _asking(group, "show", "workflow:show", "show a space and its inputs")
+    show.add_argument("slug", metavar="SLUG")
+    run = _asking(group, "run", "workflow:run", "run a space, or a workflow's file, and save what it makes")
+    run.add_argument("slug", metavar="SLUG", help="a space, or a file: JSON, PNG or WebP")
+    run.add_argument("inputs", nargs="*", metavar="NAME=VALUE", help="an input; NAME=@FILE sends a file")
+    run.add_argument("-o", "--output", metavar="OUT", help="the file, or folder, for what is made")
+    bring = _asking(group, "import", "workflow:import_file", "make a workflow's file a space of your own")
+    bring.add_argument("file", metavar="FILE", help="JSON in either format, or a picture that carries one")
+    bring.add_argument("--name", default="", metavar="NAME", help="its name (default: the file's)")
+    check = _asking(group, "validate", "workflow:validate", "say everything that is wrong with a workflow")
+    check.add_argument("file", metavar="FILE")
+    for parser in (show, run, bring, check):
+        _client(parser)
+    verify = _asking(group, "verify", "workflow:verify", "check the built-in spaces against their classes")
+    verify.add_argument("slugs", nargs="*", metavar="SLUG", help="these only")
+
+
 def _memory(commands: Group) -> None:
     group = _group(commands, "memory", "search, read, write and link the pages of the memory")
     memory_words.add(group, _asking, _client)
@@ -239,6 +259,23 @@ def _provider(commands: Group) -> None:
     check.add_argument("--base-url", metavar="URL", help="ask the server that speaks its protocol there")
     remove = _asking(group, "remove", "providers:remove_key", "forget a stored key")
     remove.add_argument("provider", choices=names)
+
+
+def _model(commands: Group) -> None:
+    group = _group(commands, "model", "models of your own, each a typed Python function in a file")
+    add = _asking(
+        group,
+        "add",
+        "model:add",
+        "read a file and make its function a model",
+        "The file has one function with @sixfold.model; it runs in worker processes of this machine.",
+    )
+    add.add_argument("file", metavar="FILE.py")
+    add.add_argument("--name", metavar="NAME", help="what to call it (default: the function's file says)")
+    add.add_argument("--hardware", metavar="ID", help="what its time is priced as (default: gpu-24gb-b)")
+    _asking(group, "list", "model:list_", "list the files, and what is wrong with them")
+    remove = _asking(group, "remove", "model:remove", "take a model away")
+    remove.add_argument("name", metavar="NAME")
 
 
 def _ledger(commands: Group) -> None:

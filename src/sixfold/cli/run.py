@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"`sixfold predictions cancel {prediction['id']}` cancels it.\n"
         )
         raise
-    paths = [path for path, _ in _save(client, ended, arguments.output)]
-    _tell(ended, paths, as_json=arguments.json)
+    paths = [path for path, _ in save(client, ended, arguments.output)]
+    tell(ended, paths, as_json=arguments.json)
     return 0 if ended["status"] == "succeeded" else 1
 
 
@@ -221,7 +221,7 @@ def _prepare_folder(wanted: str | None) -> None:
         raise Refused(f"There is no folder {Path(wanted).parent} for the output: make it first")
 
 
-def _save(client: Client, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
+def save(client: Client, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
     files = list(outputs(prediction.get("output")))
     saved: list[tuple[Path, int]] = []
     for index, file in enumerate(files):
@@ -256,7 +256,7 @@ def _target(
     return Path(wanted or ".") / name.replace("/", "-").replace(":", "-")
 
 
-def _tell(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
+def tell(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
     if as_json:
         put_json({**prediction, "files": [str(path) for path in paths]})
         return

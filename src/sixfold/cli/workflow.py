@@ -1,0 +1,171 @@
+"""`workflow`: the spaces of a server: list, show, run, import, validate, verify."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sixfold.cli import run as runs
+from sixfold.cli.client import Client, Document
+from sixfold.cli.terminal import Paint, Refused, put_json
+
+_PATH = "/api/graph/spaces"
+_FILES = frozenset({"image", "video"})
+
+
+def list_spaces(arguments: argparse.Namespace) -> int:
+    """`workflow list`."""
+    document = Client.of(arguments).get(_PATH)
+    if arguments.json:
+        put_json(document)
+        return 0
+    rows = [
+        (each["slug"], each["kind"], str(each["nodeCount"]), _inputs(each)) for each in document["spaces"]
+    ]
+    Paint().table(("space", "kind", "nodes", "inputs"), rows)
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """`workflow show SLUG`."""
+    space = _space(Client.of(arguments), arguments.slug)
+    if arguments.json:
+        put_json(space)
+        return 0
+    paint = Paint()
+    paint.line(f"  {paint.bold(space['name'])}  {space['description']}")
+    checked = space["verification"]
+    facts = [("kind", space["kind"]), ("nodes", str(space["nodeCount"])), ("checked", checked["status"])]
+    paint.rows([*facts, *((each["name"], _in_words(each)) for each in space["apiInputs"] or ())])
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`workflow run SLUG name=value …`: 1 when the run did not succeed."""
+    client = Client.of(arguments)
+    slug, temporary = _slug(client, arguments.slug)
+    space = _space(client, slug)
+    types = {each["name"]: each["type"] for each in space["apiInputs"] or ()}
+    inputs = dict(_given(client, types, text) for text in arguments.inputs)
+    began = time.monotonic()
+    try:
+        order = {"input": inputs, "wait": 0}
+        prediction = client.post(f"{_PATH}/{quote(slug, safe='')}/run", order)
+        ended = runs.follow(client, prediction, began)
+    finally:
+        if temporary:
+            client.ask("DELETE", f"{_PATH}/{quote(slug, safe='')}")
+    paths = [path for path, _ in runs.save(client, ended, arguments.output)]
+    runs.tell(ended, paths, as_json=arguments.json)
+    return 0 if ended["status"] == "succeeded" else 1
+
+
+def import_file(arguments: argparse.Namespace) -> int:
+    """`workflow import FILE`."""
+    space = _imported(Client.of(arguments), Path(arguments.file), arguments.name)
+    if arguments.json:
+        put_json(space)
+        return 0
+    Paint().rows([("space", space["slug"]), ("nodes", str(space["nodeCount"])), ("inputs", _inputs(space))])
+    return 0
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """`workflow validate FILE`: 1 when it cannot run."""
+    path = Path(arguments.file)
+    try:
+        workflow = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise Refused(f"{path} is no workflow in JSON ({error})") from None
+    told = Client.of(arguments).post("/api/graph/validate", {"workflow": workflow})
+    if arguments.json:
+        put_json(told)
+    else:
+        paint = Paint()
+        for fault in told["errors"]:
+            where = f"node {fault['node_id']} ({fault['class_type']}): " if "node_id" in fault else ""
+            paint.line(f"  {where}{fault['message']} {fault['details']}")
+        paint.line("  It can run" if told["valid"] else "  It cannot run")
+    return 0 if told["valid"] else 1
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """`workflow verify [SLUG …]`: each graph checked against its classes; 1 when one is wrong."""
+    from sixfold import assembly
+    from sixfold.core.graphs import spaces
+
+    registry = assembly.node_classes()
+    known = assembly.built_in_spaces()
+    if unknown := [slug for slug in arguments.slugs if slug not in known]:
+        raise Refused(f"There is no built-in space {unknown[0]}")
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    wanted = [known[slug] for slug in arguments.slugs or known]
+    records = {space.slug: spaces.verified(space, registry, day) for space in wanted}
+    if arguments.json:
+        put_json(records)
+    else:
+        Paint().table(
+            ("space", "status", "evidence"),
+            [(slug, record["status"], record["evidence"]) for slug, record in records.items()],
+        )
+    return 0 if all(record["status"] == "api-validated" for record in records.values()) else 1
+
+
+def _space(client: Client, slug: str) -> Document:
+    return client.get(f"{_PATH}/{quote(slug, safe='')}")
+
+
+def _slug(client: Client, text: str) -> tuple[str, bool]:
+    """The slug that is named; a file is imported for the length of its run."""
+    path = Path(text)
+    if path.suffix.lower() in (".json", ".png", ".webp") and path.is_file():
+        return str(_imported(client, path, "")["slug"]), True
+    return text, False
+
+
+def _imported(client: Client, path: Path, name: str) -> Document:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Refused(f"{path} cannot be read ({error.strerror})") from None
+    address = f"{_PATH}?name={quote(name or path.stem, safe='')}"
+    answer = client.ask("POST", address, data, {"Content-Type": "application/octet-stream"})
+    if answer.status != 201:  # noqa: PLR2004 - created
+        raise Refused(client.reason(answer, _PATH))
+    return dict(answer.document)
+
+
+def _given(client: Client, types: dict[str, str], text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise Refused(f"{text!r} is no input: NAME=VALUE is meant, as in prompt='a lighthouse'")
+    if name not in types:
+        raise Refused(f"It has no input {name}: it takes {', '.join(types) or 'none'}")
+    if value.startswith("@"):
+        path = Path(value[1:]).expanduser()
+        if not path.is_file():
+            raise Refused(f"{name}: there is no file {path}")
+        return name, client.upload(path)
+    try:
+        kind = {"integer": int, "number": float}.get(types[name], str)
+        return name, kind(value)
+    except ValueError:
+        raise Refused(f"{name} is {value!r}, and a {types[name]} is meant") from None
+
+
+def _inputs(space: Document) -> str:
+    rows = space["apiInputs"] or ()
+    return ", ".join(each["name"] + ("*" if each["required"] else "") for each in rows) or "none"
+
+
+def _in_words(each: Document) -> str:
+    facts = [f"{each['type']}: @FILE or a URL" if each["type"] in _FILES else each["type"]]
+    if each["required"]:
+        facts.append("required")
+    if each.get("default") is not None:
+        facts.append(f"default {each['default']}")
+    return f"{each.get('description', '')} ({'; '.join(facts)})".strip()
