@@ -5,11 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from io import BytesIO
+from pathlib import Path
 
 from PIL import Image
 
+from tests.areas.gateway import gateway
 from tests.areas.house import House
+from tests.fakes import serving
 from tests.mcp.agent import Agent
+
+PIXEL = f"data:image/png;base64,{base64.b64encode(serving.picture(2, 2)).decode()}"
 
 
 async def test_a_run_shows_its_picture_and_costs_what_was_quoted(home: House, agent: Agent) -> None:
@@ -71,3 +76,59 @@ async def test_a_run_with_a_progress_token_is_told_as_a_stream(agent: Agent) -> 
     assert {message["params"]["progressToken"] for message in told[:-1]} == {"t1"}
     assert told[-1]["result"]["structuredContent"]["status"] == "succeeded"
     assert len(told) > 1
+
+
+async def test_templates_are_hired_by_the_hour_and_on_other_hardware(home: House, agent: Agent) -> None:
+    quote = await agent.call("quote", model="upscaler", input={"image": PIXEL})
+    assert quote["price"].endswith("USD per hour")
+    other = await agent.call("quote", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
+    assert (other["hardware"], quote["hardware"]) == (
+        "gpu-48gb-b",
+        home.product.templates["upscaler"].hardware,
+    )
+    assert float(other["cost_usd"]) > float(quote["cost_usd"])
+    made = await agent.call("run", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
+    assert (made["status"], made["hardware"]) == ("succeeded", "gpu-48gb-b")
+    assert "hardware" in await agent.refused(
+        "quote", model="upscaler", input={"image": PIXEL}, hardware="none"
+    )
+
+
+async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: House, agent: Agent) -> None:
+    row = {
+        "title": "Mine",
+        "description": "My own pictures",
+        "output_kind": "image",
+        "price": "custom",
+        "engines": ["scene-painter"],
+        "inputs": {"prompt": {"type": "string", "required": True}},
+    }
+    document = {"models": {"custom:mine": row}}
+    await home.product.pipeline.own.put(home.account.id, "custom", "custom:mine", document)
+    stranger = Agent(home, home.other)
+    for who, sees in ((agent, True), (stranger, False)):
+        listed = {each["model"] for each in (await who.call("models"))["models"]}
+        assert ("custom:mine" in listed) is sees
+    assert (await agent.call("quote", model="custom:mine", input={"prompt": "x"}))["cost_usd"] == "0.04"
+    assert (await agent.call("run", model="custom:mine", input={"prompt": "x"}))["status"] == "succeeded"
+    for tool in ("quote", "run"):
+        assert "no model" in await stranger.refused(tool, model="custom:mine", input={"prompt": "x"})
+
+
+async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+        agent = Agent(door.home)
+        asked = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
+        assert "tokens" in (await agent.call("quote", model="chat", input=asked))["price"]
+        said = await agent.call("run", model="chat", input=asked)
+        assert (said["text"], said["engine"]) == ("word word word", "acme/small")
+        assert float(said["cost_usd"]) > 0
+        seen = await agent.call("run", model="vision", input={**asked, "image_url": PIXEL})
+        assert seen["status"] == "succeeded"
+        assert "image" in str(door.acme.seen[-1])
+        assert "prompt" in await agent.refused("run", model="chat", input={})
+        assert [call["face"] for call in await door.settled(2)] == ["mcp", "mcp"]
+
+
+async def test_where_no_model_server_is_known_chat_says_what_helps(agent: Agent) -> None:
+    assert "OPENAI_API_KEY" in await agent.refused("run", model="chat", input={"prompt": "hello"})

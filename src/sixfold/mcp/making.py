@@ -20,6 +20,7 @@ from sixfold.core.work.orders import Order
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
+from sixfold.mcp import talking
 from sixfold.mcp.messages import Plain
 from sixfold.mcp.server import Call
 from sixfold.mcp.tools import Outcome, Tool
@@ -33,10 +34,12 @@ _MAX_WAIT, _WAIT = 600, 45  # many clients give a call 60 s
 MODEL = Field("model", "string", "A model's name, from models", required=True, max_chars=100)
 INPUT = Field("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)
 MODELS = (Field("model", "string", "Tell one model's inputs in full", max_chars=100),)
-QUOTE = (MODEL, INPUT)
+HARDWARE = Field("hardware", "string", "Other hardware than a template's own, paid by its time", max_chars=60)
+QUOTE = (MODEL, INPUT, HARDWARE)
 RUN = (
     MODEL,
     INPUT,
+    HARDWARE,
     Field(
         "wait_seconds",
         "integer",
@@ -60,7 +63,7 @@ _TOOLS: Mapping[str, tuple[str, str, tuple[Field, ...], Mapping[str, bool]]] = {
     "models": ("Models", "List the models that make things, with their inputs.", MODELS, _READS),
     "quote": (
         "What a run costs",
-        "Tell what a run would cost and who would serve it; nothing is spent.",
+        "Tell what a run would cost, by time at most, and who would serve it; nothing is spent.",
         QUOTE,
         _READS,
     ),
@@ -116,20 +119,30 @@ class Making:
         )
 
     async def do_models(self, call: Call, given: Plain) -> Outcome:
-        """All models in short, or one in full."""
-        del call
-        catalog = self._services.catalog
-        if given["model"] is not None:
-            return Outcome(self._model(catalog[given["model"]], whole=True))
-        return Outcome({"models": [self._model(model, whole=False) for model in catalog.models()]})
+        """All models in short, the account's own among them, or one in full."""
+        account_id, name = call.principal.account_id, given["model"]
+        if name in talking.TALKS:
+            return Outcome(self._talk(name, whole=True))
+        if name is not None:
+            return Outcome(self._model(await self._pipeline.find(name, account_id), whole=True))
+        own = [each.model for each in await self._pipeline.own.of(account_id)]
+        models = [self._model(model, whole=False) for model in (*self._services.catalog.models(), *own)]
+        return Outcome({"models": [*models, *(self._talk(talk, whole=False) for talk in talking.TALKS)]})
 
     async def do_quote(self, call: Call, given: Plain) -> Outcome:
         """The price of a run."""
-        call.principal.require_service(given["model"])
-        quote = self._pipeline.quote(given["model"], given["input"])
+        name = given["model"]
+        call.principal.require_service(name)
+        if name in talking.TALKS:
+            talking.checked(name, given["input"])
+            return Outcome({"model": name, "price": talking.PRICE})
+        model = await self._pipeline.find(name, call.principal.account_id)
+        quote = self._pipeline.quote(model, given["input"], hardware=given["hardware"])
         return Outcome(
             {
-                "model": given["model"],
+                "model": name,
+                "price": self._services.catalog.price_text(model),
+                "hardware": quote.hardware,
                 "cost_usd": money.format_usd(quote.price.micros),
                 "credits": quote.price.credits,
                 "engine": quote.engine.name,
@@ -140,12 +153,15 @@ class Making:
     async def do_run(self, call: Call, given: Plain) -> Outcome:
         """Order, wait, and show what was made."""
         call.principal.require_service(given["model"])
+        if given["model"] in talking.TALKS:
+            return Outcome(await talking.answer(self._services, call, given["model"], given["input"]))
         order = Order(
             account_id=call.principal.account_id,
             model=given["model"],
             inputs=given["input"],
             face="mcp",
             request_id=call.request_id,
+            hardware=given["hardware"],
         )
         prediction = await self._pipeline.submit(order)
         return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
@@ -215,6 +231,7 @@ class Making:
             "status": "running" if running else str(prediction.state),
             "progress": 1.0 if files else self._pipeline.bus.progress(prediction.id),
             "error": prediction.error,
+            "hardware": prediction.hardware,
             "cost_usd": money.format_usd(prediction.cost),
             "credits": prediction.credits if prediction.cost else 0,
             "engine": prediction.engine,
@@ -229,21 +246,30 @@ class Making:
         }
 
     def _model(self, model: Model, *, whole: bool) -> Plain:
-        """A model: its inputs as JSON Schema, or in short as names with a star on what is needed."""
-        found: Plain = {
-            "model": model.name,
-            "title": model.title,
-            "description": model.description,
-            "makes": model.output_kind,
-        }
-        if not whole:
-            return found | {"inputs": [f"{row.name}*" if row.required else row.name for row in model.inputs]}
-        schema = {
-            "type": "object",
-            "properties": {row.name: _schema(row) for row in model.inputs},
-            "required": [row.name for row in model.inputs if row.required],
-        }
-        return found | {"input_schema": schema, "sizes": list(model.sizes)}
+        found = _described(
+            (model.name, model.title, model.description), model.output_kind, model.inputs, whole
+        )
+        price = self._services.catalog.price_text(model)
+        return found | ({"sizes": list(model.sizes), "price": price} if whole else {})
+
+    def _talk(self, name: str, *, whole: bool) -> Plain:
+        title, description, wanted = talking.TALKS[name]
+        found = _described((name, title, description), "text", wanted, whole)
+        return found | ({"price": talking.PRICE} if whole else {})
+
+
+def _described(names: tuple[str, str, str], kind: str, wanted: tuple[Descriptor, ...], whole: bool) -> Plain:
+    """A model: its inputs as JSON Schema, or in short as names with a star on what is needed."""
+    name, title, description = names
+    found: Plain = {"model": name, "title": title, "description": description, "makes": kind}
+    if not whole:
+        return found | {"inputs": [f"{row.name}*" if row.required else row.name for row in wanted]}
+    schema = {
+        "type": "object",
+        "properties": {row.name: _schema(row) for row in wanted},
+        "required": [row.name for row in wanted if row.required],
+    }
+    return found | {"input_schema": schema}
 
 
 def _schema(descriptor: Descriptor) -> Plain:
