@@ -17,6 +17,7 @@ from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Transaction, many, one
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
+from sixfold.core.work.metering import Rates
 
 Admit = Callable[[Sequence[EngineSpec]], None]
 _MAX_MODELS = 1000  # of one account
@@ -46,6 +47,11 @@ class OwnModels:
         self._catalog = catalog
         self._built: dict[tuple[str, str, int], OwnModel] = {}
         self.admit: Admit = lambda _engines: None
+
+    @property
+    def rates(self) -> Rates:
+        """What time on hardware costs, and which hardware there is."""
+        return self._catalog.rates
 
     async def load(self) -> None:
         """At a start: know the engines of all that is there."""

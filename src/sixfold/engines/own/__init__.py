@@ -1,0 +1,1 @@
+"""Models of the operator's own: typed Python functions in files of the data folder."""

@@ -1,0 +1,79 @@
+"""Models written as Python functions: `@sixfold.model` on one function of a file makes it a model.
+
+    import sixfold
+    from typing import Annotated
+
+    @sixfold.model
+    def greet(name: str, times: Annotated[int, sixfold.Range(1, 9)] = 1) -> str:
+        return ", ".join([f"hello {name}"] * times)
+
+The hints say what it takes and gives; nothing here is needed to call the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, overload
+
+MARK = "__sixfold_model__"
+F = TypeVar("F", bound=Callable[..., Any])
+Progress = Callable[[float], None]  # an argument of this type is given the way to report from 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the decorator was told; empty texts leave it to the file."""
+
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    hardware: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From `least` to `most`, both included."""
+
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A text of at most so many characters."""
+
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A file of this kind: image, audio, video or file."""
+
+    kind: str
+
+
+Picture = Annotated[Path, Media("image")]
+Audio = Annotated[Path, Media("audio")]
+Video = Annotated[Path, Media("video")]
+
+
+@overload
+def model(function: F) -> F: ...
+
+
+@overload
+def model(
+    *, name: str = "", title: str = "", description: str = "", hardware: str = ""
+) -> Callable[[F], F]: ...
+
+
+def model(function: F | None = None, **facts: str) -> F | Callable[[F], F]:
+    """Mark a function as the model of its file."""
+
+    def mark(target: F) -> F:
+        setattr(target, MARK, Facts(**facts))
+        return target
+
+    return mark if function is None else mark(function)

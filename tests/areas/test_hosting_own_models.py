@@ -1,0 +1,91 @@
+"""The operator's own models: a file in the folder is live, changes, breaks, and goes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from sixfold.cli import main
+from sixfold.core.accounts import keys
+from tests.areas.house import House, bearer, house
+
+RUN = "/api/containers/run"
+GREET = '''
+from typing import Annotated
+import sixfold
+
+@sixfold.model(name="greet")
+def greet(name: str, times: Annotated[int, sixfold.Range(1, 3)] = 1) -> str:
+    """Say hello."""
+    return " ".join([f"{WORD} {name}"] * times)
+WORD = "hello"
+'''
+
+
+async def operators_key(home: House) -> dict[str, str]:
+    return bearer((await home.product.database.write(keys.create(home.operator.id))).api_key)
+
+
+async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    path = folder / "greet.py"
+    async with house(tmp_path, driver="process") as home:
+        header = await operators_key(home)
+        path.write_text(GREET, "utf-8")
+        await home.product.shelf.look()
+        shown = (await home.client.get("/api/containers/templates/greet", headers=header)).json()
+        assert [each["name"] for each in shown["schema"]["inputs"]] == ["name", "times"]
+        assert (shown["schema"]["outputKind"], shown["version"]) == ("text", 1)
+        body = {"model": "greet", "input": {"name": "ada", "times": 2}}
+        told = (await home.client.post(RUN, json=body, headers=header)).json()
+        assert (told["status"], told["output"]) == ("succeeded", "hello ada hello ada")
+        assert told["hardware"] == "gpu-24gb-b"
+        wrong = {"model": "greet", "input": {"name": "ada", "times": 9}}
+        assert (await home.client.post(RUN, json=wrong, headers=header)).status_code == 400
+        service = {"service": "greet", "name": "ben"}
+        assert (await home.client.post("/api/service", json=service, headers=header)).json()["output"] == (
+            "hello ben"
+        )
+        assert (await home.client.post(RUN, json=body, headers=home.bearer)).status_code == 404
+        path.write_text(GREET.replace('"hello"', '"good day"'), "utf-8")
+        await home.product.shelf.look()
+        told = (await home.client.post(RUN, json=body, headers=header)).json()
+        assert told["output"] == "good day ada good day ada"
+        path.write_text("def broken(:\n", "utf-8")
+        await home.product.shelf.look()
+        assert home.product.shelf.faults == {"greet.py": "line 1: invalid syntax"}
+        path.unlink()
+        await home.product.shelf.look()
+        assert home.product.shelf.faults == {}
+        assert (await home.client.post(RUN, json=body, headers=header)).status_code == 404
+
+
+async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "greet.py").write_text(GREET, "utf-8")
+    async with house(tmp_path, public_url="https://example.com") as home:
+        await home.product.shelf.look()
+        assert "sixfold model add" in home.product.shelf.faults["greet.py"]
+        source = tmp_path / "source.py"
+        source.write_text(GREET, "utf-8")
+        asked = [
+            "model",
+            "add",
+            str(source),
+            "--data-dir",
+            str(tmp_path),
+            "--hardware",
+            "gpu-16gb-a",
+            "--json",
+        ]
+        assert await asyncio.to_thread(main.main, asked) == 0
+        await home.product.shelf.look()
+        assert home.product.shelf.faults == {}
+        own = await home.product.pipeline.own.find("greet", home.operator.id)
+        assert own.model.hardware == "gpu-16gb-a"
+        gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
+        assert await asyncio.to_thread(main.main, gone) == 0
+        await home.product.shelf.look()
+        assert await home.product.pipeline.own.of(home.operator.id) == ()

@@ -1,0 +1,153 @@
+"""Typed functions as models: what their hints say, what they give, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import EngineError, Task
+from sixfold.engines.own import describe, shelf
+from sixfold.engines.own.engine import FunctionEngine
+from sixfold.engines.own.files import WrongFile
+from sixfold.worker.runner import RunContext
+
+PAINTER = '''
+from __future__ import annotations
+from pathlib import Path
+from typing import Annotated, Literal
+from PIL import Image
+import sixfold
+
+@sixfold.model(title="Painter", hardware="gpu-16gb-a")
+def paint(
+    colour: Annotated[Literal["red", "blue"], "What colour"],
+    width: Annotated[int, sixfold.Range(8, 64), "Width in pixels"] = 16,
+    under: Image.Image | None = None,
+    sound: sixfold.Audio | None = None,
+    note: Annotated[str, sixfold.Length(9)] = "",
+    report: sixfold.Progress = print,
+) -> Image.Image:
+    """Paint one colour.
+
+    More that nobody is told.
+    """
+    report(0.5)
+    return under.transpose(Image.Transpose.ROTATE_180) if under else Image.new("RGB", (width, 8), colour)
+'''
+
+
+class Sink:
+    """Hears a run."""
+
+    def __init__(self) -> None:
+        self.fractions: list[float] = []
+
+    def progress(self, fraction: float) -> None:
+        self.fractions.append(fraction)
+
+    def log(self, line: str) -> None:
+        raise AssertionError(line)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "my_painter.py"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_hints_become_descriptors(tmp_path: Path) -> None:
+    found = shelf.describe(written(tmp_path, PAINTER), {})
+    assert found.fault == ""
+    facts = found.facts
+    told = (facts["name"], facts["title"], facts["hardware"], facts["output_kind"])
+    assert told == ("my-painter", "Painter", "gpu-16gb-a", "image")
+    assert facts["description"] == "Paint one colour."
+    assert facts["inputs"] == {
+        "colour": {
+            "type": "string",
+            "choices": ["red", "blue"],
+            "description": "What colour",
+            "required": True,
+        },
+        "width": {"type": "integer", "min": 8, "max": 64, "description": "Width in pixels", "default": 16},
+        "under": {"type": "image"},
+        "sound": {"type": "audio"},
+        "note": {"type": "string", "max_chars": 9, "default": ""},
+    }
+
+
+def test_the_function_is_called_and_reports(tmp_path: Path) -> None:
+    engine = FunctionEngine(path=str(written(tmp_path, PAINTER)), version="7")
+    sink = Sink()
+    context = RunContext(sink, threading.Event(), tmp_path / "scratch")
+    result = engine.run(Task("t", "painter", {"colour": "blue", "width": 20, "note": ""}), context)
+    (artifact,) = result.artifacts
+    picture = Image.open(io.BytesIO(artifact.data))
+    assert (picture.size, picture.getpixel((3, 3))) == ((20, 8), (0, 0, 255))
+    assert sink.fractions == [0.5]
+    source = tmp_path / "under"
+    turned = Image.new("RGB", (4, 4), "white")
+    turned.putpixel((0, 0), (9, 9, 9))
+    turned.save(source, "PNG")
+    result = engine.run(Task("t", "painter", {"colour": "red", "width": 20}, {"under": source}), context)
+    assert Image.open(io.BytesIO(result.artifacts[0].data)).getpixel((3, 3)) == (9, 9, 9)
+
+
+FAULTS = [
+    ("def broken(:\n  pass\n", "line 1: invalid syntax"),
+    ("x = 1\n", "no function with @sixfold.model"),
+    ("import sixfold\n@sixfold.model\ndef f(a): return a\n", "a has no type hint"),
+    ("import sixfold\n@sixfold.model\ndef f(a: complex) -> str: return ''\n", "no request can give"),
+    (
+        "import sixfold\n@sixfold.model\ndef f(*a: str) -> str: return ''\n",
+        "a must be an argument with a name",
+    ),
+    ("import sixfold\n@sixfold.model(name='A b')\ndef f(a: str) -> str: return ''\n", "no name for a model"),
+    ("raise RuntimeError('no card')\n", "RuntimeError: no card"),
+    ("import sys; sys.exit(3)\n", "SystemExit: 3"),
+]
+
+
+@pytest.mark.parametrize(("text", "fault"), FAULTS)
+def test_a_file_that_is_no_model_says_why(tmp_path: Path, text: str, fault: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(WrongFile) as raised:
+        describe.described(path)
+    assert fault in str(raised.value)
+
+
+def test_what_a_file_prints_or_kills_is_no_description(tmp_path: Path) -> None:
+    ending = written(tmp_path, "import os\nos._exit(1)\n")
+    assert shelf.describe(ending, {}).fault == "it ended before it was read"
+    printing = "import sixfold\nprint('{}')\n@sixfold.model\ndef f(a: str) -> str:\n    return a\n"
+    assert shelf.describe(written(tmp_path, printing), {}).fault == ""
+
+
+RESULTS = [
+    ("str", "'hi'", (), {"value": "hi"}),
+    ("dict", "{'a': 1}", (), {"a": 1}),
+    ("list", "[1, 2]", (), {"value": [1, 2]}),
+    ("bytes", r"b'%PDF-1'", ("application/pdf",), {}),
+]
+
+
+@pytest.mark.parametrize(("hint", "value", "kinds", "data"), RESULTS)
+def test_what_it_returns_becomes_the_result(
+    tmp_path: Path, hint: str, value: str, kinds: tuple[str, ...], data: dict[str, object]
+) -> None:
+    text = f"import sixfold\n@sixfold.model\ndef f() -> {hint}:\n    return {value}\n"
+    engine = FunctionEngine(path=str(written(tmp_path, text)), version="1")
+    result = engine.run(Task("t", "f", {}), RunContext(Sink(), threading.Event(), tmp_path / "s"))
+    assert tuple(each.content_type for each in result.artifacts) == kinds
+    assert dict(result.data) == data
+
+
+def test_what_it_raises_is_told(tmp_path: Path) -> None:
+    text = "import sixfold\n@sixfold.model\ndef f() -> str:\n    raise ValueError('out of paint')\n"
+    engine = FunctionEngine(path=str(written(tmp_path, text)), version="1")
+    with pytest.raises(EngineError, match="ValueError: out of paint"):
+        engine.run(Task("t", "f", {}), RunContext(Sink(), threading.Event(), tmp_path / "s"))
