@@ -19,7 +19,7 @@ from sixfold.core.work import metering
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
 from sixfold.core.work.media import MEDIA_PATH
-from sixfold.core.work.orders import Order
+from sixfold.core.work.orders import Order, Quote
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.sessions_host import Wish
 from sixfold.ui import samples
@@ -49,24 +49,30 @@ class Running:
     async def quote(self, request: Request, guest: Guest) -> Response:
         """What a run with these inputs would cost, how long it would take, and the same call as text."""
         model, given = await self._wanted(request, guest)
-        hardware = self._hardware(model)
-        quoted = self._services.pipeline.quote(model, given, charged=guest.charged, hardware=hardware)
+        told = samples.of(self._services.settings.base_url, model.name, given)
+        calls_as_text = {sample.name: sample.text for sample in told}
+        try:
+            quoted = self._services.pipeline.quote(
+                model, given, charged=guest.charged, hardware=self._hardware(model)
+            )
+        except (errors.InvalidInput, errors.EngineUnavailable) as error:  # half a form has no price yet
+            return answers.json({"problem": error.message, "samples": calls_as_text})
+        return answers.json({**await self._price(model, quoted), "samples": calls_as_text})
+
+    async def _price(self, model: Model, quoted: Quote) -> dict[str, Any]:
+        """What by time is paid is guessed from the runs before it."""
         ahead = await self._services.pipeline.waiting(quoted.engine.name)
         usual = self._services.times.usual(model.name, quoted.engine.name)
         seconds = self._teller.until_end(model.name, quoted.engine.name, ahead)
         by_time = model.price == metering.CONTAINER_TIME
         micros = round(quoted.price.micros * usual.run / self._services.settings.run_limit_seconds)
-        told = samples.of(self._services.settings.base_url, model.name, given)
-        return answers.json(
-            {
-                "price": money.format_usd(micros if by_time else quoted.price.micros),
-                "about": by_time,
-                "took": took(round(seconds * _US)),
-                "engine": quoted.engine.name,
-                "quality": quoted.quality,
-                "samples": {sample.name: sample.text for sample in told},
-            }
-        )
+        return {
+            "price": money.format_usd(micros if by_time else quoted.price.micros),
+            "about": by_time,
+            "took": took(round(seconds * _US)),
+            "engine": quoted.engine.name,
+            "quality": quoted.quality,
+        }
 
     async def run(self, request: Request, guest: Guest) -> Response:
         """Order a run; the page follows it by its id."""

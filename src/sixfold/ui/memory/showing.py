@@ -32,6 +32,7 @@ _REASONS = {
     "entities": "names in your question",
     "links": "linked pages",
     "relation": "it answers the relation",
+    "when": "the time you asked for",
     "statement": "it states something",
     "substance": "it has substance",
     "recency": "changed lately",

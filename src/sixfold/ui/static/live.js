@@ -32,15 +32,15 @@ async function frame(blob) {
 const SCALE = 150; // pixels of a metre
 const seen = (x, y, z) => [canvas.width / 2 + (x - root[0]) * SCALE + (z - root[2]) * 40, canvas.height * 0.82 - y * SCALE + (z - root[2]) * 40];
 const LIMBS = [
-  ["head", "neck"], ["neck", "chest"], ["chest", "spine"], ["spine", "hips"],
+  ["pelvis", "spine"], ["spine", "chest"], ["chest", "neck"], ["neck", "head"],
   ...["left", "right"].flatMap((side) => [
-    ["neck", `${side}_shoulder`], [`${side}_shoulder`, `${side}_elbow`], [`${side}_elbow`, `${side}_wrist`],
-    ["hips", `${side}_hip`], [`${side}_hip`, `${side}_knee`], [`${side}_knee`, `${side}_ankle`], [`${side}_ankle`, `${side}_toe`],
+    ["chest", `${side}_shoulder`], [`${side}_shoulder`, `${side}_elbow`], [`${side}_elbow`, `${side}_wrist`], [`${side}_wrist`, `${side}_hand`],
+    ["pelvis", `${side}_hip`], [`${side}_hip`, `${side}_knee`], [`${side}_knee`, `${side}_ankle`], [`${side}_ankle`, `${side}_toe`],
   ]),
 ];
 
 function pose(told) {
-  const at = told.root.position ?? told.root;
+  const at = told.joints.pelvis;
   root = [root[0] + (at[0] - root[0]) * 0.2, 0, root[2] + (at[2] - root[2]) * 0.2];
   pen.fillStyle = "#161614";
   pen.fillRect(0, 0, canvas.width, canvas.height);
@@ -59,7 +59,7 @@ function pose(told) {
   for (const [from, to] of LIMBS) {
     const [a, b] = [told.joints[from], told.joints[to]];
     if (!a || !b) continue;
-    pen.strokeStyle = from.startsWith("left") || to.startsWith("left") ? "#4fb8b3" : from.startsWith("right") || to.startsWith("right") ? "#e5ae55" : "#ece9e2";
+    pen.strokeStyle = to.startsWith("left") ? "#4fb8b3" : to.startsWith("right") ? "#e5ae55" : "#ece9e2";
     pen.beginPath();
     pen.moveTo(...seen(...a));
     pen.lineTo(...seen(...b));

@@ -52,9 +52,10 @@ async function price() {
   const number = ++asked;
   const [good, told] = await ask("/pages/quote", order());
   if (number !== asked || !good) return;
+  for (const code of document.querySelectorAll("[data-sample]")) code.textContent = told.samples[code.dataset.sample];
+  if (told.problem) { place.textContent = told.problem; return; }
   const cost = csrf ? `${told.about ? "about " : ""}${told.price} USD` : "free on this machine";
   place.textContent = `${cost}, about ${told.took}, by ${told.engine}${told.quality === "preview" ? " (preview)" : ""}`;
-  for (const code of document.querySelectorAll("[data-sample]")) code.textContent = told.samples[code.dataset.sample];
 }
 
 let timer = 0;

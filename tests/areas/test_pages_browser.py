@@ -1,0 +1,143 @@
+"""The pages in a real browser: a form to its result, files, keys, the history, a walk; and what axe says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold import assembly
+from tests.areas import browsing
+from tests.areas.browsing import Look
+from tests.areas.house import House, house
+from tests.areas.test_memory_browser import RULES
+from tests.mcp.loopback import served
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browsing.needed]
+
+# Resolved once so many more frames or poses were drawn.
+FRAMES = """(more) => new Promise((done) => {
+  const canvas = document.getElementById("canvas");
+  const drawn = () => Number(canvas.dataset.frames ?? 0);
+  const enough = drawn() + more;
+  const look = () => (drawn() >= enough ? done() : requestAnimationFrame(look));
+  look();
+})"""
+DONE = ".made[data-status=succeeded]"
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+    """A server with its real engines, its address, a browser."""
+    async with (
+        house(tmp_path, assembly.models_document()) as home,
+        served(home.app) as url,
+        browsing.browser() as chromium,
+    ):
+        yield home, url, chromium
+
+
+async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receipt(
+    stand: tuple[House, str, Any],
+) -> None:
+    home, url, chromium = stand
+    async with browsing.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/catalog")
+        await page.fill("#q", "fast picture")
+        await page.keyboard.press("Enter")
+        await page.click("text='Fast picture'")
+        await page.click("#run .doing .primary")
+        await page.wait_for_selector("[data-problem=prompt]:not([hidden])")
+        assert await page.inner_text("[data-problem=prompt]") == "prompt is required"
+        await page.fill("#in-prompt", "a red fox in snow")
+        for side in ("width", "height"):
+            await page.fill(f"#in-{side}", "256")
+        await page.wait_for_selector("#price:has-text('scene-painter')")
+        assert '"prompt": "a red fox in snow"' in await page.inner_text("[data-sample=curl]")
+        await page.keyboard.press("Control+Enter")
+        await page.wait_for_selector(f"{DONE} img")
+        size = await page.eval_on_selector(".outputs img", "i => i.decode().then(() => i.naturalWidth)")
+        assert size == 256
+        assert await page.locator(".receipt .reached").count() == 6
+        await page.click("text=Run again with changes")
+        assert await page.input_value("#in-prompt") == "a red fox in snow"
+        await tab.open("/predictions")
+        assert await page.inner_text(".history .what") == "fast-image-native"
+        await page.click(".history .what")
+        assert await page.locator(".pairs dd", has_text="a red fox in snow").count() == 1
+        tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the empty form
+
+
+async def test_a_dropped_file_becomes_a_thing_that_turns(
+    stand: tuple[House, str, Any], tmp_path: Path
+) -> None:
+    home, url, chromium = stand
+    photo = tmp_path / "apple.png"
+    picture = Image.new("RGBA", (96, 96))
+    picture.paste((200, 40, 30, 255), (24, 24, 72, 72))
+    picture.save(photo)
+    async with browsing.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/catalog/image-to-3d-voxel")
+        await page.set_input_files("#file-image", photo)
+        await page.wait_for_selector(".seen img")
+        await page.select_option("#in-style", "voxel32")
+        await page.click("#run .doing .primary")
+        await page.wait_for_selector(f"{DONE} [data-thing][data-ready]")
+        assert int(await page.get_attribute("[data-thing]", "data-ready")) > 100
+
+
+async def test_a_key_is_made_shown_once_works_and_ends(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browsing.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/account")
+        await page.fill("[name=budget_day]", "0.50")
+        await page.click("text=New key")
+        key = await page.inner_text("#made")
+        asked = await home.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+        assert asked.status_code == 200
+        await page.click(f"[aria-label='Revoke the key that ends in {key[-4:]}']")
+        await page.wait_for_selector("#made", state="detached")
+        asked = await home.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+        assert asked.status_code == 401
+
+
+@pytest.mark.parametrize("model", ["world-model", "motion-model"])
+async def test_a_live_session_draws_and_hears_keys(stand: tuple[House, str, Any], model: str) -> None:
+    home, url, chromium = stand
+    async with browsing.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open(f"/live/{model}")
+        await page.click("#live .primary")
+        await page.evaluate(FRAMES, 3)
+        await page.focus("#canvas")
+        await page.keyboard.down("w")
+        await page.evaluate(FRAMES, 3)
+        await page.keyboard.up("w")
+
+
+@pytest.mark.parametrize(
+    "look", [Look(), Look(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
+)
+async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], look: Look) -> None:
+    home, url, chromium = stand
+    paths = ["/", "/catalog", "/catalog/tts-b", "/catalog/inpaint-cleaner", "/predictions", "/account"]
+    paths += ["/gallery", "/characters", "/live/world-model", "/docs"]
+    async with browsing.tab(chromium, home, url, look) as tab:
+        for path in paths:
+            await tab.open(path)
+            width = await tab.page.evaluate("document.documentElement.scrollWidth")
+            assert width <= look.width, (path, width)
+            found = await axe.Axe().run(tab.page, options=RULES)
+            said = [
+                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
+                for rule in found.response["violations"]
+            ]
+            assert said == [], (path, json.dumps(said, indent=1))
