@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
+from sixfold.areas.gateway import description as gateway_description
 from sixfold.areas.gateway import routes as gateway
 from sixfold.areas.hosting import description as hosting_description
 from sixfold.areas.hosting import replicate, replicate_description
@@ -65,6 +66,8 @@ def documents(product: Product) -> dict[str, Document]:
     found = {"platform": platform_description.document()}
     if "media" in areas:
         found["media"] = media_description.document(product.catalog)
+    if "gateway" in areas:
+        found["gateway"] = gateway_description.document()
     if "imagekit" in areas:
         found["image"] = image_description.document(product.catalog)
     if "hosting" in areas:

@@ -30,7 +30,7 @@ from sixfold.faces import documents
 from tests.areas.house import House, house
 from tests.tidy import source
 
-AREAS = ("media", "image", "hosting", "replicate", "memory", "platform")
+AREAS = ("media", "gateway", "image", "hosting", "replicate", "memory", "platform")
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 DOCUMENTED = frozenset({502, 503})
 CASES = 50

@@ -44,8 +44,7 @@ class Embeddings:
             encoding = making.choice(body, "encoding_format", ("float", "base64"), "float")
             order = making.asked(request, principal, model, {"texts": texts}, idempotency_id=idempotency_id)
             (prediction,) = await self._maker.made(order)
-            assert prediction.output is not None  # noqa: S101 - it succeeded
-            vectors = cast("list[list[float]]", prediction.output.data["embeddings"])
+            vectors = cast("list[list[float]]", making.told(prediction, MODEL)[MODEL])
             return answers.json(
                 _told(body, texts, vectors, encoding), headers=answers.result_headers(prediction)
             )

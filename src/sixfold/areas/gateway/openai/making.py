@@ -145,6 +145,14 @@ class Maker:
         return await self._services.blobs.get(prediction.output.files[0].blob)
 
 
+def told(prediction: Prediction, *wanted: str) -> Mapping[str, Any]:
+    """What a run said, with all that is wanted of it; raises `EngineFailed` where an engine left it out."""
+    data = prediction.output.data if prediction.output is not None else {}
+    if any(name not in data for name in wanted):
+        raise errors.EngineFailed(f"{prediction.engine} did not give {' and '.join(wanted)}")
+    return data
+
+
 def asked(
     request: Request, principal: Principal, model: str, inputs: Mapping[str, Any], **more: Any
 ) -> Asked:
