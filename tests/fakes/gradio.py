@@ -1,0 +1,109 @@
+"""A Gradio application on loopback: what real servers of versions 4, 5 and 6 said, recorded once by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.fakes import serving
+
+RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("gradio_recorded.json").read_text("utf-8"))
+PICTURE = serving.picture(96, 64)
+
+
+@dataclass
+class GradioServer:
+    """The fake; `config` and `info` may be changed, `hang` keeps a run from its end."""
+
+    version: str
+    port: int = 0
+    hang: bool = False
+    full: bool = False
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    info: dict[str, Any] = field(default_factory=dict[str, Any])
+    joined: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    uploaded: list[bytes] = field(default_factory=list[bytes])
+    tokens: set[str] = field(default_factory=set[str])
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.config = json.loads(json.dumps(RECORDED[self.version]["config"]))
+        self.info = json.loads(json.dumps(RECORDED[self.version]["info"]))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def prefix(self) -> str:
+        return "" if self.version == "4" else "/gradio_api"
+
+    def routes(self) -> list[Route]:
+        at = self.prefix
+        return [
+            Route("/config", self.tell_config),
+            Route(f"{at}/info", self.tell_info),
+            Route(f"{at}/upload", self.upload, methods=["POST"]),
+            Route(f"{at}/queue/join", self.join, methods=["POST"]),
+            Route(f"{at}/queue/data", self.data),
+            Route(f"{at}/cancel", self.cancel, methods=["POST"]),
+            Route(f"{at}/file={{path:path}}", self.file),
+        ]
+
+    async def tell_config(self, request: Request) -> Response:
+        self.tokens.add(request.headers.get("authorization", ""))
+        return JSONResponse(self.config)
+
+    async def tell_info(self, _request: Request) -> Response:
+        return JSONResponse(self.info)
+
+    async def upload(self, request: Request) -> Response:
+        async with request.form() as form:
+            self.uploaded.append(await form["files"].read())  # type: ignore[union-attr] - a file
+        return JSONResponse(["/tmp/gradio/9876/input.png"])
+
+    async def join(self, request: Request) -> Response:
+        if self.full:
+            return JSONResponse({"detail": "Queue is full."}, 503)
+        self.joined.append(await request.json())
+        return JSONResponse({"event_id": "EVENT"})
+
+    async def data(self, _request: Request) -> Response:
+        return StreamingResponse(self.messages(), media_type="text/event-stream")
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        runs = RECORDED[self.version]["runs"]
+        told = runs.get(self.joined[-1]["data"][0], runs["a fox"])
+        for message in told:
+            yield f"data: {json.dumps(message)}\n\n".encode()
+            self.began.set()
+            if self.hang:
+                await asyncio.Event().wait()
+
+    async def cancel(self, _request: Request) -> Response:
+        self.left.set()
+        return JSONResponse({"success": True})
+
+    async def file(self, request: Request) -> Response:
+        if request.path_params["path"] != "/tmp/gradio/0123/image.webp":
+            return Response(status_code=404)
+        return Response(PICTURE, media_type="image/webp")
+
+
+@asynccontextmanager
+async def gradio(version: str) -> AsyncGenerator[GradioServer, None]:
+    """One application."""
+    found = GradioServer(version)
+    async with serving.served(found.routes()) as port:
+        found.port = port
+        yield found
