@@ -136,6 +136,7 @@ class Maker:
         for each in ordered:
             with contextlib.suppress(errors.SixfoldError):
                 ended = await pipeline.cancel(each.id, each.account_id)
+                ended = await pipeline.wait(ended, self._services.settings.inline_seconds)
                 if ended.state is State.SUCCEEDED and ended.cost:
                     await pipeline.refund(ended, "another of the same request was not made")
 
