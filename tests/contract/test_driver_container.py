@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -21,7 +24,7 @@ from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Stopped, W
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
 from sixfold.upstreams.containers import ContainersFailed, Wanted
-from tests.contract.test_driver import Heard
+from tests.contract.test_driver import Heard, left
 from tests.fakes.cog import FakeCog
 from tests.fakes.serving import served
 
@@ -183,7 +186,7 @@ async def test_a_setup_that_failed_is_told(yard: Yard, driver: ContainerDriver, 
     with pytest.raises(StartFailed, match="there are no weights\nthe last line"):
         await driver.start(spec(tmp_path))
     assert yard.boxes[0].gone.is_set()
-    assert list(tmp_path.iterdir()) == []
+    assert left(tmp_path) == []
 
 
 async def test_an_image_that_is_nowhere_and_an_option_that_is_none_are_told(
@@ -208,7 +211,7 @@ async def test_closing_removes_every_container(yard: Yard, driver: ContainerDriv
     assert yard.tidied == 1
     await driver.close()
     assert [box.gone.is_set() for box in yard.boxes] == [True, True]
-    assert list(tmp_path.iterdir()) == []
+    assert left(tmp_path) == []
     with pytest.raises(StartFailed):
         await driver.start(spec(tmp_path))
 
@@ -236,3 +239,118 @@ async def test_an_image_says_what_model_it_is(yard: Yard, driver: ContainerDrive
 async def test_what_is_no_cog_image_is_told(driver: ContainerDriver, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="none cannot be used: no such image"):
         await driver.learn("none", tmp_path)
+
+
+# -- the whole, with Podman ------------------------------------------------------------------------------
+
+CONFIGURATION = """
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+helper_binaries_dir = ["/usr/lib/podman", "/usr/libexec/podman"]
+[containers]
+default_ulimits = ["nofile=20000:20000", "nproc=10000:10000"]
+[network]
+network_backend = "netavark"
+"""
+SCRIPT = """
+import asyncio, json, pathlib, sys
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Reports, WorkerSpec
+from sixfold.drivers.container import ContainerDriver, open_engine
+
+async def main(socket, folder):
+    driver = ContainerDriver(lambda: open_engine(socket, folder), start_seconds=30)
+    reports = Reports(lambda fraction: None, lambda line: None)
+    options = {"image": "localhost/sixfold-probe", "cpus": 1.0}
+    try:
+        document = await driver.learn(options["image"], folder / "scratch")
+        worker = await driver.start(
+            WorkerSpec("probe", "container", 64 << 20, folder / "scratch", options=options)
+        )
+        files = {"artifacts/score.mid": folder / "score"}
+        done = await worker.run(Task("t1", "m", {"prompt": "hello"}, files), reports)
+        lost = await worker.run(Task("t2", "m", {"prompt": "die"}), reports)
+        said = [file.path.read_text() for file in done.files]
+        print(json.dumps([list(document["models"]), done.data, said, type(lost).__name__, worker.alive]))
+    finally:
+        await driver.close()
+
+asyncio.run(main(*map(pathlib.Path, sys.argv[1:])))
+"""
+
+
+class Podman:
+    """Podman's service on a socket of its own; `said` runs one of its commands."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "containers.conf").write_text(CONFIGURATION)
+        self.environment = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
+        self.socket = folder / "podman.sock"
+        self._folder = folder
+
+    def said(self, *words: str) -> str:
+        """What a command printed; skips the test where it cannot be done on this machine."""
+        done = subprocess.run(
+            [*self.command, *words], capture_output=True, text=True, check=False, env=self.environment
+        )
+        if done.returncode:
+            pytest.skip(f"podman {words[0]} cannot run here: {done.stderr.strip()[-300:]}")
+        return done.stdout
+
+    @property
+    def command(self) -> list[str]:
+        """Podman with its store in the test's folder."""
+        return ["podman", "--root", str(self._folder / "store"), "--runroot", str(self._folder / "run")]
+
+    def build(self) -> None:
+        """The image: one program, and nothing else."""
+        source = Path(__file__).parents[1] / "fakes" / "cog.c"
+        subprocess.run(["gcc", "-static", "-Os", "-w", source, "-o", self._folder / "cog"], check=True)
+        (self._folder / "Dockerfile").write_text('FROM scratch\nCOPY cog /cog\nENTRYPOINT ["/cog"]\n')
+        self.said("build", "-q", "-t", "sixfold-probe", str(self._folder))
+        self.said("run", "--rm", "--entrypoint", "/cog", "sixfold-probe", "--once")
+
+
+@pytest.fixture
+def podman() -> Iterator[Podman]:
+    missing = [program for program in ("podman", "runc", "gcc", "iptables") if not shutil.which(program)]
+    if missing or os.getuid() != 0:
+        pytest.skip(f"needs {missing[0]}" if missing else "needs root: rootless containers have no address")
+    with tempfile.TemporaryDirectory(prefix="pod") as folder:  # Podman's own paths must be short
+        yield from serving(Podman(Path(folder)))
+
+
+def serving(made: Podman) -> Iterator[Podman]:
+    """Podman with the image, and its service."""
+    made.build()
+    service = [*made.command, "system", "service", "--time=0", f"unix://{made.socket}"]
+    with subprocess.Popen(service, env=made.environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(200):
+                if made.socket.exists() or process.poll() is not None:
+                    break
+                time.sleep(0.02)  # the service says nowhere that it listens
+            yield made
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def test_a_real_container_is_shut_in_works_and_is_lost_when_it_dies(podman: Podman, tmp_path: Path) -> None:
+    (tmp_path / "score").write_bytes(b"MThd")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(podman.socket), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    models, data, said, lost, alive = json.loads(done.stdout)
+    assert models == ["sixfold-probe"]
+    assert data == {"root": "no", "tmp": "yes", "mount": "yes", "mount_write": "no", "net": "no"}
+    assert said == ["hi"]
+    assert (lost, alive) == ("Lost", False)
+    assert podman.said("ps", "-aq") == "", "no container is left"
+    assert "sixfold-" not in podman.said("network", "ls", "-q"), "and no network"
