@@ -41,8 +41,9 @@ _BRIEF: Node = {
     "updated_at": _TEXT,
     "created_by": _TEXT,
 }
-_LINK: Node = {"to": _TEXT, "type": _TEXT, "context": _TEXT, "origin": _ORIGIN, "resolved": _SWITCH}
-_BACKLINK: Node = {"from": _TEXT, "title": _TEXT, "type": _TEXT, "context": _TEXT, "origin": _ORIGIN}
+_DRAWN: Node = {"type": _TEXT, "context": _TEXT, "origin": _ORIGIN, "evidence": _MAYBE}
+_LINK: Node = {"to": _TEXT, **_DRAWN, "resolved": _SWITCH}
+_BACKLINK: Node = {"from": _TEXT, "title": _TEXT, **_DRAWN}
 _ENTRY: Node = {"date": _TEXT, "summary": _TEXT, "detail": _TEXT, "source": _TEXT, "created_at": _TEXT}
 _VERSION: Node = {
     **{name: _BRIEF[name] for name in ("version", "slug", "title", "type", "tags", "collections")},

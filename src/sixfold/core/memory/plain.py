@@ -79,12 +79,13 @@ def glance(found: Row) -> Plain:
 
 
 def link(found: Link) -> Plain:
-    """A link to another page; `resolved` is false while there is none."""
+    """A link to another page; `resolved` is false while there is none, `evidence` what it was drawn from."""
     return {
         "to": found.target,
         "type": found.type,
         "context": found.context,
         "origin": found.origin,
+        "evidence": _evidence(found),
         "resolved": found.resolved,
     }
 
@@ -97,7 +98,13 @@ def backlink(found: Backlink) -> Plain:
         "type": found.type,
         "context": found.context,
         "origin": found.origin,
+        "evidence": _evidence(found),
     }
+
+
+def _evidence(found: Link | Backlink) -> str | None:
+    """The sentence from which a link was drawn; None for one that somebody wrote."""
+    return None if found.origin == "explicit" else found.context
 
 
 def entry(found: Entry) -> Plain:
