@@ -134,7 +134,7 @@ def _imported(client: Client, path: Path, name: str) -> Document:
         raise Refused(f"{path} cannot be read ({error.strerror})") from None
     address = f"{_PATH}?name={quote(name or path.stem, safe='')}"
     answer = client.ask("POST", address, data, {"Content-Type": "application/octet-stream"})
-    if answer.status != 201:  # noqa: PLR2004 - created
+    if answer.status != 201:
         raise Refused(client.reason(answer, _PATH))
     return dict(answer.document)
 

@@ -11,6 +11,7 @@ from typing import Any
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
+from sixfold.core.graphs import spaces
 from sixfold.core.memory.operations import Field, Operation
 from sixfold.core.work import inputs
 from sixfold.core.work.catalog import Model
@@ -49,6 +50,11 @@ RUN = (
         maximum=_MAX_WAIT,
     ),
 )
+RUN_SPACE = (
+    Field("slug", "string", "A space's slug, as in turbo-text-to-image", required=True, max_chars=100),
+    Field("input", "object", "Its inputs by name; a file is a URL or an upload's id", default={}),
+    RUN[-1],
+)
 PREDICTION = (
     Field("id", "string", "A prediction's id, from run; left out: the latest ones", max_chars=100),
     Field("wait_seconds", "integer", "How long to wait for its end", default=0, minimum=0, maximum=_MAX_WAIT),
@@ -73,6 +79,12 @@ _TOOLS: Mapping[str, tuple[str, str, tuple[Field, ...], Mapping[str, bool]]] = {
         RUN,
         _SPENDS,
     ),
+    "run_space": (
+        "Run a workflow space",
+        "Run a node graph by its inputs, for what its nodes cost; models lists each as space:<slug>.",
+        RUN_SPACE,
+        _SPENDS,
+    ),
     "prediction": (
         "How a run stands",
         "Tell how a run stands, wait for its end, or cancel it; without an id, list the latest.",
@@ -95,7 +107,7 @@ class Making:
         self._pipeline = services.pipeline
 
     def tools(self) -> list[Tool]:
-        """The four tools."""
+        """All of them."""
         return [self._tool(name, *row) for name, row in _TOOLS.items()]
 
     def _tool(
@@ -115,7 +127,7 @@ class Making:
             run,
             hints,
             may_make,
-            streams=name in {"run", "prediction"},
+            streams=name in {"run", "run_space", "prediction"},
         )
 
     async def do_models(self, call: Call, given: Plain) -> Outcome:
@@ -165,6 +177,12 @@ class Making:
         )
         prediction = await self._pipeline.submit(order)
         return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
+
+    async def do_run_space(self, call: Call, given: Plain) -> Outcome:
+        """The same for a graph."""
+        model = spaces.PREFIX + given["slug"].removeprefix(spaces.PREFIX)
+        order = {**given, "model": model, "input": given["input"] or {}, "hardware": None}
+        return await self.do_run(call, order)
 
     async def do_prediction(self, call: Call, given: Plain) -> Outcome:
         """One prediction, or the latest."""

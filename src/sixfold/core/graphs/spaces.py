@@ -163,7 +163,7 @@ def verified(space: Space, registry: Registry, day: str) -> dict[str, Any]:
         "status": "api-validated",
         "checkedAt": day,
         "runtime": "sixfold",
-        "evidence": f"{len(space.graph)} nodes checked against their classes, {inputs} inputs against their nodes",
+        "evidence": f"{len(space.graph)} nodes checked against their classes, {inputs} inputs against nodes",
     }
 
 

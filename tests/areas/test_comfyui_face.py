@@ -1,0 +1,308 @@
+"""ComfyUI's clients, unmodified: a queue, a history, files by name, and a websocket that tells."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import socket
+import threading
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import websocket  # websocket-client, which ComfyUI's own example scripts speak with
+from PIL import Image
+
+from sixfold import assembly
+from sixfold.core.work.events import Moved
+from sixfold.core.work.predictions import Filter
+from sixfold.core.work.states import State
+from tests.areas.house import House, house
+
+
+def node(class_type: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": class_type, "inputs": inputs}
+
+
+SAMPLED = {"seed": 5, "steps": 4, "cfg": 6.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1}
+PAINT: dict[str, Any] = {
+    "3": node(
+        "KSampler", model=["4", 0], positive=["6", 0], negative=["7", 0], latent_image=["5", 0], **SAMPLED
+    ),
+    "4": node("CheckpointLoaderSimple", ckpt_name="v1-5-pruned-emaonly.safetensors"),
+    "5": node("EmptyLatentImage", width=96, height=64, batch_size=1),
+    "6": node("CLIPTextEncode", text="a lighthouse", clip=["4", 1]),
+    "7": node("CLIPTextEncode", text="text", clip=["4", 1]),
+    "8": node("VAEDecode", samples=["3", 0], vae=["4", 2]),
+    "9": node("SaveImage", filename_prefix="made/by", images=["8", 0]),
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the well-known scripts do with a ComfyUI at an address, blocking as they are."""
+
+    address: str
+    token: str = ""
+
+    def get(self, path: str) -> bytes:
+        return urllib.request.urlopen(self._asked(path), timeout=30).read()  # noqa: S310  # loopback only
+
+    def post(self, path: str, body: Any) -> Any:
+        data = json.dumps(body).encode()
+        answer = urllib.request.urlopen(self._asked(path, data), timeout=30).read()  # noqa: S310  # loopback only
+        return json.loads(answer) if answer else None
+
+    def _asked(self, path: str, data: bytes | None = None) -> urllib.request.Request:
+        return urllib.request.Request(f"http://{self.address}{path}", data)  # loopback only
+
+    def listening(self, client_id: str) -> websocket.WebSocket:
+        heard = websocket.WebSocket()
+        token = f"&token={self.token}" if self.token else ""
+        heard.connect(f"ws://{self.address}/ws?clientId={client_id}{token}", timeout=30)
+        return heard
+
+    def until_done(self, heard: websocket.WebSocket, prompt_id: str) -> list[Any]:
+        """Every message up to the one that says that nothing runs any more."""
+        said: list[Any] = []
+        while True:
+            message = heard.recv()
+            if isinstance(message, bytes):
+                said.append(message)
+                continue
+            said.append(json.loads(message))
+            data = said[-1]["data"]
+            if said[-1]["type"] == "executing" and data["node"] is None and data["prompt_id"] == prompt_id:
+                return said
+
+    def pictures(self, graph: Any) -> tuple[list[Any], dict[str, list[bytes]]]:
+        """Queue a graph, wait on the socket, read the history, fetch what it names."""
+        client_id = str(uuid.uuid4())
+        heard = self.listening(client_id)
+        try:
+            prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
+            said = self.until_done(heard, prompt_id)
+        finally:
+            heard.close()
+        entry = json.loads(self.get(f"/history/{prompt_id}"))[prompt_id]
+        found: dict[str, list[bytes]] = {}
+        for node_id, output in entry["outputs"].items():
+            for image in output.get("images", ()):
+                query = urllib.parse.urlencode(image)
+                found.setdefault(node_id, []).append(self.get(f"/view?{query}"))
+        return said, found
+
+    def streamed(self, graph: Any, wanted: str) -> list[bytes]:
+        """Queue a graph and take the pictures of a node from the socket itself."""
+        client_id = str(uuid.uuid4())
+        heard = self.listening(client_id)
+        try:
+            prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
+            running, found = "", []
+            for message in self.until_done(heard, prompt_id):
+                if isinstance(message, bytes):
+                    if running == wanted:
+                        found.append(message[8:])
+                elif message["type"] == "executing":
+                    running = message["data"]["node"]
+        finally:
+            heard.close()
+        return found
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A served house and a script that speaks with it."""
+
+    home: House
+    script: Script
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
+    """The whole product on a real port of loopback."""
+    door = socket.create_server(("127.0.0.1", 0))
+    port = door.getsockname()[1]
+    with door:
+        async with house(folder, assembly.models_document(), port=port, **changes) as home:
+            config = uvicorn.Config(
+                home.app, lifespan="off", log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=2
+            )
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server._serve([door]))
+            try:
+                yield Stage(home, Script(f"127.0.0.1:{port}"))
+            finally:
+                server.should_exit = True
+                await serving
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with served(tmp_path) as found:
+        yield found
+
+
+async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) -> None:
+    said, found = await asyncio.to_thread(stage.script.pictures, PAINT)
+    picture = Image.open(io.BytesIO(found["9"][0]))
+    assert (picture.size, picture.format) == ((96, 64), "PNG")
+    assert json.loads(picture.text["prompt"]) == PAINT  # type: ignore[attr-defined]  # it is a PNG
+    kinds = [message["type"] for message in said if not isinstance(message, bytes)]
+    told = [kind for kind in dict.fromkeys(kinds) if kind not in ("progress", "status")]
+    assert told == ["execution_start", "execution_cached", "executing", "executed", "execution_success"]
+    nodes = [m["data"]["node"] for m in said if isinstance(m, dict) and m["type"] == "executing"]
+    assert set(nodes) == {*PAINT, None}
+    assert nodes[-2:] == ["9", None]
+    said, again = await asyncio.to_thread(stage.script.pictures, PAINT)
+    assert again == found
+    [cached] = [m["data"]["nodes"] for m in said if isinstance(m, dict) and m["type"] == "execution_cached"]
+    assert "9" in cached
+
+
+async def test_the_script_that_reads_the_socket_gets_its_picture(stage: Stage) -> None:
+    graph = {**PAINT, "9": node("SaveImageWebsocket", images=["8", 0])}
+    [data] = await asyncio.to_thread(stage.script.streamed, graph, "9")
+    assert Image.open(io.BytesIO(data)).size == (96, 64)
+
+
+async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: Stage) -> None:
+    client = stage.home.client
+    bad = json.loads(json.dumps(PAINT))
+    bad["3"]["inputs"] |= {"steps": 0}
+    del bad["8"]["inputs"]["vae"]
+    refused = await client.post("/prompt", json={"prompt": bad})
+    told = refused.json()
+    assert (refused.status_code, told["error"]["type"]) == (400, "prompt_outputs_failed_validation")
+    assert set(told["error"]) == {"type", "message", "details", "extra_info"}
+    assert told["node_errors"]["3"]["errors"][0]["type"] == "value_smaller_than_min"
+    assert told["node_errors"]["3"]["class_type"] == "KSampler"
+    assert told["node_errors"]["8"]["dependent_outputs"] == ["9"]
+    refused = (await client.post("/prompt", json={})).json()
+    assert refused["error"]["type"] == "no_prompt"
+    refused = (await client.post("/prompt", json={"prompt": {"1": node("Nope"), "2": node("Nada")}})).json()
+    missing = [each["class_type"] for each in refused["error"]["extra_info"]["missing"]]
+    assert (refused["error"]["type"], missing) == ("invalid_prompt", ["Nope", "Nada"])
+    refused = await client.post("/prompt", json={"prompt": PAINT, "strict_models": True})
+    assert refused.json()["node_errors"]["4"]["errors"][0]["type"] == "value_not_in_list"
+    graph = {
+        "1": node("LoadImage", image="nowhere.png"),
+        "2": node("SaveImage", images=["1", 0], filename_prefix="x"),
+    }
+    refused = await client.post("/prompt", json={"prompt": {**graph}})
+    assert refused.json()["node_errors"]["1"]["errors"][0]["type"] == "custom_validation_failed"
+
+
+async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.comfyui-prompt=hang"}
+    async with house(tmp_path, assembly.models_document(), **points) as home:
+        client, hub = home.client, home.product.workshop.hub
+        with hub.open(home.operator.id, "me") as heard:
+            taken = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
+            prompt_id = taken.json()["prompt_id"]
+            assert set(taken.json()) >= {"prompt_id", "number", "node_errors"}
+            queue = (await client.get("/queue")).json()
+            [item] = queue["queue_running"] + queue["queue_pending"]
+            assert (item[1], item[2]) == (prompt_id, PAINT)
+            assert (await client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 1}}
+            assert (await client.get(f"/history/{prompt_id}")).json() == {}
+            prediction = (await home.product.pipeline.page(home.operator.id, Filter(), 1, None))[0][0]
+            async for event in home.product.pipeline.events(prediction):
+                if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
+                    break
+            assert (await client.post("/interrupt", json={"prompt_id": "another"})).status_code == 200
+            assert (await client.post("/interrupt")).status_code == 200
+            kinds: list[str] = []
+            while "executing" not in kinds:
+                message = await heard.queue.get()
+                assert not isinstance(message, bytes)
+                kinds.append(message["type"])
+        assert "execution_interrupted" in kinds
+        entry = (await client.get("/history")).json()[prompt_id]
+        assert (entry["status"]["status_str"], entry["status"]["completed"]) == ("error", False)
+        assert (await client.get("/queue")).json() == {"queue_running": [], "queue_pending": []}
+        await client.post("/history", json={"clear": True})
+        assert (await client.get("/history")).json() == {}
+
+
+async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
+    client, out = stage.home.client, io.BytesIO()
+    Image.new("RGB", (40, 30), "teal").save(out, "PNG")
+    file = {"image": ("tea l.png", out.getvalue(), "image/png")}
+    names = [(await client.post("/upload/image", files=file)).json()["name"] for _ in range(2)]
+    assert names == ["tea l.png", "tea l (1).png"]
+    over = await client.post("/upload/image", files=file, data={"overwrite": "true", "subfolder": "a/b"})
+    assert over.json() == {"name": "tea l.png", "subfolder": "a/b", "type": "input"}
+    seen = await client.get("/view", params={"filename": "tea l.png", "subfolder": "a/b", "type": "input"})
+    assert (seen.content, seen.headers["content-type"]) == (out.getvalue(), "image/png")
+    for name in ("../x.png", "/etc/passwd", "a\\b.png", ""):
+        assert (await client.get("/view", params={"filename": name})).status_code == 400
+    assert (await client.get("/view", params={"filename": "no.png"})).status_code == 404
+    evil = {"image": ("x.html", b"<script>1</script>", "text/html")}
+    assert (await client.post("/upload/image", files=evil)).status_code == 415
+    graph = {
+        "1": node("LoadImage", image="a/b/tea l.png"),
+        "2": node("ImageInvert", image=["1", 0]),
+        "3": node("SaveImage", images=["2", 0], filename_prefix="x"),
+    }
+    _, found = await asyncio.to_thread(stage.script.pictures, graph)
+    assert Image.open(io.BytesIO(found["3"][0])).getpixel((5, 5)) == (255, 126, 126)
+
+
+async def test_what_clients_ask_of_the_machine(stage: Stage) -> None:
+    client = stage.home.client
+    for base in ("", "/api"):
+        known = (await client.get(f"{base}/object_info/KSampler")).json()
+        assert known["KSampler"]["input"]["required"]["steps"][0] == "INT"
+        assert (await client.get(f"{base}/object_info/Nope")).json() == {}
+        stats = (await client.get(f"{base}/system_stats")).json()
+        assert stats["devices"][0]["type"] == "cpu"
+        assert "checkpoints" in (await client.get(f"{base}/models")).json()
+        assert "sd_xl_base_1.0.safetensors" in (await client.get(f"{base}/models/checkpoints")).json()
+        assert (await client.get(f"{base}/models/nothing")).status_code == 404
+        assert (await client.get(f"{base}/embeddings")).json() == []
+        assert "max_upload_size" in (await client.get(f"{base}/features")).json()
+    assert len((await client.get("/object_info")).json()) > 300
+    assert (await client.post("/free", json={"free_memory": True})).status_code == 200
+
+
+async def test_strangers_need_a_key_and_accounts_are_apart(stage: Stage) -> None:
+    home = stage.home
+    stranger = home.visitor("203.0.113.9")
+    assert (await stranger.get("/queue")).status_code == 401
+    assert (await stranger.get("/queue", params={"token": home.key})).status_code == 200
+    taken = await stranger.post("/prompt", json={"prompt": PAINT}, headers=home.bearer)
+    prompt_id = taken.json()["prompt_id"]
+    headers = home.bearer
+    async with asyncio.timeout(20):
+        while not (entry := (await stranger.get("/history", headers=headers)).json()):  # noqa: ASYNC110  # it polls
+            await asyncio.sleep(0.01)
+    [image] = entry[prompt_id]["outputs"]["9"]["images"]
+    assert image["subfolder"] == "made"
+    assert (await stranger.get("/view", params=image, headers=home.bearer)).status_code == 200
+    other = {"Authorization": f"Bearer {home.other}"}
+    assert (await stranger.get("/view", params=image, headers=other)).status_code == 404
+    assert (await stranger.get(f"/history/{prompt_id}", headers=other)).json() == {}
+    assert await home.standing() == ("4.96", "0.00")
+    assert await home.faults() == ()
+    await stranger.aclose()
+
+
+async def test_the_operator_on_his_own_machine_pays_nothing(stage: Stage) -> None:
+    from_here = await stage.home.client.post("/prompt", json={"prompt": PAINT})
+    assert from_here.status_code == 200
+    assert threading.active_count() < 100
+    async with asyncio.timeout(20):
+        while not (entry := (await stage.home.client.get("/history")).json()):  # noqa: ASYNC110  # it polls
+            await asyncio.sleep(0.01)
+    [told] = entry.values()
+    assert told["status"]["status_str"] == "success"
+    assert await stage.home.faults() == ()
