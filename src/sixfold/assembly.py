@@ -50,14 +50,13 @@ from sixfold.core.work.runs import Finisher
 from sixfold.core.work.sessions_host import LiveSessions, Offer
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
-from sixfold.drivers import forkserver
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.engines import wishes
 from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
-from sixfold.engines.own.shelf import Shelf as OwnFiles
+from sixfold.engines.own import shelf as own_files
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
 from sixfold.engines.standings import Probe, Standings
@@ -67,7 +66,7 @@ from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
 from sixfold.payments.erc20 import Deposits
 from sixfold.payments.stripe import Stripe
-from sixfold.settings import InvalidSetting, Settings, worker_environment
+from sixfold.settings import InvalidSetting, Settings
 from sixfold.store import databases
 from sixfold.store.archive import TableReader
 from sixfold.store.cache import Bounds, Cache
@@ -76,7 +75,7 @@ from sixfold.store.keeping import Keeper, Loader
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat import opening as relays
 from sixfold.upstreams.chat.opening import Relaying
-from sixfold.upstreams.gradio.spaces import GradioSpaces
+from sixfold.upstreams.gradio import spaces as gradio
 
 DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
@@ -101,8 +100,8 @@ class Product:
     pipeline: Pipeline
     supervisor: Supervisor
     outbox: Outbox
-    spaces: GradioSpaces
-    shelf: OwnFiles
+    spaces: gradio.GradioSpaces
+    shelf: own_files.Shelf
     live: LiveSessions
     standings: Standings
     clients: Clients
@@ -380,8 +379,8 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         pipeline=road,
         supervisor=workers,
         outbox=outbox,
-        spaces=open_spaces(settings, clients),
-        shelf=open_shelf(settings, road, database),
+        spaces=gradio.build(settings, clients),
+        shelf=own_files.build(settings, road.own, database),
         live=LiveSessions(database, places, offer(settings, models, road), policy(settings), workers.boot),
         standings=standing,
         clients=clients,
@@ -465,23 +464,6 @@ def measure_film(path: Path, wanted: str) -> float | None:
         return film_headers.seconds(path, wanted)
     except UnusableInput as error:
         raise errors.BadRequest(str(error)) from error
-
-
-def open_shelf(settings: Settings, road: Pipeline, database: Database) -> OwnFiles:
-    """Whoever watches the files of the operator's own models."""
-    return OwnFiles(
-        settings.data_dir / "models",
-        road.own,
-        database,
-        forkserver.environment(worker_environment()),
-        open_to_all=settings.on_loopback and not settings.public_url,
-    )
-
-
-def open_spaces(settings: Settings, clients: Clients) -> GradioSpaces:
-    """Whoever reads spaces."""
-    token = functools.partial(provider_key, settings, "hf_token")
-    return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
 
 
 def _talking(relaying: Relaying) -> Standing:

@@ -69,7 +69,8 @@ class GradioServer:
 
     async def upload(self, request: Request) -> Response:
         async with request.form() as form:
-            self.uploaded.append(await form["files"].read())  # type: ignore[union-attr] - a file
+            file: Any = form["files"]
+            self.uploaded.append(await file.read())
         return JSONResponse(["/tmp/gradio/9876/input.png"])
 
     async def join(self, request: Request) -> Response:

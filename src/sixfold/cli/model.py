@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold import assembly, settings
+from sixfold import assembly
 from sixfold.cli import opening
 from sixfold.cli.terminal import Paint, Refused, put_json
-from sixfold.drivers import forkserver
 from sixfold.engines.own import files, shelf
 from sixfold.engines.own.shelf import Described
 
@@ -23,7 +22,7 @@ def add(arguments: argparse.Namespace) -> None:
     source = Path(arguments.file)
     if source.suffix != ".py":
         raise Refused(f"{source.name} is no Python file: `model add` takes FILE.py")
-    found = shelf.describe(source.absolute(), _environ())
+    found = shelf.describe(source.absolute(), shelf.environment())
     if found.fault:
         raise Refused(f"{source.name} is no model: {found.fault}")
     name = _name(arguments.name, found)
@@ -56,7 +55,7 @@ def list_(arguments: argparse.Namespace) -> None:
     known = shelf.added(folder)
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
-        found = shelf.describe(path, _environ())
+        found = shelf.describe(path, shelf.environment())
         if found.fault:
             rows.append({"name": path.stem, "file": path.name, "fault": found.fault})
         else:
@@ -112,7 +111,3 @@ def _write(folder: Path, known: Mapping[str, Any]) -> None:
     part = folder / f"{shelf.ADDED}.part"
     part.write_text(json.dumps(known, indent=2, sort_keys=True), "utf-8")
     part.replace(folder / shelf.ADDED)
-
-
-def _environ() -> dict[str, str]:
-    return forkserver.environment(settings.worker_environment())

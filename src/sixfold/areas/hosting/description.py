@@ -135,6 +135,15 @@ _SCHEMAS: dict[str, Node] = {
     "Quote": _whole(_QUOTE),
     "Order": {"type": "object", "properties": _ORDER},
     "Prediction": {"type": "object", "required": list(_FIELDS), "properties": _FIELDS},
+    "Import": {
+        "type": "object",
+        "required": ["space"],
+        "properties": {
+            "space": {"type": "string", "description": "owner/name, or a URL that ends in it"},
+            "run": {"enum": ["remote", "container"]},
+            "hardware": _MAYBE_TEXT,
+        },
+    },
     "Error": openapi.CODED,
     "Page": {
         "type": "object",
@@ -209,6 +218,12 @@ def _order_paths() -> dict[str, Node]:
     join = _operation("Join a model's queue", {"202": joined}, 400, 402, 409, 429)
     quote = _operation("Ask for a price", {"200": quoted}, 400)
     order = openapi.json_body(openapi.ref("Order"))
+    imported = openapi.answer("What it became", openapi.ref("Template"))
+    importing = _operation("Import a space", {"201": imported}, 400, 409, 502)
+    importing |= {
+        "requestBody": openapi.json_body(openapi.ref("Import")),
+        "parameters": [openapi.IDEMPOTENCY],
+    }
     run |= {"requestBody": openapi.json_body(openapi.ref("Run")), "parameters": [openapi.IDEMPOTENCY]}
     join |= {"requestBody": order, "parameters": [model, openapi.IDEMPOTENCY]}
     quote |= {"requestBody": order, "parameters": [model]}
@@ -216,6 +231,7 @@ def _order_paths() -> dict[str, Node]:
         schemas.RUN: {"post": run},
         schemas.JOIN: {"post": join},
         "/api/containers/{model_id}/quote": {"post": quote},
+        "/api/containers/spaces/import": {"post": importing},
     }
 
 

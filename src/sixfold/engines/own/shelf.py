@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.database import Database
 from sixfold.core.work.metering import CONTAINER_TIME
 from sixfold.core.work.own import OwnModels
+from sixfold.settings import Settings, worker_environment
 
 KIND = "model"
 ADDED = "added.json"  # what `sixfold model add` put there, and on which hardware
@@ -40,6 +42,18 @@ class Described:
     sha256: str
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     fault: str = ""
+
+
+def build(settings: Settings, own: OwnModels, database: Database) -> Shelf:
+    """The shelf of a server of these settings."""
+    alone = settings.on_loopback and not settings.public_url
+    return Shelf(settings.data_dir / "models", own, database, environment(), open_to_all=alone)
+
+
+def environment() -> dict[str, str]:
+    """What a process sees that reads a file: no key, no setting."""
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
+    return {**worker_environment(), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
 def describe(path: Path, environ: Mapping[str, str]) -> Described:

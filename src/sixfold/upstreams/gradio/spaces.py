@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +13,8 @@ from sixfold import errors
 from sixfold.core.work.metering import CONTAINER_TIME
 from sixfold.core.work.spaces import RUNTIME, Imported, SpaceId
 from sixfold.net.clients import Clients
+from sixfold.settings import Settings
+from sixfold.store.secrets import provider_key
 from sixfold.upstreams.gradio import reading
 from sixfold.upstreams.gradio.reading import Function
 from sixfold.upstreams.gradio.server import Server, SpaceError
@@ -80,6 +83,12 @@ class GradioSpaces:
         if not isinstance(found, dict):
             raise errors.EngineFailed(f"The hub answered {answer.status_code} for {space}")
         return found
+
+
+def build(settings: Settings, clients: Clients) -> GradioSpaces:
+    """Whoever reads spaces for a server of these settings."""
+    token = functools.partial(provider_key, settings, "hf_token")
+    return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
 
 
 def _options(function: Function, place: Mapping[str, Any]) -> dict[str, Any]:
