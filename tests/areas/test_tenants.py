@@ -23,6 +23,7 @@ OBJECTS = {
 # What names no object of an account but a model, which is everybody's or found by its owner alone.
 MODELS = {
     "GET /api/containers/templates/{name}",
+    "GET /v1/models/{model}",
     "POST /api/containers/{model_id}/queue/join",
     "POST /api/containers/{model_id}/quote",
     "POST /api/containers/{model_id}/sessions",

@@ -1,0 +1,65 @@
+"""speech-to-speech with a language model behind it: heard, answered, spoken, and paid by its time."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import av
+
+from sixfold import assembly
+from tests.areas.gateway import Gateway, gateway
+from tests.areas.house import House, house
+
+RUN = "/api/containers/run"
+
+
+async def run(home: House, **inputs: Any) -> Any:
+    body = {"model": "speech-to-speech", "input": inputs}
+    return await home.client.post(RUN, json=body, headers=home.bearer)
+
+
+async def spoken(door: Gateway) -> str:
+    body = {"model": "tts", "input": "Hello. How are you today?", "voice": "ava", "response_format": "wav"}
+    sound = await door.home.client.post("/v1/audio/speech", json=body, headers=door.headers)
+    kept = await door.home.client.post(
+        "/api/uploads", content=sound.content, headers={**door.headers, "Content-Type": "audio/wav"}
+    )
+    return kept.json()["url"]
+
+
+async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> None:
+    async with gateway(tmp_path, models=assembly.models_document()) as door:
+        told = (await run(door.home, text="say 3 words", system_prompt="Be short")).json()
+        assert told["status"] == "succeeded", told
+        said = told["output"]
+        assert (said["text"], said["heard"]) == ("word word word", "say 3 words")
+        sound = await door.home.client.get(said["audio"]["url"])
+        with av.open(io.BytesIO(sound.content), "r") as container:
+            assert sum(frame.samples for frame in container.decode(audio=0)) > 8000
+        assert told["quality"] == "preview"
+        assert 0 < float(told["cost"]) < 0.1
+        heard = (await run(door.home, audio=await spoken(door), audio_format="wav")).json()
+        assert heard["status"] == "succeeded", heard
+        assert heard["output"]["heard"]
+        assert heard["output"]["audio"]["content_type"] == "audio/wav"
+        assert await door.home.faults() == ()
+
+
+async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: Path) -> None:
+    before = [{"role": "user", "text": "My name is Ada"}, {"role": "assistant", "text": "Hello, Ada"}]
+    async with gateway(tmp_path, models=assembly.models_document()) as door:
+        told = (await run(door.home, task="chat", text="say 2 words", history=json.dumps(before))).json()
+        assert told["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, told
+        assert "My name is Ada" in str([*door.acme.seen, *door.anth.seen])
+        wrong = (await run(door.home, task="chat", text="x", history="[1]")).json()
+        assert "history" in str(wrong)
+
+
+async def test_without_a_language_model_it_says_what_would_help(tmp_path: Path) -> None:
+    async with house(tmp_path, assembly.models_document(), probe=False) as home:
+        answer = await run(home, text="hello")
+        assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
+        assert "gateway.upstreams" in answer.json()["error"]
