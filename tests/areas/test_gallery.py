@@ -181,6 +181,15 @@ async def test_a_refused_post_names_its_parameter(home: House, change: dict[str,
     assert (await listed(home, "posts"))["posts"] == []
 
 
+async def test_a_refusal_reads_as_a_sentence(home: House) -> None:
+    assert (await post(home, media_bytes=None)).json() == {
+        "error": "Invalid media: give media_url, media_bytes or a file",
+        "status": 400,
+    }
+    answer = await home.client.get("/api/posts", params={"limit": 0})
+    assert answer.json() == {"error": "Invalid limit: it must be from 1 to 100", "status": 400}
+
+
 async def test_the_key_comes_first_and_limited_keys_may_not(home: House) -> None:
     reader = await home.limited_key(Scope(read_only=True))
     painter = await home.limited_key(Scope(services=("ra1",)))

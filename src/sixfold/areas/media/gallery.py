@@ -98,7 +98,7 @@ class Counter:
         tags = _tags(given.values.get("tags"))
         media = await self._file(principal.account_id, given, "media", _MEDIA)
         if media is None:
-            raise _refused("media", "media is required: give media_url, media_bytes or a file")
+            raise _refused("media", "media: give media_url, media_bytes or a file")
         draft = posts.Draft(principal.account_id, values["text"], "", media.content_type, tags)
         made = await self._gallery.add_post(draft, media)
         return {
@@ -116,7 +116,7 @@ class Counter:
         by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", given.files.get(name)
         ways = [way for way in (by_url, by_bytes) if given.values.get(way) not in (None, "")]
         if len(ways) + (uploaded is not None) > 1:
-            raise _refused(name, f"{name} may come in one way only: as {by_url}, {by_bytes} or a file")
+            raise _refused(name, f"{name}: it may come in one way only, as {by_url}, {by_bytes} or a file")
         media, at = self._services.media, ways[0] if ways else name
         try:
             if uploaded is not None:
@@ -160,7 +160,7 @@ class Counter:
         """Everybody's posts, newest first; with `tag`, those that carry it."""
         tag = request.query_params.get("tag", "")
         if len(tag) > 2 * posts.MAX_TAG_CHARS:
-            raise _refused("tag", "tag is too long")
+            raise _refused("tag", "tag: it is too long")
         found = await self._gallery.posts(*_part(request), tag)
         rows = [self._shown_post(row) for row in found.rows]
         return answers.json({"posts": rows, "next_cursor": found.next_cursor})
@@ -203,7 +203,7 @@ def _decoded(value: Any, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise _refused(name, f"{name} must be base64") from error
+        raise _refused(name, f"{name}: this is not base64") from error
 
 
 def _tags(value: Any) -> tuple[str, ...]:
@@ -213,10 +213,10 @@ def _tags(value: Any) -> tuple[str, ...]:
     given: object = value.split(",") if isinstance(value, str) else value
     texts = cast("list[object]", given) if isinstance(given, list) else [None]
     if not all(isinstance(text, str) for text in texts) or len(texts) > posts.MAX_TAGS:
-        raise _refused("tags", f"tags must be up to {posts.MAX_TAGS} texts")
+        raise _refused("tags", f"tags: give at most {posts.MAX_TAGS} texts")
     folded = [posts.folded(cast("str", text)) for text in texts]
     if any(len(tag) > posts.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
-        raise _refused("tags", f"tags must have at most {posts.MAX_TAG_CHARS} characters each")
+        raise _refused("tags", f"tags: each has at most {posts.MAX_TAG_CHARS} characters")
     return tuple(dict.fromkeys(tag for tag in folded if tag))
 
 
@@ -229,10 +229,10 @@ def _part(request: Request) -> tuple[int, str | None]:
     """`limit` and `cursor` of the query."""
     text = request.query_params.get("limit", str(PAGE))
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_PAGE:
-        raise _refused("limit", f"limit must be from 1 to {MAX_PAGE}")
+        raise _refused("limit", f"limit: it must be from 1 to {MAX_PAGE}")
     cursor = request.query_params.get("cursor") or None
     if cursor is not None and len(cursor) > _MAX_CURSOR_CHARS:
-        raise _refused("cursor", "cursor is not one that was given")
+        raise _refused("cursor", "cursor: it is not one that was given")
     return int(text), cursor
 
 
