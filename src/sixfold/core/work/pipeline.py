@@ -10,12 +10,12 @@ import dataclasses
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import ledger, limits
-from sixfold.core.accounts.prices import FREE, Price
+from sixfold.core.accounts.prices import FREE
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.work import backends, metering, predictions, timeline
 from sixfold.core.work import catalog as catalogs
@@ -32,12 +32,6 @@ from sixfold.core.work.predictions import Draft
 from sixfold.core.work.records import Prediction, TaskRecord
 
 _MAX_SEED = 2**31
-
-
-class ByChildren(Protocol):
-    """What is held for a model that orders others; raises what `Pipeline.quote` does."""
-
-    def __call__(self, model: Model, values: Mapping[str, Any], /, *, charged: bool) -> Price: ...
 
 
 class Pipeline:
@@ -63,7 +57,7 @@ class Pipeline:
         self._failpoints = failpoints
         self._draining = asyncio.Event()
         self.own = OwnModels(database, catalog)
-        self.by_children: ByChildren = _unpriced
+        self.by_children: metering.ByChildren = metering.unpriced
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
 
@@ -290,11 +284,6 @@ class Pipeline:
     def drain(self) -> None:
         """Accept nothing more, and let whoever waits go with what is known."""
         self._draining.set()
-
-
-def _unpriced(model: Model, _values: Mapping[str, Any], *, charged: bool) -> Price:
-    del charged
-    raise errors.EngineUnavailable(f"Nothing here knows what {model.name} would order.")
 
 
 def _waiting(engine: str | None = None) -> Transaction[int]:
