@@ -181,7 +181,7 @@ class Making:
     async def do_run_space(self, call: Call, given: Plain) -> Outcome:
         """The same for a graph."""
         model = spaces.PREFIX + given["slug"].removeprefix(spaces.PREFIX)
-        order = {**given, "model": model, "input": given["input"] or {}, "hardware": None}
+        order: Plain = {**given, "model": model, "hardware": None}
         return await self.do_run(call, order)
 
     async def do_prediction(self, call: Call, given: Plain) -> Outcome:
