@@ -129,7 +129,14 @@ async def test_a_live_session_draws_and_hears_keys(stand: tuple[House, str, Any]
 async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], look: Look) -> None:
     home, url, chromium = stand
     paths = ["/", "/catalog", "/catalog/tts-b", "/catalog/inpaint-cleaner", "/predictions", "/account"]
-    paths += ["/gallery", "/characters", "/live/world-model", "/docs"]
+    paths += [
+        "/gallery",
+        "/characters",
+        "/live/world-model",
+        "/workflows",
+        "/workflows/video-to-video",
+        "/docs",
+    ]
     async with browsing.tab(chromium, home, url, look) as tab:
         for path in paths:
             await tab.open(path)

@@ -18,7 +18,7 @@ from sixfold.core.database import now
 from sixfold.core.work import receipt
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
-from sixfold.ui import account, consent, forms, gallery, live, passwords, running
+from sixfold.ui import account, consent, forms, gallery, live, passwords, running, workflows
 from sixfold.ui.catalogue import Catalogue
 from sixfold.ui.guests import Guests
 from sixfold.ui.memory import routes as memory
@@ -62,11 +62,10 @@ class Site:
     async def start(self, request: Request) -> Response:
         """What this is, and one box that makes a picture now."""
         session = await self._session(request)
-        built = {"media", "imagekit", "hosting"} & set(self._services.settings.areas)
         return self.pages.render(
             "start.html",
             session,
-            areas=[(name, title, about, name in built) for name, title, about in _AREAS],
+            areas=[(*area, area[0] in self._services.settings.areas) for area in _AREAS],
             engines=tuple(self._services.catalog.engines().values()),
             may_make=session is not None or self._services.origins.is_own_machine(request),
             base_url=self._services.settings.base_url,
@@ -218,6 +217,7 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
             *account.routes(services, site.pages),
             *gallery.routes(services, site.pages),
             *live.routes(services, site.pages, guests),
+            *workflows.routes(services, site.pages, guests),
             Route("/catalog", {"GET": catalogue.show}),
             Route("/catalog/{name}", {"GET": catalogue.one}),
             Route("/predictions", {"GET": guests.page(predictions.show)}),
