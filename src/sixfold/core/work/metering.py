@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.prices import Price
 from sixfold.core.work.records import Prediction
-
-if TYPE_CHECKING:
-    from sixfold.core.work.catalog import Model
 
 CONTAINER_TIME = "container-time"  # the price row of what is paid by the time of its run
 CHILDREN = "children"  # that of what is paid by the runs that it orders
@@ -83,14 +80,17 @@ def charge(prediction: Prediction, run_us: int, billed: float | None) -> Charge 
 
 
 class ByChildren(Protocol):
-    """What is held for a model that orders others; raises what `Pipeline.quote` does."""
+    """What is held for a model that orders others; raises what `Pipeline.quote` does.
 
-    def __call__(self, model: Model, values: Mapping[str, Any], /, *, charged: bool) -> Price:
+    `model` is a `catalog.Model`, which this module is too low to know.
+    """
+
+    def __call__(self, model: Any, values: Mapping[str, Any], /, *, charged: bool) -> Price:
         """The price for checked inputs."""
         ...
 
 
-def unpriced(model: Model, _values: Mapping[str, Any], *, charged: bool) -> Price:
+def unpriced(model: Any, _values: Mapping[str, Any], *, charged: bool) -> Price:
     """Where nothing knows what a model would order."""
     del charged
     raise errors.EngineUnavailable(f"Nothing here knows what {model.name} would order.")
