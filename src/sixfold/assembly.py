@@ -50,6 +50,8 @@ from sixfold.core.work.runs import Finisher
 from sixfold.core.work.sessions_host import LiveSessions, Offer
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
+from sixfold.drivers import container as containers
+from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
@@ -440,13 +442,33 @@ def local_driver(settings: Settings, failpoints: Failpoints) -> Driver:
     """Where the workers of this machine run."""
     if settings.driver == "inline":
         return InlineDriver(failpoints=failpoints.engines)
+    if settings.driver == "ray":
+        return _on_ray(settings, failpoints)
     return ProcessDriver(failpoints=failpoints.engines)
 
 
 def driver(settings: Settings, failpoints: Failpoints, outside: ServerOutside) -> Driver:
     """Where workers run; those that wait for another machine are coroutines of the server itself."""
     remote = RemoteDriver(outside, failpoints=failpoints.engines)
-    return Drivers(local_driver(settings, failpoints), remote)
+    return Drivers(local_driver(settings, failpoints), remote, container_driver(settings, failpoints))
+
+
+def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
+    """Where container images run; Docker or Podman is looked for when one is first wanted."""
+    socket = Path(settings.container_socket) if settings.container_socket else None
+    return ContainerDriver(
+        lambda: containers.open_engine(socket, settings.data_dir), failpoints=failpoints.engines
+    )
+
+
+def _on_ray(settings: Settings, failpoints: Failpoints) -> Driver:
+    """Workers on a cluster; raises `InvalidSetting` where the extra `ray` is not installed."""
+    try:
+        module = importlib.import_module("sixfold.drivers.ray")
+    except ModuleNotFoundError as error:
+        raise InvalidSetting("SIXFOLD_DRIVER=ray needs the extra: pip install 'sixfold[ray]'") from error
+    made: Driver = module.RayDriver(settings.ray_address, failpoints=failpoints.engines)
+    return made
 
 
 def probe_image(path: Path) -> tuple[str, int, int]:

@@ -76,7 +76,9 @@ class Settings:
     blob_link_seconds: int = 0
 
     # where predictions run
-    driver: Literal["process", "inline"] = "process"
+    driver: Literal["process", "inline", "ray"] = "process"
+    ray_address: str = "auto"
+    container_socket: str = ""
     workers: int = max(1, os.cpu_count() or 1)
     worker_memory_bytes: int = 4 * GIB
     idle_seconds: float | None = None

@@ -110,6 +110,7 @@ class WorkerSpec:
     remote: bool = False
     start_seconds: float = 0.0  # how long its engine may take to load, if more than the driver's own
     cancel_seconds: float = 0.0  # how long a canceled run may take to notice, the same
+    hardware: str = ""  # what a cluster places it on; empty is any machine
 
 
 @dataclass(frozen=True, slots=True)

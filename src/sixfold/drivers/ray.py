@@ -1,0 +1,379 @@
+"""Workers as actors of a Ray cluster: one detached actor for each, on whichever machine has room.
+
+Ray places actors and sees machines die; whether a run is done, tried again or paid stays in the database.
+Files travel both ways as bytes, so the machines need no common folder, only Sixfold installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import ray
+from ray.exceptions import RayError
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.live import Step
+from sixfold.core.work.ports import (
+    Completed,
+    Failed,
+    Lost,
+    Outcome,
+    Reports,
+    StagedFile,
+    Stopped,
+    WorkerSpec,
+)
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers.inline import InlineDriver, InlineWorker
+from sixfold.drivers.live import Answer
+from sixfold.worker import protocol
+
+NAMESPACE = "sixfold"
+START_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing heard of a run: how far it is, a line, or its ending with the bytes of its files."""
+
+    kind: Literal["progress", "log", "ended"]
+    value: Any
+    contents: tuple[bytes, ...] = ()
+
+
+class Seat:
+    """The actor: a worker as a thread of its process, with a folder of that machine."""
+
+    def __init__(self, failpoints: Mapping[str, protocol.Failpoint], cancel_seconds: float) -> None:
+        self._scratch = Path(tempfile.mkdtemp(prefix="sixfold-"))
+        self._driver = InlineDriver(failpoints=failpoints, cancel_seconds=cancel_seconds)
+        self._worker: InlineWorker | None = None
+        self._runs = 0
+
+    async def begin(self, spec: dict[str, Any]) -> str:
+        """Load the engine; gives why it could not be, or nothing."""
+        try:
+            self._worker = await self._driver.start(WorkerSpec(scratch=self._scratch / "staged", **spec))
+        except StartFailed as failed:
+            return str(failed) or "could not load its engine"
+        return ""
+
+    async def run(
+        self, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
+    ) -> AsyncIterator[Event]:
+        """Run a task and tell all of it; the last event is its ending."""
+        heard: asyncio.Queue[Event] = asyncio.Queue()
+        reports = Reports(
+            lambda fraction: heard.put_nowait(Event("progress", fraction)),
+            lambda line: heard.put_nowait(Event("log", line)),
+        )
+        self._runs += 1
+        folder = self._scratch / f"run-{self._runs}"
+        files = await asyncio.to_thread(_laid_out, folder, contents)
+        work = asyncio.create_task(self._ended(Task(*task, files), reports, heard))
+        try:
+            while True:
+                event = await heard.get()
+                yield event
+                if event.kind == "ended":
+                    return
+        finally:
+            work.cancel()
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _ended(self, task: Task, reports: Reports, heard: asyncio.Queue[Event]) -> None:
+        assert self._worker is not None  # noqa: S101 - `begin` came first
+        outcome = await self._worker.run(task, reports)
+        contents: tuple[bytes, ...] = ()
+        if isinstance(outcome, Completed):
+            contents = await asyncio.to_thread(_taken, outcome.files)
+        heard.put_nowait(Event("ended", outcome, contents))
+
+    async def step(self, step: Step) -> Answer:
+        """Take one step of a session."""
+        assert self._worker is not None  # noqa: S101 - `begin` came first
+        return await self._worker.step(step)
+
+    async def cancel(self, task_id: str) -> None:
+        """Ask the running task to stop."""
+        if self._worker is not None:
+            self._worker.cancel(task_id)
+
+    async def leave(self) -> None:
+        """End politely, and leave nothing on this machine."""
+        if self._worker is not None:
+            await self._worker.stop()
+        await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+
+
+def _laid_out(folder: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
+    folder.mkdir(mode=0o700)
+    files = {name: folder / str(number) for number, name in enumerate(contents)}
+    for name, path in files.items():
+        path.write_bytes(contents[name])
+    return files
+
+
+def _taken(files: tuple[StagedFile, ...]) -> tuple[bytes, ...]:
+    contents = tuple(file.path.read_bytes() for file in files)
+    for file in files:
+        file.path.unlink()
+    return contents
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A run on its way; `canceled` turns the end of its worker into `Stopped`."""
+
+    reports: Reports
+    canceled: bool = False
+    deadline: asyncio.TimerHandle | None = field(default=None)
+
+
+class RayWorker:
+    """One actor, as the server sees it."""
+
+    def __init__(self, driver: RayDriver, spec: WorkerSpec, seat: Any) -> None:
+        self.id = uuid.uuid4().hex
+        self._driver = driver
+        self._spec = spec
+        self._seat = seat
+        self._runs: dict[str, _Run] = {}
+        self._count = 0
+        self._alive = True
+        self._why = "had ended"
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def alive(self) -> bool:
+        """False once the worker can run nothing more."""
+        return self._alive
+
+    async def begin(self) -> None:
+        """Wait until the engine is loaded; raises `StartFailed`."""
+        spec = self._spec
+        about = {
+            "engine": spec.engine,
+            "factory": spec.factory,
+            "memory_bytes": spec.memory_bytes,
+            "options": dict(spec.options),
+            "lanes": spec.lanes,
+            "cancel_seconds": spec.cancel_seconds,
+        }
+        try:
+            async with asyncio.timeout(max(self._driver.start_seconds, spec.start_seconds)):
+                problem = await self._seat.begin.remote(about)
+        except TimeoutError as error:
+            self.end_now("did not start in time")
+            raise StartFailed("the cluster had no room for it, or its engine did not load in time") from error
+        except RayError as error:
+            self.end_now("did not start")
+            raise StartFailed(_first_line(error)) from error
+        if problem:
+            self.end_now("could not load its engine")
+            raise StartFailed(problem)
+
+    async def run(self, task: Task, reports: Reports) -> Outcome:
+        """Run `task` to its end; never raises for what the engine or the worker did."""
+        if not self._alive:
+            return Lost(f"the worker {self._why}")
+        if len(self._runs) >= self._spec.lanes:
+            raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
+        try:
+            inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
+        except (TypeError, ValueError, OverflowError) as error:
+            return Failed(f"The task cannot be sent to a worker: {error}", public=False)
+        run = self._runs[task.id] = _Run(reports)
+        self._count += 1
+        try:
+            contents = await asyncio.to_thread(_contents, task.files)
+            return await self._heard(run, (task.id, task.model, inputs), contents)
+        except asyncio.CancelledError:
+            self.cancel(task.id)
+            raise
+        finally:
+            if run.deadline is not None:
+                run.deadline.cancel()
+            del self._runs[task.id]
+
+    async def _heard(
+        self, run: _Run, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
+    ) -> Outcome:
+        number = self._count
+        try:
+            async for reference in self._seat.run.options(num_returns="streaming").remote(task, contents):
+                event: Event = await reference
+                match event.kind:
+                    case "progress":
+                        run.reports.progress(event.value)
+                    case "log":
+                        run.reports.log(event.value)
+                    case "ended":
+                        return await self._ending(event, number)
+        except RayError:  # the actor, its machine, or the way there is gone
+            self.end_now("went away with its machine, or was killed")
+        return Stopped() if run.canceled else Lost(f"the worker {self._why}")
+
+    async def _ending(self, event: Event, number: int) -> Outcome:
+        outcome: Outcome = event.value
+        if isinstance(outcome, Lost):
+            self.end_now("crashed")
+        if not isinstance(outcome, Completed):
+            return outcome
+        prefix = f"{self.id}-{number}"
+        files = await asyncio.to_thread(_staged, self._spec.scratch, prefix, outcome.files, event.contents)
+        return Completed(
+            files=files,
+            data=outcome.data,
+            quality=outcome.quality,
+            engine_version=outcome.engine_version,
+            run_us=outcome.run_us,
+            upstream_cost_micros=outcome.upstream_cost_micros,
+            billed=outcome.billed,
+        )
+
+    async def step(self, step: Step) -> Answer:
+        """Take one step of a session; never raises for what the engine or the worker did."""
+        if not self._alive:
+            return Lost(f"the worker {self._why}")
+        try:
+            return await self._seat.step.remote(step)
+        except RayError:
+            self.end_now("went away with its machine, or was killed")
+            return Lost(f"the worker {self._why}")
+
+    def cancel(self, task_id: str) -> None:
+        """Ask the running task to stop, and kill the actor when it does not."""
+        run = self._runs.get(task_id)
+        if run is None or run.canceled or not self._alive:
+            return
+        run.canceled = True
+        self._seat.cancel.remote(task_id)
+        patience = 2 * max(
+            self._driver.cancel_seconds, self._spec.cancel_seconds
+        )  # the actor's own comes first
+        run.deadline = asyncio.get_running_loop().call_later(
+            patience, self.end_now, "did not stop when canceled, and was killed"
+        )
+
+    async def give_up(self, task_id: str) -> None:
+        """End a run that takes too long, and the worker with it."""
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the actor at once; a run in progress gives `Lost`. Idempotent."""
+        self.end_now("was killed")
+
+    async def stop(self) -> None:
+        """Let the actor go politely; ends in `kill` after a short grace. Idempotent."""
+        if self._alive:
+            with contextlib.suppress(RayError, TimeoutError):
+                async with asyncio.timeout(self._driver.stop_seconds):
+                    await self._seat.leave.remote()
+        await self.kill()
+
+    def end_now(self, why: str) -> None:
+        """Kill the actor, because the worker `why`. Idempotent."""
+        if self._alive:
+            self._alive = False
+            self._why = why
+            self._driver.workers.discard(self)
+            with contextlib.suppress(RayError):
+                ray.kill(self._seat)
+
+
+def _contents(files: Mapping[str, Path]) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in files.items()}
+
+
+def _staged(
+    scratch: Path, prefix: str, files: tuple[StagedFile, ...], contents: tuple[bytes, ...]
+) -> tuple[StagedFile, ...]:
+    made: list[StagedFile] = []
+    for number, (file, data) in enumerate(zip(files, contents, strict=True)):
+        path = scratch / f"{prefix}-{number}"
+        path.touch(mode=0o600)
+        path.write_bytes(data)
+        made.append(StagedFile(path, file.content_type, file.info))
+    return tuple(made)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+class RayDriver:
+    """Starts an actor for each worker. `address` is the cluster's (`auto`: the one on this machine).
+
+    An actor asks for one processor and the memory of its spec, and for one of the resource that the
+    spec's `hardware` names. `failpoints` (tests only) as with the other drivers.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        address: str = "auto",
+        *,
+        failpoints: Mapping[str, protocol.Failpoint] | None = None,
+        start_seconds: float = START_SECONDS,
+        cancel_seconds: float = 2.0,
+    ) -> None:
+        self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
+        self.start_seconds = start_seconds
+        self.cancel_seconds = cancel_seconds
+        self.stop_seconds = 2.0
+        self.workers: set[RayWorker] = set()
+        self._address = address
+        self._joining = asyncio.Lock()
+        self._closed = False
+
+    async def start(self, spec: WorkerSpec) -> RayWorker:
+        """An actor with its engine loaded; raises `WorkerStartFailed`."""
+        if self._closed:
+            raise StartFailed("the driver is closed")
+        await asyncio.to_thread(spec.scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
+        await self._join()
+        worker = RayWorker(self, spec, self._seat(spec))
+        self.workers.add(worker)
+        await worker.begin()
+        return worker
+
+    async def close(self) -> None:
+        """Kill every actor. Idempotent; the cluster stays as it is."""
+        self._closed = True
+        for worker in tuple(self.workers):
+            await worker.kill()
+
+    async def _join(self) -> None:
+        """Be part of the cluster; raises `StartFailed` where it does not answer."""
+        async with self._joining:
+            if not ray.is_initialized():
+                try:
+                    await asyncio.to_thread(_join, self._address)
+                except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+                    raise StartFailed(f"no Ray cluster at {self._address}: {_first_line(error)}") from error
+
+    def _seat(self, spec: WorkerSpec) -> Any:
+        made: Any = ray.remote(Seat)
+        return made.options(
+            name=f"sixfold-{uuid.uuid4().hex}",
+            lifetime="detached",
+            num_cpus=1,
+            memory=spec.memory_bytes or None,
+            resources={spec.hardware: 1} if spec.hardware else None,
+            max_restarts=0,  # a run is tried again by its lease, on another worker
+            max_concurrency=2 * spec.lanes + 8,
+        ).remote(self.failpoints, max(self.cancel_seconds, spec.cancel_seconds))
+
+
+def _join(address: str) -> None:
+    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)

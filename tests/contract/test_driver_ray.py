@@ -1,0 +1,108 @@
+"""Workers on a Ray cluster of two machines on loopback, one of which is killed under a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra `ray`"),
+]
+# A process of its own: a cluster talks to this machine's outer address, which a test may not.
+SCRIPT = """
+import asyncio, json, pathlib, sys
+import ray
+from ray.cluster_utils import Cluster
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Reports, WorkerSpec, WorkerStartFailed
+from sixfold.drivers.ray import RayDriver
+
+SMALL = {"object_store_memory": 80 << 20, "memory": 4 << 30}
+folder = pathlib.Path(sys.argv[1])
+lines = []
+
+def spec(engine, hardware=""):
+    factory = f"sixfold.engines.testing:{engine}Engine"
+    return WorkerSpec(engine.lower(), factory, 1 << 28, folder / "scratch", hardware=hardware)
+
+async def begun(worker, name, **inputs):
+    running = asyncio.Event()
+    reports = Reports(lambda fraction: running.set(), lines.append)
+    run = asyncio.create_task(worker.run(Task(name, "m", inputs), reports))
+    await running.wait()
+    return run
+
+async def main(cluster):
+    quiet = Reports(lambda fraction: None, lines.append)
+    points = {"crashing": "crash"}
+    driver = RayDriver(cluster.address, failpoints=points, cancel_seconds=0.2, start_seconds=60)
+    told = {}
+    echo = await driver.start(spec("Echo"))
+    (folder / "in").write_bytes(b"x" * 77)
+    done = await echo.run(
+        Task("a", "m", {"bytes": [10, 0], "log": ["one", "two"]}, {"image": folder / "in"}), quiet
+    )
+    told["files"] = [[f.path.stat().st_size, f.path.stat().st_mode & 0o777] for f in done.files]
+    told["seen"] = done.data["files"]
+    told["public"] = (await echo.run(Task("b", "m", {"raise": "public"}), quiet)).message
+    crashed = await echo.run(Task("c", "crashing", {}), quiet)
+    told["crashed"] = [type(crashed).__name__, echo.alive]
+    slow = await driver.start(spec("Slow"))
+    run = await begun(slow, "d")
+    slow.cancel("d")
+    told["canceled"] = [type(await run).__name__, slow.alive]
+    run = await begun(slow, "e")
+    await slow.kill()
+    told["killed"] = [type(await run).__name__, slow.alive]
+    try:
+        await driver.start(spec("Broken"))
+    except WorkerStartFailed as failed:
+        told["broken"] = str(failed)
+    node = cluster.add_node(num_cpus=1, resources={"far": 1}, **SMALL)
+    far = await driver.start(spec("Slow", "far"))
+    run = await begun(far, "f")
+    cluster.remove_node(node, allow_graceful=False)
+    told["machine"] = [type(await asyncio.wait_for(run, 60)).__name__, far.alive]
+    again = await driver.start(spec("Echo"))
+    told["again"] = type(await again.run(Task("g", "m", {}), quiet)).__name__
+    await driver.close()
+    told["lines"] = lines
+    (folder / "told.json").write_text(json.dumps(told))
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False, **SMALL})
+try:
+    asyncio.run(main(cluster))
+finally:
+    ray.shutdown()
+    cluster.shutdown()
+"""
+
+
+def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own(tmp_path: Path) -> None:
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["files"] == [[10, 0o600], [0, 0o600]]
+    assert told["seen"] == {"image": 77}
+    assert told["public"] == "The picture has no face."
+    assert told["crashed"] == ["Lost", False]
+    assert told["canceled"] == ["Stopped", True]
+    assert told["killed"] == ["Lost", False]
+    assert "the weights are not there" in told["broken"]
+    assert told["machine"] == ["Lost", False]
+    assert told["again"] == "Completed"
+    assert told["lines"][:2] == ["one", "two"]
