@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from sixfold.store.search.columns import Flags, Floats, Places
 from sixfold.store.search.pages import Pages
 
 T = TypeVar("T")
-_ZERO = np.float32(0)  # what stands before the first page and behind the last
 _EVERYTHING = Filter()
 _LENDS = 0.4  # of the best page's number: who has less lends nothing
 Hits = tuple[Places, Floats]
@@ -147,11 +146,20 @@ class PageView:
 
     def before(self, vector: Any) -> Floats:
         """For each page the number of the one before it in its folder."""
-        return np.append(vector, _ZERO)[self._of.order.before.values]
+        return self._beside(vector, "before")
 
     def after(self, vector: Any) -> Floats:
         """For each page the number of the one behind it in its folder."""
-        return np.append(vector, _ZERO)[self._of.order.after.values]
+        return self._beside(vector, "after")
+
+    def _beside(self, vector: Any, side: Literal["before", "after"]) -> Floats:
+        """Each page's neighbour's number; 0 at the ends of folders."""
+        if vector is self._zero:
+            return vector
+        places, ends = self.once(side, lambda: _with_ends(getattr(self._of.order, side).values))
+        lent: Floats = vector.take(places)  # half of what indexing takes
+        lent[ends] = 0
+        return lent
 
     def linked(self, vector: Any, lenders: int) -> Floats:
         """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
@@ -308,6 +316,12 @@ def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
     k1, b = saturation.k1, saturation.b
     length = np.maximum(length, 1)  # of nothing at all: what has no word is divided by no zero
     return np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * length
+
+
+def _with_ends(places: Places) -> tuple[Places, Places]:
+    """Places to read from, and where there is none to read from."""
+    ends = np.flatnonzero(places < 0)
+    return np.maximum(places, 0), ends
 
 
 def _rarity(having: int, of: int) -> float:
