@@ -202,3 +202,13 @@ async def test_health_and_figures(home: House) -> None:
 async def test_a_request_of_our_own_never_goes_round(home: House) -> None:
     answer = await home.client.get("/livez", headers={"X-Sixfold-Hop": "1"})
     assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/livez", "/readyz", "/api/services", "/api/containers/templates", "/api/posts"]
+)
+async def test_whoever_only_wants_to_know_may_ask_by_head(home: House, path: str) -> None:
+    head, get = await home.client.head(path), await home.client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == get.headers["content-type"]
+    assert (await home.client.head("/api/service")).status_code == 405

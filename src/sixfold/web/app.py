@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -118,7 +118,8 @@ async def _handle(scope: Scope, receive: Receive, match: Match) -> Response:
     route = match.route
     if route is None:
         raise errors.NotFound
-    handler = route.handlers.get(scope["method"])
+    method = scope["method"]
+    handler = route.handlers.get("GET" if method == "HEAD" and method not in route.handlers else method)
     if handler is None:
         response = match.face.dialect(errors.MethodNotAllowed(), scope["sixfold.request_id"])
         response.headers["Allow"] = ", ".join(sorted(route.handlers))
@@ -126,7 +127,10 @@ async def _handle(scope: Scope, receive: Receive, match: Match) -> Response:
     if any(name == _HOP for name, _ in scope["headers"]):
         raise errors.Forbidden("This server was asked by itself")
     limits.check_length(scope, route.body_bytes)
-    return await handler(Request(scope, limits.capped(receive, route.body_bytes)))
+    response = await handler(Request(scope, limits.capped(receive, route.body_bytes)))
+    if method == "HEAD" and isinstance(response, StreamingResponse):  # nobody would wait for its end
+        return Response(None, response.status_code, dict(response.headers))
+    return response
 
 
 def _bodiless(send: Send) -> Send:

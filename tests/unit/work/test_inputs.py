@@ -97,3 +97,11 @@ def test_a_text_may_have_to_look_like_an_example_and_an_input_may_need_another()
     ]
     assert inputs.check((score, plan), {"score": "", "plan": "off"}) == {"score": "", "plan": "off"}
     assert inputs.check((score, plan), {"score": "CDE"}) == {"score": "CDE", "plan": "full"}
+
+
+def test_an_input_may_be_required_for_what_another_says() -> None:
+    task = Descriptor("task", "string", choices=("listen", "speak"), default="speak")
+    audio = Descriptor("audio", "audio", required_for={"task": ["listen"]})
+    assert inputs.check((task, audio), {}) == {"task": "speak"}
+    with pytest.raises(InvalidInput, match="audio is required for task listen"):
+        inputs.check((task, audio), {"task": "listen"})

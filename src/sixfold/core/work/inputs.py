@@ -45,7 +45,7 @@ class Descriptor:
     A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `numbers` one of
     numbers, `series` one of numbers or of {"t", "y"}, where a gap is null. `aliases` are further names by
     which a request may give the input. A text with a `pattern` matches it as a whole, as `like` does; `needs`
-    names inputs and what they must be for this one to be given.
+    names inputs and what they must be for this one to be given, `required_for` what makes it required.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Descriptor:
     pattern: str = ""
     like: str = ""
     needs: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    required_for: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     @property
     def public_type(self) -> str:
@@ -105,6 +106,10 @@ def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict
 def _unmet(descriptors: tuple[Descriptor, ...], checked: Mapping[str, Any]) -> Iterator[Problem]:
     for descriptor in descriptors:
         if not str(checked.get(descriptor.name) or "").strip():
+            for other, those in descriptor.required_for.items():
+                if checked.get(other) in those:
+                    sentence = f"{descriptor.name} is required for {other} {checked[other]}"
+                    yield Problem(descriptor.name, sentence, "missing")
             continue
         for other, allowed in descriptor.needs.items():
             if other in checked and checked[other] not in allowed:
