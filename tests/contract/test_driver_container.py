@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -286,15 +285,12 @@ class Podman:
 
     def __init__(self, folder: Path) -> None:
         (folder / "containers.conf").write_text(CONFIGURATION)
-        self.environment = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
         self.socket = folder / "podman.sock"
         self._folder = folder
 
     def said(self, *words: str) -> str:
         """What a command printed; skips the test where it cannot be done on this machine."""
-        done = subprocess.run(
-            [*self.command, *words], capture_output=True, text=True, check=False, env=self.environment
-        )
+        done = subprocess.run([*self.command, *words], capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"podman {words[0]} cannot run here: {done.stderr.strip()[-300:]}")
         return done.stdout
@@ -302,7 +298,16 @@ class Podman:
     @property
     def command(self) -> list[str]:
         """Podman with its store in the test's folder."""
-        return ["podman", "--root", str(self._folder / "store"), "--runroot", str(self._folder / "run")]
+        configured = f"CONTAINERS_CONF={self._folder / 'containers.conf'}"
+        return [
+            "env",
+            configured,
+            "podman",
+            "--root",
+            str(self._folder / "store"),
+            "--runroot",
+            str(self._folder / "run"),
+        ]
 
     def build(self) -> None:
         """The image: one program, and nothing else."""
@@ -326,12 +331,12 @@ def serving(made: Podman) -> Iterator[Podman]:
     """Podman with the image, and its service."""
     made.build()
     service = [*made.command, "system", "service", "--time=0", f"unix://{made.socket}"]
-    with subprocess.Popen(service, env=made.environment, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(service, stderr=subprocess.DEVNULL) as process:
         try:
-            for _ in range(200):
-                if made.socket.exists() or process.poll() is not None:
+            asking = ["podman", "--remote", "--url", f"unix://{made.socket}", "version"]
+            for _ in range(100):  # the service says nowhere that it listens
+                if not subprocess.run(asking, check=False, capture_output=True).returncode:
                     break
-                time.sleep(0.02)  # the service says nowhere that it listens
             yield made
         finally:
             process.terminate()
