@@ -51,6 +51,7 @@ class SqliteDatabase:
         self._writer = self._connect()
         migrate(self._writer)
         self._reader = self._connect()
+        self._durable = True  # as `connect` leaves it
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._queries = sql.queries(self.dialect)
         self._closed = False
@@ -119,7 +120,9 @@ class SqliteDatabase:
         writer = self._writer
         durable = any(job.durable for job in group)
         try:
-            writer.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            if durable != self._durable:
+                writer.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                self._durable = durable
             writer.execute("BEGIN IMMEDIATE")
             for job in group:
                 self._run(writer, job)

@@ -23,6 +23,8 @@ from sixfold.core.database import Query, Transaction, now
 
 _MAX_KEYS = 100_000
 _MINUTE = 60.0
+_NO_LIMIT = 2**62
+_LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}  # of a period's name
 
 speaking: ContextVar[Principal | None] = ContextVar("speaking", default=None)
 
@@ -53,27 +55,25 @@ def payer_of(principal: Principal | None) -> Payer | None:
 
 def spend(of: Payer, amount: int) -> Transaction[None]:
     """Count `amount` against a key's budgets; raises `BudgetExceeded` where it does not fit."""
-    moment = yield from now()
-    day, month = _periods(moment)
-    for period, budget, word in ((day, of.budget_day, "day"), (month, of.budget_month, "month")):
-        limit = budget if budget is not None else 2**62
-        fits = amount <= limit
-        if fits:
-            counted = yield Query(
-                "key_spend_add", {"key_id": of.key_id, "period": period, "amount": amount, "budget": limit}
-            )
-            fits = bool(counted)
-        if not fits:
-            raise errors.BudgetExceeded(
-                f"This key's budget of {money.format_usd(limit)} USD a {word} is used up",
-                retry_after=_until_next(moment, word),
-            )
+    budgets = {"day": of.budget_day, "month": of.budget_month}
+    most = {word: _NO_LIMIT if budget is None else budget for word, budget in budgets.items()}
+    refused = [word for word, limit in most.items() if amount > limit]
+    if not refused:
+        rows = yield Query("key_spend_add", {"key_id": of.key_id, "amount": amount, **most})
+        counted = {len(row["period"]) for row in rows}
+        refused = [word for word, length in _LENGTHS.items() if length not in counted]
+    if refused:
+        word = refused[0]
+        raise errors.BudgetExceeded(
+            f"This key's budget of {money.format_usd(most[word])} USD a {word} is used up",
+            retry_after=_until_next((yield from now()), word),
+        )
 
 
 def give_back(key_id: str, held_at: int, amount: int) -> Transaction[None]:
     """Take `amount` off what a key has spent: it was held at `held_at` and not charged."""
-    for period in _periods(held_at):
-        yield Query("key_spend_return", {"key_id": key_id, "period": period, "amount": amount})
+    day, month = _periods(held_at)
+    yield Query("key_spend_return", {"key_id": key_id, "day": day, "month": month, "amount": amount})
 
 
 def _periods(epoch_us: int) -> tuple[str, str]:

@@ -245,7 +245,10 @@ class Relay:
         wire, body, (usage, chars) = opened.wire, opened.first, opened.told
         answer = None
         if wire.name != asked.ask.wire:
-            answer = wire.read(body, asked.conversation())
+            try:
+                answer = wire.read(body, asked.conversation())
+            except ValueError as error:
+                raise errors.EngineFailed("The model server gave an answer that cannot be read") from error
         if usage is None:
             usage = Usage(asked.plan.input_tokens, chats.tokens_of(chars), reported=False)
         cost = min(opened.rates.cost(usage), asked.plan.held)

@@ -116,7 +116,13 @@ class _Document(msgspec.Struct):
     error: Any = None
 
 
+class _Counted(msgspec.Struct):
+    choices: list[msgspec.Raw] = []
+    usage: _Usage | None = None
+
+
 _read = msgspec.json.Decoder(_Document).decode
+_count = msgspec.json.Decoder(_Counted).decode
 
 
 def message_of(body: bytes) -> tuple[str, str]:
@@ -187,9 +193,11 @@ class Completions:
 
     def usage(self, body: bytes) -> tuple[Usage | None, int]:
         """What an answer used, and how many characters it has."""
-        found = _document(body)
-        chars = sum(len(choice.message.text) for choice in found.choices if choice.message is not None)
-        return found.usage.read() if found.usage is not None else None, chars
+        told = _told(body)
+        if told is not None:
+            return told, 0
+        choices = _document(body).choices
+        return None, sum(len(choice.message.text) for choice in choices if choice.message is not None)
 
     def read(self, body: bytes, chat: Chat) -> Answer:
         """An answer in no dialect."""
@@ -312,6 +320,15 @@ def _without_usage(events: bytes) -> bytes:
         if _any(fields.get("choices", msgspec.Raw(b"[]"))):
             kept.append(b"data: " + _encode(fields))
     return b"\n".join(kept).lstrip(b"\n")
+
+
+def _told(body: bytes) -> Usage | None:
+    """What an answer says that it used, without a look at what it says."""
+    try:
+        found = _count(body)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    return found.usage.read() if found.usage is not None and found.choices else None
 
 
 def _document(body: bytes) -> _Document:

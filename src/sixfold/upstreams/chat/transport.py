@@ -80,6 +80,7 @@ class Opened:
     def __init__(self, request: StreamRequest, response: Response) -> None:
         self._request: StreamRequest | None = request
         self._reader = response.body_reader
+        self._read_up = False
         self.status = response.status
         self.retry_after = response.get_header("retry-after") or ""
 
@@ -97,17 +98,22 @@ class Opened:
 
     async def whole(self) -> bytes:
         """All that is left; raises `Broken`."""
-        blocks: list[bytes] = []
-        size = 0
-        while block := await self.read():
-            size += len(block)
-            if size > _MAX_ANSWER:
-                raise Broken("gave an answer that is too long")
-            blocks.append(block)
-        return b"".join(blocks)
+        try:
+            found = await self._reader.read(_MAX_ANSWER + 1)
+        except RequestTimeoutError as error:
+            raise Broken("stopped answering") from error
+        except PyreqwestError as error:
+            raise Broken("broke off its answer") from error
+        body = bytes(found or b"")
+        if len(body) > _MAX_ANSWER:
+            raise Broken("gave an answer that is too long")
+        self._read_up = True
+        return body
 
     async def aclose(self) -> None:
         """Let go of the connection; one whose answer was read to its end is used again."""
         request, self._request = self._request, None
-        if request is not None:
-            await asyncio.shield(request.__aexit__(None, None, None))
+        if request is None:
+            return
+        leaving = request.__aexit__(None, None, None)
+        await (leaving if self._read_up else asyncio.shield(leaving))

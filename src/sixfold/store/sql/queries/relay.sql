@@ -40,11 +40,13 @@ WHERE account_id = :account_id AND id < :before
 ORDER BY id DESC
 LIMIT :limit;
 
--- name: key_spend_add | Count an amount against a key's budget of a period; nothing when it would not fit.
-INSERT INTO key_spend (key_id, period, amount) VALUES (:key_id, :period, :amount)
+-- name: key_spend_add | Count an amount against a key's day and month; gives those whose budget it fits.
+INSERT INTO key_spend (key_id, period, amount)
+VALUES (:key_id, strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'), :amount),
+       (:key_id, strftime('%Y-%m', :now / 1000000, 'unixepoch'), :amount)
 ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
-WHERE key_spend.amount + excluded.amount <= :budget
-RETURNING amount;
+WHERE key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END
+RETURNING period;
 
 -- name: key_spend_return | Give back what was counted and not charged.
-UPDATE key_spend SET amount = amount - :amount WHERE key_id = :key_id AND period = :period;
+UPDATE key_spend SET amount = amount - :amount WHERE key_id = :key_id AND period IN (:day, :month);
