@@ -31,9 +31,10 @@ REQUESTS, STREAMS = 3_000, 100
 _BODY = {"model": "main", "messages": [{"role": "user", "content": "say it"}], "max_tokens": 100}
 _NGINX = """daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
-http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
+http {{ access_log off; keepalive_requests 1000000;
+client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
 fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-upstream models {{ server 127.0.0.1:{models}; keepalive 64; }}
+upstream models {{ server 127.0.0.1:{models}; keepalive 64; keepalive_requests 1000000; }}
 server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://models; proxy_http_version 1.1;
 proxy_set_header Connection ""; proxy_buffering off; }} }} }}
 """
