@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from websockets.asyncio.client import connect
@@ -27,6 +27,7 @@ from websockets.asyncio.client import connect
 from bench.table import Row, calibration, of_samples
 from sixfold import assembly, settings
 from sixfold.core.work.engines import Task
+from sixfold.core.work.remote import Outside
 from sixfold.engines.remote import comfyui_graphs, comfyui_stock
 from sixfold.engines.remote.comfyui import ComfyEngine
 from sixfold.engines.remote.comfyui_graphs import Plan, Wish
@@ -90,7 +91,7 @@ async def _straight(client: httpx.AsyncClient, url: str, plan: Plan) -> None:
 
 
 def _by_engine(client: httpx.AsyncClient, url: str, format_: str) -> One:
-    engine = ComfyEngine(_Outside(client), url=url)
+    engine = ComfyEngine(cast("Outside", _Outside(client)), url=url)
 
     async def one(seed: int) -> None:
         inputs = {"prompt": "a lake", "width": SIDE, "height": SIDE, "seed": seed, "format": format_}

@@ -81,6 +81,10 @@ class NoFetcher:
         """Refuse."""
         raise FetchRefused
 
+    async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
+        """Refuse."""
+        raise FetchRefused
+
 
 @dataclass
 class Road:

@@ -28,8 +28,8 @@ LAYERS = {
     "constraints-dev.txt": ("embedded", "test", "dev"),
 }
 HEADER = "# Written by `make lock`; do not edit.{note}\n"
-# Extras that no layer holds: `make weights` installs torch by plain pip, since its builds differ by machine.
-UNLOCKED = frozenset({"weights"})
+# Extras that no layer holds: torch, since its builds differ by machine, and ray, which only clusters need.
+UNLOCKED = frozenset({"weights", "ray"})
 # An editable install needs the build backend in the environment, since nothing is built in isolation.
 BUILD = ["editables>=0.5"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sixfold import errors
+from sixfold import errors, workplaces
 from sixfold.core.accounts import idempotency, oauth, signins
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.prices import PriceTable
@@ -32,7 +32,6 @@ from sixfold.core.memory.search.finder import Finder
 from sixfold.core.memory.search.shelf import Shelf
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import choosing, orders
-from sixfold.core.work import supervisor as supervisors
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.children import PipelineChildren
 from sixfold.core.work.choosing import Standing, Terms
@@ -40,21 +39,18 @@ from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.hardware import Shelf as HardwareShelf
+from sixfold.core.work.images import Images
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
 from sixfold.core.work.neighbours import Neighbours, Shared
 from sixfold.core.work.outbox import Outbox
 from sixfold.core.work.pipeline import Pipeline
-from sixfold.core.work.ports import BlobStore, Driver
+from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.runs import Finisher
 from sixfold.core.work.sessions_host import LiveSessions, Offer
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
-from sixfold.drivers import container as containers
-from sixfold.drivers.container import ContainerDriver
-from sixfold.drivers.inline import InlineDriver
-from sixfold.drivers.process import ProcessDriver
-from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.drivers.remote import ServerOutside
 from sixfold.engines import wishes
 from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
@@ -116,6 +112,7 @@ class Product:
     relaying: Relaying
     checkout: Checkout
     deposits: Deposits
+    images: Images
     workshop: Workshop
 
 
@@ -260,11 +257,6 @@ def open_memory(settings: Settings, database: Database, finder: Finder) -> Memor
     return Memory(database, allowed, settings.base_url, finder)
 
 
-def neighbours(database: Database, bus: Bus, workers: Supervisor) -> Neighbours | None:
-    """The view of the other servers, where the database may have some."""
-    return Neighbours(database, bus, workers) if isinstance(database, Shared) else None
-
-
 def open_finder(settings: Settings, database: Database) -> Finder:
     """The memory's search, with meaning where `sixfold engines add embeddings` has put MiniLM."""
     folder = settings.data_dir / "weights" / "embeddings"
@@ -359,11 +351,13 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     outside = ServerOutside(clients, lambda name: provider_key(settings, name))
     outside.children = PipelineChildren(road)
     graphs = outside.workshop = workshop(database, media, road)
-    places = driver(settings, failpoints, outside)
+    images = workplaces.container_driver(settings, failpoints)
+    places = workplaces.driver(settings, failpoints, outside, images)
+    limits = workplaces.policy(settings, templates())
     relaying = relays.build(settings, database)
     outside.relay = relaying.relay
     standing.told["relay"] = lambda: _talking(relaying)
-    workers = Supervisor(database, places, models.engines(), finisher, bus, policy(settings))
+    workers = Supervisor(database, places, models.engines(), finisher, bus, limits)
     road.own.admit = lambda engines: (standing.admit(engines), workers.admit(engines))[-1]
     road.on_accepted = workers.accepted
     road.on_cancel = workers.cancel
@@ -383,17 +377,24 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         outbox=outbox,
         spaces=gradio.build(settings, clients),
         shelf=own_files.build(settings, road.own, database),
-        live=LiveSessions(database, places, offer(settings, models, road), policy(settings), workers.boot),
+        live=LiveSessions(
+            database,
+            places,
+            Offer(models, templates(), road.terms, settings.session_limit),
+            limits,
+            workers.boot,
+        ),
         standings=standing,
         clients=clients,
         fetcher=fetcher,
         signer=signer,
         bus=bus,
         memory=open_memory(settings, database, finder),
-        neighbours=neighbours(database, bus, workers),
+        neighbours=Neighbours(database, bus, workers) if isinstance(database, Shared) else None,
         finder=finder,
         relaying=relaying,
         checkout=Stripe(clients.upstream, settings),
+        images=workplaces.Learning(images, settings.data_dir / "scratch"),
         deposits=Deposits(clients.upstream, database, settings.tables.get("deposits")),
         workshop=graphs,
     )
@@ -436,39 +437,6 @@ async def running(product: Product) -> AsyncIterator[Product]:
             await product.neighbours.stop()
         await product.clients.aclose()
         await product.database.close()
-
-
-def local_driver(settings: Settings, failpoints: Failpoints) -> Driver:
-    """Where the workers of this machine run."""
-    if settings.driver == "inline":
-        return InlineDriver(failpoints=failpoints.engines)
-    if settings.driver == "ray":
-        return _on_ray(settings, failpoints)
-    return ProcessDriver(failpoints=failpoints.engines)
-
-
-def driver(settings: Settings, failpoints: Failpoints, outside: ServerOutside) -> Driver:
-    """Where workers run; those that wait for another machine are coroutines of the server itself."""
-    remote = RemoteDriver(outside, failpoints=failpoints.engines)
-    return Drivers(local_driver(settings, failpoints), remote, container_driver(settings, failpoints))
-
-
-def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
-    """Where container images run; Docker or Podman is looked for when one is first wanted."""
-    socket = Path(settings.container_socket) if settings.container_socket else None
-    return ContainerDriver(
-        lambda: containers.open_engine(socket, settings.data_dir), failpoints=failpoints.engines
-    )
-
-
-def _on_ray(settings: Settings, failpoints: Failpoints) -> Driver:
-    """Workers on a cluster; raises `InvalidSetting` where the extra `ray` is not installed."""
-    try:
-        module = importlib.import_module("sixfold.drivers.ray")
-    except ModuleNotFoundError as error:
-        raise InvalidSetting("SIXFOLD_DRIVER=ray needs the extra: pip install 'sixfold[ray]'") from error
-    made: Driver = module.RayDriver(settings.ray_address, failpoints=failpoints.engines)
-    return made
 
 
 def probe_image(path: Path) -> tuple[str, int, int]:
@@ -527,24 +495,4 @@ def _limits(settings: Settings) -> Limits:
         film_seconds=60 * settings.fetch_film_minutes,
         film_fetch_seconds=settings.fetch_film_seconds,
         staging=staging,
-    )
-
-
-def offer(settings: Settings, models: Catalog, road: Pipeline) -> Offer:
-    """What live sessions are made of."""
-    return Offer(models, templates(), road.terms, settings.session_limit)
-
-
-def policy(settings: Settings) -> supervisors.Policy:
-    """The limits that runs live under."""
-    return supervisors.Policy(
-        slots=settings.workers,
-        run_limit_seconds=settings.run_limit_seconds,
-        lease_seconds=settings.lease_seconds,
-        max_attempts=settings.max_attempts,
-        queue_ttl_seconds=settings.queue_ttl,
-        idle_seconds=settings.idle_seconds,
-        memory_bytes=settings.worker_memory_bytes,
-        scratch=settings.data_dir / "scratch",
-        idle_of=templates().idle_seconds,
     )

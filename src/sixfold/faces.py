@@ -107,5 +107,6 @@ def build_services(product: Product) -> Services:
         relay=product.relaying.relay,
         checkout=product.checkout,
         deposits=product.deposits,
+        images=product.images,
         workshop=product.workshop,
     )

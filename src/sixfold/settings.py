@@ -242,7 +242,7 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
 
 
 def _find_keys(gateway: Any, env: Mapping[str, str]) -> None:
-    """Put the keys that `[gateway.upstreams.NAME] api_key_env` names where a written-out `api_key` would stand."""
+    """Put the keys that an upstream's `api_key_env` names where a written-out `api_key` would stand."""
     upstreams = gateway.get("upstreams") if isinstance(gateway, dict) else None
     for name, row in upstreams.items() if isinstance(upstreams, dict) else ():
         variable = row.get("api_key_env") if isinstance(row, dict) else None

@@ -118,7 +118,7 @@ def declared() -> dict[str, list[list[str]]]:
     found: dict[str, list[list[str]]] = {}
     for block in INPUTS.strip().replace("\n  ", " ").splitlines():
         name, _, rest = block.partition(":")
-        found[name] = [part.split() for part in rest.split("|")]
+        found[name] = [[str(word) for word in part.split()] for part in rest.split("|")]
     return found
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-import replicate
 from PIL import Image
+from replicate.client import Client
 from replicate.exceptions import ModelError, ReplicateError
 
 from tests.areas.house import ORIGIN, House, house
@@ -29,10 +29,10 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
         yield found
 
 
-def client(home: House, key: str | None = None) -> replicate.Client:
+def client(home: House, key: str | None = None) -> Client:
     """The official client, on the server in this process."""
     transport = httpx.ASGITransport(home.app, raise_app_exceptions=False)
-    return replicate.Client(key or home.key, base_url=f"{ORIGIN}/replicate", transport=transport)
+    return Client(key or home.key, base_url=f"{ORIGIN}/replicate", transport=transport)
 
 
 async def test_run_gives_a_file(home: House) -> None:

@@ -23,7 +23,7 @@ from tests.fakes import serving
 from tests.fakes.serving import Faults
 
 RUN = "/api/containers/run"
-INSIDE = {"fetch_allow": "127.0.0.0/8"}
+INSIDE: dict[str, Any] = {"fetch_allow": "127.0.0.0/8"}
 
 
 @asynccontextmanager

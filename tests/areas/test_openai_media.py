@@ -22,7 +22,8 @@ from sixfold.core.accounts.keys import Scope
 from tests.areas.house import House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are the same on every ground
+# the dialects are the same on every ground
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

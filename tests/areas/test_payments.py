@@ -57,7 +57,11 @@ async def shop(tmp_path: Path) -> AsyncIterator[tuple[House, Processor]]:
 async def opened(folder: Path) -> AsyncIterator[tuple[House, Processor]]:
     processor = Processor()
     async with served(processor.app) as origin:
-        pays = {"stripe_secret_key": "sk_test", "stripe_webhook_secret": SECRET, "stripe_url": origin}
+        pays: dict[str, Any] = {
+            "stripe_secret_key": "sk_test",
+            "stripe_webhook_secret": SECRET,
+            "stripe_url": origin,
+        }
         async with house(folder, **pays) as home:
             yield home, processor
 

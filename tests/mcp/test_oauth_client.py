@@ -19,6 +19,7 @@ from mcp.shared.auth import (
     OAuthClientMetadata,
     OAuthToken,
 )
+from pydantic import AnyUrl
 
 from tests.areas.house import House, house
 from tests.areas.test_pages import link
@@ -81,7 +82,7 @@ async def test_the_official_client_is_let_in_and_comes_again_without_asking(tmp_
     async with house(tmp_path, port=port) as home, served(home.app, port) as origin:
         person = Person(home, origin)
         about = OAuthClientMetadata(
-            client_name="An assistant", redirect_uris=[BACK], token_endpoint_auth_method="none"
+            client_name="An assistant", redirect_uris=[AnyUrl(BACK)], token_endpoint_auth_method="none"
         )
         door = OAuthClientProvider(f"{origin}/mcp", about, kept, person.opens, person.comes_back)
         async with (
@@ -98,5 +99,6 @@ async def test_the_official_client_is_let_in_and_comes_again_without_asking(tmp_
             Client(streamable_http_client(f"{origin}/mcp", http_client=http)) as client,
         ):
             assert (await client.list_tools()).tools
+        assert kept.tokens is not None
         assert kept.tokens.access_token != first.access_token
         assert person.asked == 1, "the refresh token was enough"

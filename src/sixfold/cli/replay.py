@@ -15,7 +15,7 @@ from typing import Any
 
 import blake3
 
-from sixfold import assembly, errors
+from sixfold import assembly, errors, workplaces
 from sixfold.cli import opening, receipt
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
@@ -199,8 +199,10 @@ async def _make(
     """Run the engine as a server would, and put the original's own text into what comes out."""
     files = await _parents(origin, plan, configured, given, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
-    driver = assembly.local_driver(configured, Failpoints())
-    limits = dataclasses.replace(assembly.policy(configured), scratch=scratch / "worker")
+    driver = workplaces.local_driver(configured, Failpoints())
+    limits = dataclasses.replace(
+        workplaces.policy(configured, assembly.templates()), scratch=scratch / "worker"
+    )
     spec = supervisor.worker_spec(plan.engine, limits)
     bar = receipt.Bar(Paint(sys.stderr))
     try:

@@ -125,6 +125,11 @@ class ContainerDriver:
         watch.add_done_callback(self._watches.discard)
         return worker
 
+    @property
+    def can_start(self) -> bool:
+        """Whether Docker or Podman is here."""
+        return self._engine is not None or self._find() is not None
+
     async def learn(
         self, image: str, scratch: Path, *, name: str = "", hardware: str | None = None
     ) -> dict[str, Any]:

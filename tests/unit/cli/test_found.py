@@ -93,6 +93,7 @@ def provider_keys() -> dict[str, str]:
         "SIXFOLD_OPENAI_API_KEY": "secret-3",
         "ANTHROPIC_API_KEY": "other",
         "SIXFOLD_ANTHROPIC_API_KEY": "secret-4",
+        "HF_TOKEN": "secret-5",
     }
 
 
@@ -103,7 +104,7 @@ def configured_with_keys(folder: Path) -> Settings:
 async def test_a_providers_key_is_found_under_both_names_and_never_shown(tmp_path: Path) -> None:
     configured = configured_with_keys(tmp_path)
     assert [getattr(configured, name) for name in settings.PROVIDER_KEYS] == [
-        f"secret-{number}" for number in (1, 2, 3, 4)
+        f"secret-{number}" for number in (1, 2, 3, 4, 5)
     ]
     things = await found.look(configured, ())
     assert {thing.name for thing in things if thing.found} >= {"fal", "Replicate", "OpenAI", "Anthropic"}

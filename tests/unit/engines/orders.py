@@ -63,8 +63,8 @@ def scenery(size: tuple[int, int] = (192, 256), seed: int = 1) -> Any:
         cv2.fillPoly(big, [points.astype(np.int32)], colour)
         at = rng.uniform(0, 1, 2) * (width * 4, height * 4)
         cv2.circle(big, at.astype(int).tolist(), int(rng.uniform(20, 120)), colour[::-1], -1)
-        ends = (rng.uniform(0, 1, (2, 2)) * (width * 4, height * 4)).astype(int).tolist()
-        cv2.line(big, *ends, colour, 6)
+        begin, end = (rng.uniform(0, 1, (2, 2)) * (width * 4, height * 4)).astype(int).tolist()
+        cv2.line(big, begin, end, colour, 6)
     return np.rint(cv2.resize(big, (width, height), interpolation=cv2.INTER_AREA)).astype(np.uint8)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task, UnusableInput
+from sixfold.core.work.remote import Outside
 from sixfold.engines.image.headers import UnreadableImage
 from sixfold.engines.remote import comfyui_pictures as pictures
 from sixfold.engines.remote.comfyui import ComfyEngine, probe
@@ -36,7 +37,7 @@ SPLIT = Shelf(
 
 
 @dataclass
-class Outside:
+class Beyond:
     """What the server gives an engine."""
 
     client: httpx.AsyncClient
@@ -46,6 +47,11 @@ class Outside:
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
         raise AssertionError(f"{url} to {target}, {max_bytes}: nothing is fetched this way")
+
+
+def outside(client: httpx.AsyncClient) -> Outside:
+    """The part of it that this engine uses."""
+    return cast("Outside", Beyond(client))
 
 
 @dataclass
@@ -95,7 +101,7 @@ class Kit:
 @asynccontextmanager
 async def kit(folder: Path, shelf: Shelf | None = None, **options: str) -> AsyncIterator[Kit]:
     async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        yield Kit(comfy, ComfyEngine(Outside(client), url=comfy.url, **options), client, folder)
+        yield Kit(comfy, ComfyEngine(outside(client), url=comfy.url, **options), client, folder)
 
 
 @pytest.fixture
@@ -351,9 +357,9 @@ async def test_the_best_model_serves_and_a_pinned_one_before_it(tmp_path: Path) 
     async with kit(tmp_path, shelf) as built:
         best = await built.run(prompt="a lake", width=256, height=256)
         small = "v1-5-pruned-emaonly.ckpt"
-        pinned = ComfyEngine(Outside(built.client), url=built.comfy.url, checkpoint=small)
+        pinned = ComfyEngine(outside(built.client), url=built.comfy.url, checkpoint=small)
         chosen = await pinned.run(Task("t", "ra2", {"prompt": "a", "width": 64, "height": 64}), Context())
-        lost = ComfyEngine(Outside(built.client), url=built.comfy.url, checkpoint="gone.safetensors")
+        lost = ComfyEngine(outside(built.client), url=built.comfy.url, checkpoint="gone.safetensors")
         with pytest.raises(EngineError, match="does not have the model gone"):
             await lost.run(Task("t", "ra2", {"prompt": "a"}), Context())
     assert best.data["checkpoint"] == "XL/sd_xl_base_1.0.safetensors"

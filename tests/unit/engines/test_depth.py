@@ -68,12 +68,14 @@ def test_parallax_is_a_film_of_the_asked_length_that_comes_back_to_its_beginning
     wish = {"effect": "parallax", "strength": 1.0, "seconds": 1}
     artifact, result, _ = orders.run(DepthEngine(), tmp_path, wish, image=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "preview")
+    assert artifact.path is not None
     film = films.watched(artifact.path)
     assert len(film.frames) == 24
     assert film.frames[0].shape == (144, 192, 3)
     gaps = [np.abs(frame.astype(int) - film.frames[0]).mean() for frame in film.frames]
     assert gaps[-1] < 0.6 * max(gaps)
     weak, _, _ = orders.run(DepthEngine(), tmp_path, {**wish, "strength": 0.1}, image=source)
+    assert weak.path is not None
     still = films.watched(weak.path).frames
     assert max(np.abs(frame.astype(int) - still[0]).mean() for frame in still) < 0.7 * max(gaps)
 

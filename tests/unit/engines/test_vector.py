@@ -32,7 +32,9 @@ def traced(folder: Path, picture: Any, **inputs: Any) -> str:
 def drawn(svg: str) -> Any:
     """An SVG as pixels, RGBA."""
     data = np.frombuffer(bytes(resvg.svg_to_bytes(svg_string=svg)), np.uint8)
-    return cv2.cvtColor(cv2.imdecode(data, cv2.IMREAD_UNCHANGED), cv2.COLOR_BGRA2RGBA)
+    found = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
+    assert found is not None
+    return cv2.cvtColor(found, cv2.COLOR_BGRA2RGBA)
 
 
 def colours(svg: str) -> int:
@@ -48,7 +50,8 @@ def test_drawn_again_it_looks_like_the_picture(tmp_path: Path, preset: str, leas
     svg = traced(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
     again = drawn(svg)
     assert again.shape[:2] == picture.shape[:2]
-    assert structural_similarity(again[..., :3], picture, channel_axis=2) > least
+    alike: Any = structural_similarity(again[..., :3], picture, channel_axis=2)
+    assert alike > least
     assert ElementTree.fromstring(svg).tag.endswith("svg")  # noqa: S314 - our own file
     assert svg == traced(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
 

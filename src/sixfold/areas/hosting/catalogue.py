@@ -18,7 +18,7 @@ from sixfold.core.work.templates import Template, Templates
 from sixfold.web import answers, auth, calls, predictions
 from sixfold.web.descriptors import descriptor
 from sixfold.web.encoded import Encoded
-from sixfold.web.routing import Route
+from sixfold.web.routing import Handler, Route
 from sixfold.web.services import Services
 
 _DEFAULT_IDLE_SECONDS = 120
@@ -208,12 +208,16 @@ class Catalogue:
         return None if principal.scope.memory_only else principal.account_id
 
 
-def routes(services: Services) -> tuple[Route, ...]:
-    """What is open to all."""
+def routes(services: Services, learn: Handler) -> tuple[Route, ...]:
+    """What is open to all, and how a template is added by its image."""
     catalogue = Catalogue(services)
     return (
         Route("/api/containers/config", {"GET": catalogue.config, "HEAD": catalogue.config}),
-        Route("/api/containers/templates", {"GET": catalogue.templates}),
+        Route(
+            "/api/containers/templates",
+            {"GET": catalogue.templates, "POST": learn},
+            services.settings.json_body_bytes,
+        ),
         Route("/api/containers/templates/{name}", {"GET": catalogue.one}),
         Route("/api/containers/hardware", {"GET": catalogue.hardware}),
     )

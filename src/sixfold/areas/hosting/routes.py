@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.areas.hosting import catalogue, orders, schemas, sessions, spaces, streaming, webhooks
+from sixfold.areas.hosting import catalogue, images, orders, schemas, sessions, spaces, streaming, webhooks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
@@ -160,7 +160,7 @@ def face(services: Services) -> Face:
         "hosting",
         answers.coded,
         (
-            *catalogue.routes(services),
+            *catalogue.routes(services, images.ImageImport(services).post),
             Route("/api/containers/run", {"POST": predictions.run}, large),
             Route("/api/containers/{model_id}/queue/join", {"POST": predictions.join}, large),
             Route("/api/containers/{model_id}/quote", {"POST": predictions.quote}, large),

@@ -55,7 +55,9 @@ def picture(data: bytes, number: int) -> Any:
     scene = checked(data)
     view = scene["bufferViews"][scene["images"][number]["bufferView"]]
     start = 28 + struct.unpack("<I", data[12:16])[0] + view["byteOffset"]
-    return cv2.imdecode(np.frombuffer(data, np.uint8, view["byteLength"], start), cv2.IMREAD_COLOR)[..., ::-1]
+    found = cv2.imdecode(np.frombuffer(data, np.uint8, view["byteLength"], start), cv2.IMREAD_COLOR)
+    assert found is not None
+    return found[..., ::-1]
 
 
 def surface(data: bytes) -> Any:

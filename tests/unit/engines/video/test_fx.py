@@ -35,6 +35,7 @@ def posterised(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Any, Any
     """The film after a run, its artifact and its log."""
     artifact, result, note = orders.run(VideoFxEngine(), folder, inputs, video=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "full")
+    assert artifact.path is not None
     return films.watched(artifact.path), artifact, note
 
 
@@ -97,8 +98,11 @@ def test_a_film_by_words_has_exactly_the_asked_size_and_ignores_a_picture(tmp_pa
     wish |= {"frames_per_second": 16}
     engine = CameraEngine(by_words=True)
     artifact, _, _ = orders.run(engine, tmp_path, wish)
+    assert artifact.path is not None
     alone = artifact.path.read_bytes()
     film = films.watched(artifact.path)
     assert (film.size, film.rate, len(film.frames)) == ((480, 832), 16, 3)
     picture = films.picture(tmp_path / "p.png", (90, 60))
-    assert orders.run(engine, tmp_path, wish, image=picture)[0].path.read_bytes() == alone
+    again = orders.run(engine, tmp_path, wish, image=picture)[0]
+    assert again.path is not None
+    assert again.path.read_bytes() == alone

@@ -1,0 +1,58 @@
+"""Area E's own templates by image: a container image becomes a template of the operator's."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.hosting import catalogue
+from sixfold.core.accounts.keys import Principal
+from sixfold.web import answers, bodies
+from sixfold.web.idempotency import Once
+from sixfold.web.services import Services
+
+KIND = "model"
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
+
+
+class ImageImport:
+    """Reads images and keeps them as models."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def post(self, request: Request) -> Response:
+        """The template that an image became."""
+        principal = await self._services.doors.bearer(request)
+        if not principal.is_operator or principal.scope.memory_only:
+            raise errors.Forbidden("Only the operator may have images started on this machine")
+        raw = await request.body()
+
+        async def made(_idempotency_id: str | None) -> Response:
+            return await self._learned(principal, bodies.parse_object(raw))
+
+        once = Once(principal.account_id, raw, answers.coded)
+        return await self._services.repeats.run(request, once, made)
+
+    async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:
+        services, image, hardware = self._services, body.get("image"), body.get("hardware")
+        if not image:
+            raise _refused("image", "image is required")
+        if not isinstance(image, str) or not _IMAGE.fullmatch(image):
+            raise _refused("image", "image must be the reference of a container image")
+        if not isinstance(hardware, str | None):
+            raise _refused("hardware", "hardware must be a string")
+        services.templates.hire(image, hardware)
+        document = await services.images.learn(image, hardware)
+        name = next(iter(document["models"]))
+        own = await services.pipeline.own.put(principal.account_id, KIND, name, document)
+        shown = catalogue.own_template(own, services.templates, services.settings.idle_seconds)
+        return answers.json({**shown, "image": image}, 201)
+
+
+def _refused(name: str, sentence: str) -> errors.InvalidInput:
+    return errors.InvalidInput([errors.Problem(name, sentence, "value")])

@@ -1,0 +1,17 @@
+"""Container images that become models: what is read of one, through a port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Images(Protocol):
+    """Starts an image once and asks what it takes and gives."""
+
+    async def learn(self, image: str, hardware: str | None) -> Mapping[str, Any]:
+        """The catalogue's document of one model.
+
+        Raises `EngineUnavailable` where no container can be started, `BadRequest` for an image of no use.
+        """
+        ...

@@ -1,0 +1,90 @@
+"""Settings in, the places where workers run out: this machine, containers, a cluster, other servers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.work import supervisor as supervisors
+from sixfold.core.work.engines import EngineError
+from sixfold.core.work.failpoints import Failpoints
+from sixfold.core.work.ports import Driver
+from sixfold.core.work.templates import Templates
+from sixfold.drivers import container as containers
+from sixfold.drivers.container import ContainerDriver
+from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.process import ProcessDriver
+from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.settings import InvalidSetting, Settings
+
+
+class Learning:
+    """`images.Images` on the containers of this machine."""
+
+    def __init__(self, containers_here: ContainerDriver, scratch: Path) -> None:
+        self._containers = containers_here
+        self._scratch = scratch
+
+    async def learn(self, image: str, hardware: str | None) -> Mapping[str, Any]:
+        """Start it once, ask, and remove it."""
+        if not self._containers.can_start:
+            raise errors.EngineUnavailable(
+                "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
+            )
+        try:
+            return await self._containers.learn(image, self._scratch, hardware=hardware)
+        except EngineError as error:
+            raise errors.BadRequest(str(error)) from error
+
+
+def local_driver(settings: Settings, failpoints: Failpoints) -> Driver:
+    """Where the workers of this machine run."""
+    if settings.driver == "inline":
+        return InlineDriver(failpoints=failpoints.engines)
+    if settings.driver == "ray":
+        return _on_ray(settings, failpoints)
+    return ProcessDriver(failpoints=failpoints.engines)
+
+
+def driver(
+    settings: Settings, failpoints: Failpoints, outside: ServerOutside, images: ContainerDriver
+) -> Driver:
+    """Where workers run; those that wait for another machine are coroutines of the server itself."""
+    remote = RemoteDriver(outside, failpoints=failpoints.engines)
+    return Drivers(local_driver(settings, failpoints), remote, images)
+
+
+def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
+    """Where container images run; Docker or Podman is looked for when one is first wanted."""
+    socket = Path(settings.container_socket) if settings.container_socket else None
+    return ContainerDriver(
+        lambda: containers.open_engine(socket, settings.data_dir), failpoints=failpoints.engines
+    )
+
+
+def _on_ray(settings: Settings, failpoints: Failpoints) -> Driver:
+    """Workers on a cluster; raises `InvalidSetting` where the extra `ray` is not installed."""
+    try:
+        module = importlib.import_module("sixfold.drivers.ray")
+    except ModuleNotFoundError as error:
+        raise InvalidSetting("SIXFOLD_DRIVER=ray needs the extra: pip install 'sixfold[ray]'") from error
+    made: Driver = module.RayDriver(settings.ray_address, failpoints=failpoints.engines)
+    return made
+
+
+def policy(settings: Settings, templates: Templates) -> supervisors.Policy:
+    """The limits that runs live under."""
+    return supervisors.Policy(
+        slots=settings.workers,
+        run_limit_seconds=settings.run_limit_seconds,
+        lease_seconds=settings.lease_seconds,
+        max_attempts=settings.max_attempts,
+        queue_ttl_seconds=settings.queue_ttl,
+        idle_seconds=settings.idle_seconds,
+        memory_bytes=settings.worker_memory_bytes,
+        scratch=settings.data_dir / "scratch",
+        idle_of=templates.idle_seconds,
+    )
