@@ -335,18 +335,9 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     media.own_origins.add(settings.base_url)
     bus = Bus()
     finder = open_finder(settings, database)
-    road = Pipeline(
-        database,
-        models,
-        media,
-        bus,
-        orders.Policy(
-            settings.queue_limit,
-            Terms(settings.previews_allowed, standing=standing),
-            settings.run_limit_seconds,
-        ),
-        failpoints,
-    )
+    terms = Terms(settings.previews_allowed, standing=standing)
+    rules = orders.Policy(settings.queue_limit, terms, settings.run_limit_seconds)
+    road = Pipeline(database, models, media, bus, rules, failpoints)
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     outside = ServerOutside(clients, lambda name: provider_key(settings, name))
     outside.children = PipelineChildren(road)
@@ -361,6 +352,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     road.own.admit = lambda engines: (standing.admit(engines), workers.admit(engines))[-1]
     road.on_accepted = workers.accepted
     road.on_cancel = workers.cancel
+    offer = Offer(models, templates(), terms, settings.session_limit)
     outbox = Outbox(database, fetcher)
     bus.watchers.append(outbox.heard)
     return Product(
@@ -377,13 +369,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         outbox=outbox,
         spaces=gradio.build(settings, clients),
         shelf=own_files.build(settings, road.own, database),
-        live=LiveSessions(
-            database,
-            places,
-            Offer(models, templates(), road.terms, settings.session_limit),
-            limits,
-            workers.boot,
-        ),
+        live=LiveSessions(database, places, offer, limits, workers.boot),
         standings=standing,
         clients=clients,
         fetcher=fetcher,
