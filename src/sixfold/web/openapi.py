@@ -20,6 +20,7 @@ _POINT: Node = {
 }
 LIST_ITEMS: dict[str, Node] = {
     "texts": {"type": "string"},
+    "images": {"type": "string"},
     "numbers": {"type": "number"},
     "series": {"anyOf": [_NUMBER_OR_GAP, _POINT]},
 }

@@ -43,6 +43,13 @@ _SERVED: Node = {
     "created_at": _TEXT,
 }
 _BEGUN: Node = {"id": _TEXT, "service": _TEXT, "status": _TEXT, "status_url": _TEXT, "created_at": _TEXT}
+_TAUGHT: Node = _with(
+    {
+        "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,63}$"},
+        "images": {"type": "array", "items": _SAID, "minItems": 1, "maxItems": 100},
+    },
+    {"base": {"enum": ["ra2", "ra1", "anime", "photoreal"]}, "seed": {"type": "integer", "minimum": 0}},
+)
 _ROW: Node = {
     "service": _TEXT,
     "description": _TEXT,
@@ -114,12 +121,16 @@ def _services() -> dict[str, Node]:
     begun = openapi.answer("Begun, with `async`", openapi.ref("Begun"))
     run = _operation("Call a service", {"200": served, "202": begun}, "Error")
     run |= {"requestBody": openapi.json_body(body), "parameters": [openapi.IDEMPOTENCY]}
+    taught = openapi.answer("Begun", openapi.ref("Begun"))
+    train = _operation("Teach a service of one's own", {"202": taught}, "Error")
+    train |= {"requestBody": openapi.json_body(_TAUGHT), "parameters": [openapi.IDEMPOTENCY]}
     listed = openapi.answer("Every service", _listed("services", openapi.ref("Service")))
     calls = openapi.answer("Newest first", _listed("calls", {"type": "object"}))
     log = _operation("The log of calls", {"200": calls}, "Error")
     log["parameters"] = [openapi.query("limit", {"type": "integer", "minimum": 1, "maximum": 200})]
     return {
         "/api/service": {"post": run},
+        "/api/training": {"post": train},
         "/api/services": {"get": {**_operation("List services", {"200": listed}, "Error"), **_FREE}},
         "/api/gateway/calls": {"get": log},
     }

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.areas.gateway import log, service
+from sixfold.areas.gateway import log, service, training
 from sixfold.areas.gateway.anthropic import errors as anthropic_errors
 from sixfold.areas.gateway.anthropic import messages
 from sixfold.areas.gateway.asking import Door, Talker, require
@@ -153,4 +153,4 @@ def faces(services: Services) -> tuple[Face, ...]:
         ),
         prefixes=("/v1/messages",),
     )
-    return openai, anthropic, log.face(services), service.face(services)
+    return openai, anthropic, log.face(services), service.face(services), training.face(services)

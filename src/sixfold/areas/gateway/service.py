@@ -100,7 +100,7 @@ class Service:
         if not later:
             prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
-            return answers.json(_begun(name, prediction), 202)
+            return answers.json(begun(name, prediction), 202)
         if prediction.state is State.CANCELED:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == work.UNUSABLE:
@@ -221,7 +221,7 @@ def _refused(name: str, sentence: str) -> errors.InvalidInput:
     return errors.InvalidInput([errors.Problem(name, sentence, "value")])
 
 
-def _begun(name: str, prediction: Prediction) -> dict[str, Any]:
+def begun(name: str, prediction: Prediction) -> dict[str, Any]:
     """What whoever does not wait is told."""
     return {
         "id": prediction.id,

@@ -78,7 +78,8 @@ class Model:
     `words` gives inputs the names by which engines know them.
     The price is for what the input `quantity` asks for, or for `most` units; where it is `metered`, that is
     only held, and what the run tells (`Result.billed`) is captured. `hardware` is what an own model runs on.
-    `served_by` is the clause that says what serves it other than engines of the catalogue.
+    `served_by` is the clause that says what serves it other than engines of the catalogue. `files` are blobs
+    that every run is given, by the names under which an engine finds them.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Model:
     most: float = 1
     hardware: str | None = None
     served_by: str = ""
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checked and complete inputs; raises `InvalidInput` with every problem."""
@@ -115,6 +117,11 @@ class Model:
     def media_inputs(self) -> tuple[Descriptor, ...]:
         """The inputs that name a file or a URL."""
         return tuple(d for d in self.inputs if d.type in inputs.MEDIA_TYPES)
+
+    @property
+    def picture_lists(self) -> tuple[Descriptor, ...]:
+        """The inputs that name several pictures."""
+        return tuple(d for d in self.inputs if d.type == "images")
 
     def takes(self, name: str) -> bool:
         """Whether the model has an input of this name."""
@@ -281,6 +288,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         most=row.get("most", 1),
         hardware=row.get("hardware"),
         served_by=row.get("served_by", ""),
+        files=row.get("files", {}),
     )
 
 

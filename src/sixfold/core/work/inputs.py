@@ -24,11 +24,12 @@ Type = Literal[
     "sizes",
     "project",
     "texts",
+    "images",
     "series",
     "numbers",
 ]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file", "artifact"})
-LIST_TYPES = frozenset({"sizes", "texts", "series", "numbers"})  # each may come as text as well
+LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers"})  # each may come as text as well
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
 
@@ -42,10 +43,11 @@ class Descriptor:
     An `artifact` is a file of no kind of media, named by a URL as any text.
 
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
-    A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `numbers` one of
-    numbers, `series` one of numbers or of {"t", "y"}, where a gap is null. `aliases` are further names by
-    which a request may give the input. A text with a `pattern` matches it as a whole, as `like` does; `needs`
-    names inputs and what they must be for this one to be given, `required_for` what makes it required.
+    A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `images` one of
+    pictures, each as an image is given, `numbers` one of numbers, `series` one of numbers or of {"t", "y"},
+    where a gap is null. `aliases` are further names by which a request may give the input. A text with a
+    `pattern` matches it as a whole, as `like` does; `needs` names inputs and what they must be for this one
+    to be given, `required_for` what makes it required.
     """
 
     name: str
@@ -247,6 +249,17 @@ def _texts(descriptor: Descriptor, value: Any) -> list[str]:
     return [_string(descriptor, item) for item in _items(descriptor, given, "texts")]
 
 
+def _images(descriptor: Descriptor, value: Any) -> list[str]:
+    """A list of pictures; a text has one on each line, or is a list written as JSON."""
+    given: object = value
+    if isinstance(value, str):
+        given = _listed(value) or value.split()
+    found = [_media(descriptor, item) for item in _items(descriptor, given, "pictures")]
+    if not all(found):
+        raise _Refused("must hold a URL or an upload for each picture", "url_type")
+    return found
+
+
 def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
     """A list of numbers; a text holds them between commas."""
     given: object = value
@@ -318,6 +331,7 @@ _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "sizes": _sizes,
     "project": _project,
     "texts": _texts,
+    "images": _images,
     "series": _series,
     "numbers": _numbers,
 }

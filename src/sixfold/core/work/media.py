@@ -48,6 +48,7 @@ EXTENSIONS = {
     "model/gltf-binary": "glb",
     "application/json": "json",
     "application/zip": "zip",
+    "application/x-safetensors": "safetensors",
     "text/plain": "txt",
     "text/markdown": "md",
     "text/html": "html",

@@ -8,6 +8,7 @@ name over while what was ordered before still runs on its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,10 @@ import msgspec
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Transaction, many, one
 from sixfold.core.work import catalog as catalogs
+from sixfold.core.work import trained
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.metering import Rates
+from sixfold.core.work.records import Prediction
 
 Admit = Callable[[Sequence[EngineSpec]], None]
 _MAX_MODELS = 1000  # of one account
@@ -60,6 +63,8 @@ class OwnModels:
 
     async def find(self, name: str, account_id: str) -> OwnModel:
         """An account's model by its name; raises `NotFound`, for another account's too."""
+        if name.startswith(trained.PREFIX):
+            await self._adopt(account_id)
         row = await self._database.read(one("own_model_newest", account_id=account_id, name=name))
         if row is None:
             raise errors.NotFound(f"There is no model {name}")
@@ -67,6 +72,8 @@ class OwnModels:
 
     async def of(self, account_id: str, kind: str = "") -> tuple[OwnModel, ...]:
         """Every model of an account (of one kind, where it is given), by name."""
+        if kind in ("", trained.KIND):
+            await self._adopt(account_id)
         rows = await self._database.read(many("own_models_of", account_id=account_id, kind=kind))
         return tuple(self._of(row) for row in rows)
 
@@ -85,6 +92,13 @@ class OwnModels:
         """Forget a model; raises `NotFound`."""
         if not await self._database.write(many("own_model_remove", account_id=account_id, name=name)):
             raise errors.NotFound(f"There is no model {name}")
+
+    async def _adopt(self, account_id: str) -> None:
+        """Make services of the trainings that succeeded since; a stop in between loses none."""
+        for row in await self._database.read(many("trainings_to_adopt", account_id=account_id)):
+            name, document = trained.document(Prediction.of(row))
+            with suppress(errors.BadRequest):  # it waits until the account has room for one more
+                await self.put(account_id, trained.KIND, name, document)
 
     def _of(self, row: Row) -> OwnModel:
         key = (str(row["account_id"]), str(row["name"]), int(row["version"]))

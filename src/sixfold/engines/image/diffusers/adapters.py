@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file
+
 from sixfold.core.work.engines import EngineError
 from sixfold.engines.image.diffusers import sources
 
@@ -59,19 +61,25 @@ class Adapters:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Already found a `peft_config`")  # several are what we want
-                self._pipeline.load_lora_weights(
-                    str(path.parent),
-                    weight_name=path.name,
-                    adapter_name=name,
-                    local_files_only=True,
-                    use_safetensors=True,
-                )
+                self._load(path, name)
         except (ValueError, KeyError, RuntimeError, OSError, IndexError, TypeError) as error:
             raise EngineError(f"The LoRA {path.stem} does not fit this model.") from error
         held = {known for names in self._pipeline.get_list_adapters().values() for known in names}
         if name not in held:
             raise EngineError(f"The LoRA {path.stem} does not fit this model: it has nothing of its layers.")
         self._names[file] = name
+
+    def _load(self, path: Path, name: str) -> None:
+        if not path.suffix:  # the library would take a file without the ending for a pickle
+            self._pipeline.load_lora_weights(load_file(path), adapter_name=name)
+            return
+        self._pipeline.load_lora_weights(
+            str(path.parent),
+            weight_name=path.name,
+            adapter_name=name,
+            local_files_only=True,
+            use_safetensors=True,
+        )
 
     def _forget(self, needed: set[str]) -> None:
         for file in [file for file in self._names if file not in needed]:
@@ -87,7 +95,7 @@ def resolved(listed: Sequence[tuple[str, float]], weights: Path | None) -> Chose
         path = Path(name).expanduser()
         if not path.is_absolute() and weights is not None:
             path = weights / "loras" / name
-        if path.suffix.lower() != ".safetensors":
+        if path.suffix.lower() not in ("", ".safetensors"):  # a stored file has no ending; its header is read
             raise EngineError(f"{path.name} is no .safetensors file: only safetensors are loaded.")
         if not path.is_file():
             raise EngineError(f"There is no LoRA {path.name} on this machine.")

@@ -91,7 +91,7 @@ def recipe_of(task: Task, options: Options, size: tuple[int, int] | None = None)
         size = _side(inputs, "width"), _side(inputs, "height")
     steps = _bounded(inputs, "steps", (1, _MAX_STEPS))
     return Recipe(
-        source=options.source_of(task.model),
+        source=options.source_of(str(inputs.get("base") or task.model)),
         size=size,
         from_image=from_image,
         strength=_bounded(inputs, "strength", (0.01, 1)) or _STRENGTH,

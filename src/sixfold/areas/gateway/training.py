@@ -1,0 +1,53 @@
+"""`POST /api/training`: a picture service of one's own, learnt from pictures."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.gateway.service import begun
+from sixfold.core.work import trained
+from sixfold.core.work.orders import Order
+from sixfold.web import answers, bodies, calls
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+
+class Training:
+    """Begins trainings; what became of one is the service `custom:<name>` of its account."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def begin(self, request: Request) -> Response:
+        """Where to ask after it: no training is over at once."""
+        principal = await self._services.doors.bearer(request)
+        if principal.scope.memory_only:
+            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_service(trained.MODEL)
+        raw = await request.body()
+        given = bodies.parse_object(raw)
+
+        async def make(idempotency_id: str | None) -> Response:
+            order = Order(
+                account_id=principal.account_id,
+                model=trained.MODEL,
+                inputs=given,
+                face="training",
+                request_id=calls.request_id(request),
+                idempotency_id=idempotency_id,
+            )
+            prediction = await self._services.pipeline.submit(order)
+            return answers.json(begun(trained.MODEL, prediction), 202)
+
+        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), make)
+
+
+def face(services: Services) -> Face:
+    """The one address."""
+    body = services.settings.inline_body_bytes
+    return Face(
+        "training", answers.coded, (Route("/api/training", {"POST": Training(services).begin}, body),)
+    )

@@ -1,0 +1,84 @@
+"""An adapter is learnt from pictures: the loss falls, and what was learnt can be seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import Canceled, EngineError, Result, Task, UnusableInput
+from tests.unit.engines.diffusers.conftest import Listener, Weights, far, opened, pixels, task
+
+pytestmark = pytest.mark.weights
+
+
+def trainer(weights: Weights, name: str = "sd", **given: Any) -> Any:
+    """An engine that teaches a tiny pipeline."""
+    from sixfold.engines.image.diffusers.training import TrainingEngine  # noqa: PLC0415 - it needs torch
+
+    weights.path(name)
+    usual = {"steps": 12, "rate": 3e-3, "rank": 4, "threads": 1}
+    return TrainingEngine(**{"weights": weights.folder, "source": name, **usual, **given})
+
+
+def lesson(folder: Path, count: int = 2) -> Task:
+    """Pictures of two colours."""
+    files: dict[str, Path] = {}
+    for number in range(count):
+        shade = np.zeros((40, 48, 3), np.uint8)
+        shade[:, : 20 + 4 * number] = (240, 80, 10)
+        files[f"images.{number:03}"] = path = folder / f"{number}.png"
+        Image.fromarray(shade).save(path)
+    return Task("pred_1", "training", {"name": "glow", "base": "ra2", "seed": 3}, files)
+
+
+def learnt(weights: Weights, folder: Path, name: str = "sd", **given: Any) -> tuple[Result, Listener]:
+    """What came of a lesson, and what was said of it."""
+    (folder / "scratch").mkdir()
+    listener = Listener(folder / "scratch")
+    return trainer(weights, name, **given).run(lesson(folder), listener), listener
+
+
+@pytest.mark.parametrize("name", ["sd", "sdxl"])
+def test_the_loss_falls_and_the_adapter_changes_the_picture(
+    weights: Weights, tmp_path: Path, name: str
+) -> None:
+    made, listener = learnt(weights, tmp_path, name)
+    losses = made.data["loss"]
+    assert len(losses) == 5
+    assert losses[-1] < losses[0]
+    assert made.data["name"] == "glow"
+    assert made.data["steps"] == 12
+    assert listener.fractions == sorted(listener.fractions)
+    adapter = tmp_path / "adapter"  # the store's names say nothing of what is in a file
+    (made.artifacts[0].path or Path()).rename(adapter)
+    painter = opened(weights, name)
+    plain = painter.run(task("custom:glow"), Listener())
+    given = {"loras": [{"file": "adapter"}], "base": "ra2"}
+    dressed = painter.run(task("custom:glow", {"adapter": adapter}, **given), Listener())
+    assert far(pixels(plain), pixels(dressed)) > 0
+    again = painter.run(task("custom:glow"), Listener())
+    assert far(pixels(plain), pixels(again)) == 0
+
+
+def test_the_same_lesson_gives_the_same_adapter(weights: Weights, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    results = [learnt(weights, tmp_path / name, steps=2)[0] for name in ("one", "two")]
+    first, second = [(made.artifacts[0].path or Path()).read_bytes() for made in results]
+    assert first == second
+
+
+def test_a_lesson_that_nobody_wants_any_more_ends(weights: Weights, tmp_path: Path) -> None:
+    with pytest.raises(Canceled):
+        trainer(weights).run(lesson(tmp_path), Listener(tmp_path, cancel_at=0.3))
+
+
+def test_what_cannot_be_taught_says_so(weights: Weights, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="FluxPipeline cannot be taught here"):
+        trainer(weights, "flux").run(lesson(tmp_path), Listener(tmp_path))
+    with pytest.raises(UnusableInput, match="at least one picture"):
+        trainer(weights).run(lesson(tmp_path, 0), Listener(tmp_path))
