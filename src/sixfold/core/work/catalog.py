@@ -101,6 +101,14 @@ class Model:
     served_by: str = ""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def listed_pictures(self, values: Mapping[str, Any]) -> dict[str, tuple[Descriptor, str]]:
+        """The pictures in the inputs that are lists of them, by the names that an engine finds them by."""
+        return {
+            f"{each.name}.{number:03}": (Descriptor(each.name, "image"), text)
+            for each in self.picture_lists
+            for number, text in enumerate(cast("list[str]", values.get(each.name, [])))
+        }
+
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checked and complete inputs; raises `InvalidInput` with every problem."""
         checked = inputs.check(self.inputs, given)

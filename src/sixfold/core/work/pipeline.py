@@ -10,7 +10,7 @@ import dataclasses
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from sixfold import errors
 from sixfold.core import ids
@@ -24,7 +24,6 @@ from sixfold.core.work.catalog import Catalog, Model
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus, Event, Moved
 from sixfold.core.work.failpoints import Failpoints
-from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest import inputs as manifest_inputs
 from sixfold.core.work.media import Media, Source
 from sixfold.core.work.orders import Order, Policy, Quote
@@ -152,10 +151,7 @@ class Pipeline:
             text = values.get(descriptor.name)
             if text is not None and descriptor.name not in sources:
                 sources[descriptor.name] = await self._media.resolve(order.account_id, descriptor, text)
-        for each in model.picture_lists:
-            one, texts = Descriptor(each.name, "image"), cast("list[str]", values.get(each.name, []))
-            listed = {f"{each.name}.{number:03}": (one, text) for number, text in enumerate(texts)}
-            sources |= await self._media.resolve_all(order.account_id, listed)
+        sources |= await self._media.resolve_all(order.account_id, model.listed_pictures(values))
         for name in model.projects & values.keys():
             clips, urls = timeline.media(values[name]), timeline.urls(values[name])
             wanted = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
