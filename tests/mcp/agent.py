@@ -13,7 +13,7 @@ MEMORY = {
     "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",
     "restore", "inspect", "fetch",
 }  # fmt: skip
-MAKING = {"models", "quote", "run", "prediction"}
+MAKING = {"models", "quote", "run", "prediction", "run_space"}
 JSON = {"Content-Type": "application/json"}
 
 
