@@ -73,8 +73,7 @@ class Door:
             if len(self._seen) >= _MAX_SEEN:
                 self._seen.clear()
             self._seen[token or ""] = (moment, principal)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         return principal
 
 

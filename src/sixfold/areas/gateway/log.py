@@ -30,8 +30,7 @@ class Log:
     async def page(self, request: Request) -> Response:
         """Some of them."""
         principal = await self._services.doors.bearer(request)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         limited = principal.scope != type(principal.scope)()
         wanted = Filter(
             model=_text(request, "model"),

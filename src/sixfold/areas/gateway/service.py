@@ -43,8 +43,7 @@ class Service:
     async def run(self, request: Request) -> Response:
         """Its answer; 202 with `async`, a stream with `stream`."""
         principal = await self._services.doors.bearer(request)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         raw = await request.body()
         body = bodies.parse_object(raw)
         name, later, stream = _named(body), _switch(body, "async"), _switch(body, "stream")

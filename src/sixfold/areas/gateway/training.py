@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.areas.gateway.service import begun
 from sixfold.core.work import trained
 from sixfold.core.work.orders import Order
@@ -24,8 +23,7 @@ class Training:
     async def begin(self, request: Request) -> Response:
         """Where to ask after it: no training is over at once."""
         principal = await self._services.doors.bearer(request)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         principal.require_service(trained.MODEL)
         raw = await request.body()
         given = bodies.parse_object(raw)

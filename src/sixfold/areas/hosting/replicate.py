@@ -205,8 +205,7 @@ class Replicate:
 
     async def _enter(self, request: Request) -> Principal:
         principal = await self._services.doors.bearer(request)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         return principal
 
 

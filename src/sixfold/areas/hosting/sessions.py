@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from sixfold import errors
 from sixfold.areas.hosting import sessions_schemas as schemas
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.sessions import Session
@@ -67,8 +66,7 @@ class Sessions:
 
     async def _enter(self, request: Request) -> Principal:
         principal = await self._services.doors.bearer(request)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         return principal
 
     def _answer(self, told: dict[str, Any], session: Session, status: int = 200) -> Response:

@@ -28,8 +28,7 @@ class SpaceImport:
     async def post(self, request: Request) -> Response:
         """The template that a space became."""
         principal = await self._services.doors.bearer(request)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         raw = await request.body()
 
         async def made(_idempotency_id: str | None) -> Response:

@@ -57,8 +57,7 @@ class Doors:
         if token is None and self._services.origins.is_own_machine(connection):
             return await doors.operator()
         principal = await doors.key(token)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         return principal
 
 

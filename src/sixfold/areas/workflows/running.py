@@ -37,8 +37,7 @@ class Running:
     async def run(self, request: Request) -> Response:
         """Run a space; waits for its end as long as is asked."""
         principal = await self._services.doors.bearer(request)
-        if principal.scope.memory_only:
-            raise errors.Forbidden("This key reaches the memory only")
+        principal.require_models()
         raw = await request.body()
 
         async def accepted(idempotency_id: str | None) -> Response:

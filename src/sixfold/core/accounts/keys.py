@@ -54,10 +54,14 @@ class Principal:
         """Whether this is the account of whoever runs the server."""
         return self.kind == "operator"
 
-    def require_service(self, service: str) -> None:
-        """Raise `Forbidden` when the key may not use `service`."""
+    def require_models(self) -> None:
+        """Raise `Forbidden` for a key of the memory alone."""
         if self.scope.memory_only:
             raise errors.Forbidden("This key reaches the memory only")
+
+    def require_service(self, service: str) -> None:
+        """Raise `Forbidden` when the key may not use `service`."""
+        self.require_models()
         if self.scope.services and service not in self.scope.services:
             raise errors.Forbidden(f"This key may not use {service}")
 

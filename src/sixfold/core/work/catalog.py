@@ -187,6 +187,7 @@ class Catalog:
     ) -> None:
         self._models = dict(models)
         self._prices = prices
+        self._engines = {engine.name: engine for model in self._models.values() for engine in model.engines}
         self.rates = rates or metering.FlatRates(metering.Hire("cpu", 0))
 
     def __getitem__(self, name: str) -> Model:
@@ -204,7 +205,7 @@ class Catalog:
 
     def engines(self) -> Mapping[str, EngineSpec]:
         """Every engine that some model names."""
-        return {engine.name: engine for model in self._models.values() for engine in model.engines}
+        return self._engines
 
     def price_text(self, model: Model) -> str:
         """The price in words: `0.04 USD per image`."""
