@@ -75,6 +75,11 @@ class InvalidInput(BadRequest):
         self.problems = tuple(problems)
         super().__init__("; ".join(problem.message for problem in self.problems))
 
+    @classmethod
+    def of(cls, name: str, sentence: str, kind: str = "value") -> InvalidInput:
+        """The refusal of one input."""
+        return cls([Problem(name, sentence, kind)])
+
 
 class UnpricedModel(BadRequest):
     """This model is paid for and has no price here."""

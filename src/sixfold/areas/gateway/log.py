@@ -7,13 +7,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.core import money
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.relay import requestlog
 from sixfold.core.relay.requestlog import Filter
-from sixfold.web import answers
+from sixfold.web import answers, queries
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
@@ -33,14 +32,16 @@ class Log:
         principal.require_models()
         limited = principal.scope != type(principal.scope)()
         wanted = Filter(
-            model=_text(request, "model"),
-            state=_state(request),
-            key_id=(principal.key_id or "") if limited else _text(request, "key"),
-            text=_text(request, "q"),
+            model=queries.text(request, "model", _MAX_TEXT),
+            state=queries.word(request, "status", _STATES, _MAX_TEXT),
+            key_id=(principal.key_id or "") if limited else queries.text(request, "key", _MAX_TEXT),
+            text=queries.text(request, "q", _MAX_TEXT),
         )
-        cursor = _text(request, "cursor") or None
+        cursor = queries.text(request, "cursor", _MAX_TEXT) or None
         rows, following = await self._services.database.read(
-            requestlog.page(principal.account_id, wanted, _limit(request), cursor)
+            requestlog.page(
+                principal.account_id, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT), cursor
+            )
         )
         document = {"calls": [_shown(row) for row in rows], "next_cursor": following}
         return answers.json(document, headers={"Cache-Control": "no-store"})
@@ -74,27 +75,6 @@ def _shown(row: Row) -> dict[str, Any]:
         if row[name] is not None:
             shown[name] = row[name]
     return shown
-
-
-def _text(request: Request, name: str) -> str:
-    value = request.query_params.get(name, "")
-    if len(value) > _MAX_TEXT:
-        raise errors.BadRequest(f"{name} is too long")
-    return value
-
-
-def _state(request: Request) -> str:
-    value = _text(request, "status")
-    if value and value not in _STATES:
-        raise errors.BadRequest(f"status must be one of {', '.join(_STATES)}")
-    return value
-
-
-def _limit(request: Request) -> int:
-    text = _text(request, "limit") or str(_PAGE)
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= _MAX_PAGE):
-        raise errors.BadRequest(f"limit must be from 1 to {_MAX_PAGE}")
-    return int(text)
 
 
 def face(services: Services) -> Face:

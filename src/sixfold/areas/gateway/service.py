@@ -51,11 +51,13 @@ class Service:
         if name in TALKS:
             principal.require_service(name)
             if later:
-                raise _refused("async", f"{name} answers at once: leave async out")
+                raise errors.InvalidInput.of("async", f"{name} answers at once: leave async out")
             if stream:
                 return await self._streamed(request, principal, name, given)
         elif stream:
-            raise _refused("stream", f"{name} has nothing to stream: leave stream out, or use async")
+            raise errors.InvalidInput.of(
+                "stream", f"{name} has nothing to stream: leave stream out, or use async"
+            )
 
         async def make(idempotency_id: str | None) -> Response:
             if name in TALKS:
@@ -103,7 +105,9 @@ class Service:
         if prediction.state is State.CANCELED:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == work.UNUSABLE:
-            raise _refused(next(iter(prediction.task.files), name), prediction.error or "cannot be used")
+            raise errors.InvalidInput.of(
+                next(iter(prediction.task.files), name), prediction.error or "cannot be used"
+            )
         if prediction.state is not State.SUCCEEDED:
             raise errors.EngineFailed(prediction.error or "")
         return answers.json(self._told(name, prediction), headers=answers.result_headers(prediction))
@@ -176,10 +180,10 @@ class Service:
         described = tuple(each for each in TALK_INPUTS[name] if each.name != "messages")
         values = checks.check(described, plain)
         if messages is not None and (not isinstance(messages, list) or not messages):
-            raise _refused("messages", "messages must be a list of messages")
+            raise errors.InvalidInput.of("messages", "messages must be a list of messages")
         turns: list[Any] = [*cast("list[Any]", messages)] if messages else []
         if not turns and not values.get("prompt", "").strip():
-            raise _refused("prompt", "prompt is required")
+            raise errors.InvalidInput.of("prompt", "prompt is required")
         picture = await self._picture(principal, values.get("image_url"))
         if picture or values.get("prompt"):
             said = [{"type": "text", "text": values["prompt"]}] if values.get("prompt") else []
@@ -203,21 +207,17 @@ class Service:
 def _named(body: dict[str, Any]) -> str:
     name = body.get("service")
     if name is None or name == "":
-        raise _refused("service", "service is required")
+        raise errors.InvalidInput.of("service", "service is required")
     if not isinstance(name, str):
-        raise _refused("service", "service must be a string")
+        raise errors.InvalidInput.of("service", "service must be a string")
     return name
 
 
 def _switch(body: dict[str, Any], name: str) -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
-        raise _refused(name, f"{name} must be true or false")
+        raise errors.InvalidInput.of(name, f"{name} must be true or false")
     return bool(value)
-
-
-def _refused(name: str, sentence: str) -> errors.InvalidInput:
-    return errors.InvalidInput([errors.Problem(name, sentence, "value")])
 
 
 def begun(name: str, prediction: Prediction) -> dict[str, Any]:

@@ -41,18 +41,14 @@ class ImageImport:
     async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:
         services, image, hardware = self._services, body.get("image"), body.get("hardware")
         if not image:
-            raise _refused("image", "image is required")
+            raise errors.InvalidInput.of("image", "image is required")
         if not isinstance(image, str) or not _IMAGE.fullmatch(image):
-            raise _refused("image", "image must be the reference of a container image")
+            raise errors.InvalidInput.of("image", "image must be the reference of a container image")
         if not isinstance(hardware, str | None):
-            raise _refused("hardware", "hardware must be a string")
+            raise errors.InvalidInput.of("hardware", "hardware must be a string")
         services.templates.hire(image, hardware)
         document = await services.images.learn(image, hardware)
         name = next(iter(document["models"]))
         own = await services.pipeline.own.put(principal.account_id, KIND, name, document)
         shown = catalogue.own_template(own, services.templates, services.settings.idle_seconds)
         return answers.json({**shown, "image": image}, 201)
-
-
-def _refused(name: str, sentence: str) -> errors.InvalidInput:
-    return errors.InvalidInput([errors.Problem(name, sentence, "value")])

@@ -35,9 +35,11 @@ async def terms(services: Services, principal: Principal, wanted: RunRequest) ->
         hire = services.templates.hire(wanted.model, wanted.hardware)
         return Terms(model, hire.hardware, template.variant(wanted.variant))
     if wanted.variant is not None:
-        raise _refused("variant", f"{wanted.model} has no variants")
+        raise errors.InvalidInput.of("variant", f"{wanted.model} has no variants", "extra_forbidden")
     if wanted.hardware is not None and wanted.model in services.catalog:
-        raise _refused("hardware", f"{wanted.model} has a price of its own and takes no hardware")
+        raise errors.InvalidInput.of(
+            "hardware", f"{wanted.model} has a price of its own and takes no hardware", "extra_forbidden"
+        )
     return Terms(model, wanted.hardware, None)
 
 
@@ -75,7 +77,3 @@ async def order(
         webhook=wanted.webhook,
         sources=sources,
     )
-
-
-def _refused(name: str, sentence: str) -> errors.InvalidInput:
-    return errors.InvalidInput([errors.Problem(name, sentence, "extra_forbidden")])

@@ -13,7 +13,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
-from sixfold.web import answers, bodies, calls
+from sixfold.web import answers, bodies, calls, queries
 from sixfold.web.idempotency import Once
 from sixfold.web.predictions import Teller
 from sixfold.web.routing import Face, Route
@@ -81,10 +81,13 @@ class Predictions:
     async def page(self, request: Request) -> Response:
         """The account's predictions, newest first."""
         principal = await self._enter(request)
-        wanted = Filter(model=_text(request, "model"), state=_state(request))
-        cursor = _text(request, "cursor") or None
+        wanted = Filter(
+            model=queries.text(request, "model", _MAX_FILTER),
+            state=queries.word(request, "status", _STATES, _MAX_FILTER),
+        )
+        cursor = queries.text(request, "cursor", _MAX_FILTER) or None
         found, following = await self._services.pipeline.page(
-            principal.account_id, wanted, _page_size(request), cursor
+            principal.account_id, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
         )
         rows = [await self._teller.told(prediction) for prediction in found]
         return answers.json({"predictions": rows, "next_cursor": following})
@@ -124,29 +127,6 @@ class Predictions:
     async def _answer(self, prediction: Prediction, status: int = 200) -> Response:
         headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}
         return answers.json(await self._teller.told(prediction), status, headers)
-
-
-def _text(request: Request, name: str) -> str:
-    value = request.query_params.get(name, "")
-    if len(value) > _MAX_FILTER:
-        raise errors.BadRequest(f"{name} is too long")
-    return value
-
-
-def _state(request: Request) -> str:
-    value = _text(request, "status")
-    if value and value not in _STATES:
-        raise errors.BadRequest(f"status must be one of {', '.join(_STATES)}")
-    return value
-
-
-def _page_size(request: Request) -> int:
-    text = _text(request, "limit")
-    if not text:
-        return _PAGE
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= _MAX_PAGE):
-        raise errors.BadRequest(f"limit must be from 1 to {_MAX_PAGE}")
-    return int(text)
 
 
 def face(services: Services) -> Face:

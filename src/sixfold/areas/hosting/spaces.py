@@ -41,10 +41,10 @@ class SpaceImport:
         services = self._services
         given = {name: _text(body, name) for name in ("space", "run", "hardware")}
         if not given["space"]:
-            raise _refused("space", "space is required")
+            raise errors.InvalidInput.of("space", "space is required")
         space = spaces.parse(given["space"])
         if given["run"] and given["run"] not in _WAYS:
-            raise _refused("run", f"run must be one of {', '.join(_WAYS)}")
+            raise errors.InvalidInput.of("run", f"run must be one of {', '.join(_WAYS)}")
         if given["run"] == "container":
             raise errors.EngineUnavailable(
                 "This server starts no containers of spaces. Import it with run: remote."
@@ -63,12 +63,8 @@ class SpaceImport:
 def _text(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str | None):
-        raise _refused(name, f"{name} must be a string")
+        raise errors.InvalidInput.of(name, f"{name} must be a string")
     return value or ""
-
-
-def _refused(name: str, sentence: str) -> errors.InvalidInput:
-    return errors.InvalidInput([errors.Problem(name, sentence, "value")])
 
 
 def routes(services: Services) -> tuple[Route, ...]:

@@ -1,0 +1,33 @@
+"""What a query string asks of a list: a text, one of some words, how many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from starlette.requests import Request
+
+from sixfold import errors
+
+
+def text(request: Request, name: str, most: int) -> str:
+    """A parameter, empty where it is not there; raises `BadRequest` beyond `most` characters."""
+    value = request.query_params.get(name, "")
+    if len(value) > most:
+        raise errors.BadRequest(f"{name} is too long")
+    return value
+
+
+def word(request: Request, name: str, words: Collection[str], most: int) -> str:
+    """A parameter that is one of some words, or empty; raises `BadRequest`."""
+    value = text(request, name, most)
+    if value and value not in words:
+        raise errors.BadRequest(f"{name} must be one of {', '.join(words)}")
+    return value
+
+
+def page_size(request: Request, usual: int, largest: int, most: int) -> int:
+    """How many rows a page is to have; raises `BadRequest`."""
+    value = text(request, "limit", most) or str(usual)
+    if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= largest):
+        raise errors.BadRequest(f"limit must be from 1 to {largest}")
+    return int(value)
