@@ -53,7 +53,8 @@ def media_type(request: Request) -> str:
 async def fields(request: Request) -> Fields:
     """The body's named values, from JSON or a form; raises `BadRequest`.
 
-    What looks like an object is read as one, as `curl -d '{…}'` calls it a form.
+    What looks like an object is read as one, as `curl -d '{…}'` calls it a form. A form's empty
+    fields were left empty: they are not given.
     """
     kind = media_type(request)
     raw = await request.body()
@@ -67,7 +68,7 @@ async def fields(request: Request) -> Fields:
 def _urlencoded(raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"))
+        return dict(parse_qsl(text, max_num_fields=_MAX_FIELDS, errors="strict"))
     except ValueError as error:
         raise errors.BadRequest("Invalid form body") from error
 
@@ -81,7 +82,8 @@ async def _multipart(request: Request) -> Fields:
     files: dict[str, bytes] = {}
     for name, value in form.multi_items():
         if isinstance(value, str):
-            values[name] = value
+            if value:
+                values[name] = value
         elif data := await value.read():  # a browser sends an empty file where none was chosen
             files[name] = data
     await form.close()

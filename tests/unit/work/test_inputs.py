@@ -53,9 +53,16 @@ def test_a_blank_required_text_is_missing(blank: str | None) -> None:
     assert _problems({"prompt": blank}) == {"prompt": "prompt is required"}
 
 
-@pytest.mark.parametrize(("given_width", "width"), [(64, 64), (71, 64), (73, 80), (128.0, 128), ("", 64)])
-def test_whole_numbers_are_snapped_and_blanks_are_defaults(given_width: object, width: int) -> None:
+@pytest.mark.parametrize(("given_width", "width"), [(64, 64), (71, 64), (73, 80), (128.0, 128), (None, 64)])
+def test_whole_numbers_are_snapped_and_none_is_the_default(given_width: object, width: int) -> None:
     assert inputs.check(DESCRIPTORS, {"prompt": "x", "width": given_width})["width"] == width
+
+
+def test_an_empty_text_is_a_value_but_for_a_url_and_is_refused_where_it_does_not_fit() -> None:
+    assert _problems({"prompt": "x", "size": "", "width": "", "image": " "}) == {
+        "size": "size must be one of a, b",
+        "width": "width must be a whole number",
+    }
 
 
 @pytest.mark.parametrize("number", [True, float("nan"), float("inf"), "1", [1]])

@@ -126,10 +126,11 @@ def _given(descriptor: Descriptor, given: Mapping[str, Any]) -> Any:
 
 
 def _is_absent(descriptor: Descriptor, value: Any) -> bool:
+    """A blank text is none where something is required, and no URL; elsewhere it is what was said."""
     if value is None:
         return True
     blank = isinstance(value, str) and not value.strip()
-    return blank and (descriptor.required or descriptor.type != "string" or bool(descriptor.choices))
+    return blank and (descriptor.required or descriptor.type in MEDIA_TYPES)
 
 
 def _fill(descriptor: Descriptor, checked: dict[str, Any]) -> None:
