@@ -144,15 +144,22 @@ async def served(routes: Sequence[BaseRoute], port: int = 0) -> AsyncGenerator[i
             await serving
 
 
-def film(rate: int, frames: int = 8, size: tuple[int, int] = (64, 48)) -> bytes:
-    """A small MP4."""
+def film(rate: int, frames: int = 8, size: tuple[int, int] = (64, 48), *, sound: bool = False) -> bytes:
+    """A small MP4, brighter with each of its first frames; its sound is a tone."""
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=rate)
+        stream = container.add_stream("libx264", rate=rate, options={"preset": "ultrafast"})
+        voice = container.add_stream("aac", rate=48_000) if sound else None
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
         for index in range(frames):
-            pixels = np.full((size[1], size[0], 3), 20 * index, np.uint8)
+            pixels = np.full((size[1], size[0], 3), min(255, 20 * index), np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         container.mux(stream.encode(None))
+        if voice is not None:
+            tone = np.sin(np.arange(round(frames / rate * 48_000)) * (440 * 2 * np.pi / 48_000))
+            wave = av.AudioFrame.from_ndarray(tone.astype(np.float32)[None], format="flt", layout="mono")
+            wave.sample_rate = 48_000
+            container.mux(voice.encode(wave))
+            container.mux(voice.encode(None))
     return file.getvalue()

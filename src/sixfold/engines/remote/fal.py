@@ -36,11 +36,16 @@ class FalEngine(ProviderEngine):
         return await images.run(task, context, self._route, draw, desk)
 
     async def _made(
-        self, fal: Fal, inputs: dict[str, Any], desk: Desk, report: Callable[[float], None]
+        self,
+        fal: Fal,
+        inputs: dict[str, Any],
+        desk: Desk,
+        report: Callable[[float], None],
+        model: str = "",
     ) -> Made:
         """What fal makes of `inputs`, from the queue to the answer."""
         ticket = await calls.handed_over(
-            fal.submit(self._route.model, inputs, start_seconds=self._limits.whole_seconds),
+            fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds),
             fal.cancel,
             self._limits.grace_seconds,
         )

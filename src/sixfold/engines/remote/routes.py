@@ -129,7 +129,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One capability at one provider."""
+    """One capability at one provider.
+
+    `pictured` is the model that takes a film's picture, where it is another one; `lengths` are the seconds
+    that it can make.
+    """
 
     provider: str
     capability: str
@@ -139,6 +143,8 @@ class Route:
     price: Price
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sizes: Sizes | None = None
+    pictured: str = ""
+    lengths: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -223,6 +229,8 @@ def route(provider: str, capability: str, over: Over | None = None) -> Route:
         price=Price(**price),
         fixed={name: value for name, value in {**row.get("fixed", {}), **own.inputs}.items() if value != ""},
         sizes=Sizes(**sizes) if "as_" in sizes else None,
+        pictured="" if own.model else row.get("pictured", ""),
+        lengths=tuple(row.get("lengths", ())),
     )
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sixfold.core.work.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.remote.fal_film import FalFilmEngine
+from sixfold.engines.video.reading import Voice
 from sixfold.net import data_uris
 from tests.fakes import fal as fakes
 from tests.fakes import serving
@@ -125,3 +128,83 @@ async def test_without_a_picture_there_is_nothing_to_send(
     with pytest.raises(EngineError, match="source picture"):
         await engine(fal, outside).run(parts.task("video-a", **ASKED), Record(tmp_path))
     assert fal.faults.steps("submit") == []
+
+
+def scenes(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalFilmEngine:
+    return FalFilmEngine(outside, route="film-scene", base_url=fal.url, limits=LIMITS, **options)
+
+
+SCENE = {
+    "prompt": "waves at night",
+    "duration": 1,
+    "resolution": "480p",
+    "seed": 7,
+    "sound": True,
+    "frames_per_second": 24,
+}
+
+
+async def test_a_film_from_words_is_cut_to_the_seconds_and_the_size_that_were_asked_for(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    record = Record(tmp_path)
+    result = await scenes(fal, outside).run(parts.task("video-text", **SCENE), record)
+    (seen,) = fal.faults.steps("submit")
+    assert seen.path == "/fal-ai/ltx-2.3/text-to-video/fast"
+    assert seen.document == {
+        "prompt": "waves at night",
+        "duration": 6,
+        "generate_audio": True,
+        "resolution": "1080p",
+        "fps": 25,
+    }
+    (artifact,) = result.artifacts
+    assert artifact.info == {"width": 854, "height": 480, "duration": pytest.approx(1.0, abs=0.03), "fps": 25}
+    assert artifact.path is not None
+    with closing(Voice(artifact.path)) as voice:
+        assert np.abs(voice.read(24_000)).max() > 0.5
+    assert result.upstream_cost_micros == 240_000  # the six seconds that were made
+    assert any("no seed" in line for line in record.lines)
+
+
+async def test_a_film_from_a_picture_goes_to_the_model_for_pictures_and_words_may_be_left_out(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    task = parts.task("video-image", {"image_url": parts.source(tmp_path)}, **{**SCENE, "prompt": ""})
+    result = await scenes(fal, outside).run(task, Record(tmp_path))
+    (seen,) = fal.faults.steps("submit")
+    assert seen.path == "/fal-ai/ltx-2.3/image-to-video/fast"
+    assert seen.document["prompt"]
+    assert seen.document["image_url"].startswith("data:image/jpeg")
+    assert result.data["provider_model"] == "fal-ai/ltx-2.3/image-to-video/fast"
+
+
+async def test_a_film_that_fits_is_the_file_that_came(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    task = parts.task("video-c", **{**SCENE, "duration": 6, "sound": False, "width": 160, "height": 90})
+    result = await scenes(fal, outside).run(task, Record(tmp_path))
+    (artifact,) = result.artifacts
+    assert artifact.path is not None
+    assert artifact.path.read_bytes() in [data for data, _ in fal.files.values()]
+
+
+@pytest.mark.parametrize("file", [serving.film(25, 10, (160, 90)), serving.film(25, 25, (160, 90))])
+async def test_a_film_that_is_too_short_or_dumb_is_refused(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path, file: bytes
+) -> None:
+    fal.file = (file, "video/mp4")
+    with pytest.raises(EngineError, match="cannot be read"):
+        await scenes(fal, outside).run(parts.task("video-text", **SCENE), Record(tmp_path))
+
+
+async def test_a_smart_film_is_as_long_and_large_as_its_backend_would_make_it(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    inputs = {**ASKED, "negative_prompt": "", "backend": "video-a"}
+    task = parts.task("ra2v", {"image_url": parts.source(tmp_path)}, **inputs)
+    result = await scenes(fal, outside).run(task, Record(tmp_path))
+    (seen,) = fal.faults.steps("submit")
+    assert (seen.document["duration"], seen.document["generate_audio"]) == (6, False)
+    (artifact,) = result.artifacts
+    assert artifact.info["duration"] == pytest.approx(161 / 32, abs=0.05)
