@@ -252,3 +252,26 @@ async def test_the_gateway_runs_spaces_too(works: House) -> None:
     body = {"service": "space:turbo-text-to-image", "prompt": "a boat", "width": 64, "height": 64}
     told = (await works.client.post("/api/service", json=body, headers=works.bearer)).json()
     assert (told["status"], told["cost"]) == ("succeeded", "0.04")
+
+
+async def test_whoever_follows_a_run_hears_of_each_node(works: House) -> None:
+    async def steps() -> list[tuple[str, str]]:
+        told = (await run(works, "stylized-text-to-image", prompt="a hut", width=64, height=64)).json()
+        assert told["status"] == "succeeded", told["error"]
+        text = (await works.client.get(told["urls"]["events"], headers=works.bearer)).text
+        frames = [
+            dict(line.split(": ", 1) for line in frame.splitlines()) for frame in text.split("\n\n") if frame
+        ]
+        nodes = [json.loads(frame["data"]) for frame in frames if frame["event"] == "node"]
+        assert all(set(each) == {"node", "class_type", "state", "progress"} for each in nodes)
+        assert {each["progress"] for each in nodes if each["state"] in ("finished", "cached")} == {1.0}
+        return [(each["node"], each["state"]) for each in nodes]
+
+    first = await steps()
+    graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+    for node_id in graph:
+        assert [state for node, state in first if node == node_id and state != "progress"] == [
+            "started",
+            "finished",
+        ]
+    assert {state for _, state in await steps()} == {"cached"}

@@ -12,10 +12,11 @@ import blake3
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.graphs import embedded, execute, hub, interface, spaces
+from sixfold.core.graphs import embedded, execute, interface, spaces
 from sixfold.core.graphs import ports as graphs
 from sixfold.core.graphs.execute import Ended, Place
 from sixfold.core.graphs.ports import Event, File, Made
+from sixfold.core.graphs.telling import Ears, Telling, public
 from sixfold.core.graphs.validate import Verdict, validate
 from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.work import media as media_files
@@ -28,7 +29,6 @@ from sixfold.core.work.remote import Outside
 from sixfold.core.work.states import State
 
 _GIVEN = "given:"  # how inputs name files that came with the order
-_PRIVATE = frozenset({"blob", "content_type", "info"})
 _MADE_HERE = 2  # threads for pixels and sound
 
 
@@ -76,10 +76,8 @@ class _Run:
         extra: Mapping[str, Any] = task.inputs.get("extra_data") or {}
         info: Mapping[str, Any] = extra.get("extra_pnginfo") or {}
         self._workflow = info.get("workflow")
-        self._client_id: str | None = task.inputs.get("client_id")
-        self._prompt_id = str(task.inputs.get("prompt_id") or task.id)
         self._previews = False
-        self._done, self._all = 0, 1
+        self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
 
     async def go(self, threads: ThreadPoolExecutor) -> Result:
         workshop = self._workshop
@@ -89,7 +87,7 @@ class _Run:
             return await self._elsewhere()
         if verdict.error is not None:
             raise UnusableInput("; ".join(str(each["message"]) for each in verdict.errors))
-        self._all = max(1, len(verdict.nodes))
+        self._telling.begin(len(verdict.nodes))
         place = Place(
             children=self,
             files=self,
@@ -99,7 +97,7 @@ class _Run:
             cache=workshop.outcomes(self._parent.account_id),
             threads=threads,
         )
-        ended = await execute.execute(verdict, place, self._heard)
+        ended = await execute.execute(verdict, place, self._telling.heard)
         return await self._result(ended)
 
     # -- what the graph asks for (ports.Children, Files, Shelf) -------------------------------------
@@ -163,38 +161,6 @@ class _Run:
         told = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
         return {**told, "blob": source.blob, "content_type": made.content_type, "info": dict(made.info)}
 
-    # -- who is told ---------------------------------------------------------------------------------
-
-    def _heard(self, event: Event) -> None:
-        if event.binary:
-            shown = hub.picture(event.binary, str(event.data["content_type"]))
-            self._tell(shown)
-            return
-        data = {**event.data, "prompt_id": self._prompt_id}
-        match event.type:
-            case "execution_success":
-                return  # told once the prediction has ended, so that the history has it
-            case "executing" if event.data["node"] is None:
-                return  # likewise
-            case "executing":
-                node = self._graph[str(event.data["node"])]
-                self._context.log(f"node {event.data['node']} {node['class_type']}")
-                self._done += 1
-                self._context.progress(min(1.0, self._done / self._all) * 0.99)
-            case "execution_cached" if event.data["nodes"]:
-                self._done += len(event.data["nodes"])
-                self._context.log(f"cached {' '.join(event.data['nodes'])}")
-            case "executed":
-                data["output"] = _public(event.data["output"])
-            case _:
-                pass
-        self._workshop.hub.said(self._prompt_id, event.type, data)
-        self._tell({"type": event.type, "data": data})
-
-    def _tell(self, message: hub.Message) -> None:
-        if self._parent.face == "comfyui":
-            self._workshop.hub.tell(self._parent.account_id, self._client_id, message)
-
     # -- what came of it -----------------------------------------------------------------------------
 
     async def _result(self, ended: Ended) -> Result:
@@ -210,7 +176,7 @@ class _Run:
         texts = [str(text) for ui in ended.outputs.values() for text in ui.get("text", ())]
         told: dict[str, Any] = {}
         if self._parent.face == "comfyui":
-            outputs = {node_id: _public(ui) for node_id, ui in ended.outputs.items()}
+            outputs = {node_id: public(ui) for node_id, ui in ended.outputs.items()}
             told = {"outputs": outputs, "cached": list(ended.cached)}
         elif texts:
             unlike = list(dict.fromkeys(texts))
@@ -233,11 +199,13 @@ class _Run:
             missing = ", ".join(sorted({*verdict.missing_classes, *execute.unrunnable(verdict)}))
             raise EngineError(f"No engine here has the node classes {missing}")
         verdict = self._workshop.check(self._graph, self._workshop.registry.joined(registry))
-        self._all = max(1, len(verdict.nodes))
+        self._telling.begin(len(verdict.nodes))
         files = await self._named(verdict)
         graph = {**self._graph}
-        self._heard(Event("execution_start", {}))
-        fetched = await elsewhere.run(graph, verdict.outputs, files, self._context.scratch, self._heard)
+        self._telling.heard(Event("execution_start", {}))
+        fetched = await elsewhere.run(
+            graph, verdict.outputs, files, self._context.scratch, self._telling.heard
+        )
         outputs: dict[str, dict[str, list[Any]]] = {}
         for node_id, ui in fetched.items():
             for kind, rows in ui.items():
@@ -247,9 +215,9 @@ class _Run:
                     told = await self.keep(node_id, made)
                     outputs.setdefault(node_id, {}).setdefault(kind, []).append(told)
         for node_id, ui in outputs.items():
-            self._heard(Event("executed", {"node": node_id, "display_node": node_id, "output": ui}))
-        self._heard(Event("execution_success", {}))
-        self._heard(Event("executing", {"node": None}))
+            self._telling.heard(Event("executed", {"node": node_id, "display_node": node_id, "output": ui}))
+        self._telling.heard(Event("execution_success", {}))
+        self._telling.heard(Event("executing", {"node": None}))
         return await self._result(Ended(outputs, tuple(verdict.nodes), ()))
 
     async def _named(self, verdict: Verdict) -> dict[str, File]:
@@ -267,21 +235,6 @@ def _applied(task: Task) -> dict[str, dict[str, Any]]:
     graph = task.inputs["graph"]
     given = {**task.inputs, **{name: _GIVEN + name for name in task.files}}
     return interface.apply(graph, spaces.api_inputs(task.inputs.get("api_inputs") or ()), given)
-
-
-def _public(ui: Mapping[str, Any]) -> dict[str, Any]:
-    """What an output node showed, as ComfyUI tells it."""
-    return {
-        kind: [
-            {key: value for key, value in row.items() if key not in _PRIVATE}
-            if isinstance(row, Mapping)
-            else row
-            for row in rows
-        ]
-        if isinstance(rows, list | tuple)
-        else rows
-        for kind, rows in ui.items()
-    }
 
 
 def _taken(made: Made) -> bytes:

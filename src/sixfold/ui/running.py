@@ -22,6 +22,7 @@ from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.orders import Order, Quote
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.sessions_host import Wish
+from sixfold.core.work.steps import NodeMoved
 from sixfold.ui import samples
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.outputs import Showing
@@ -128,6 +129,8 @@ class Running:
                 return b"progress", {"progress": fraction}
             case Logged(line):
                 return b"log", {"line": line}
+            case NodeMoved():
+                return b"node", event.record
 
     async def cancel(self, request: Request, guest: Guest) -> Response:
         """Cancel what has not ended."""

@@ -11,6 +11,7 @@ import msgspec
 from sixfold.core.clock import steady_clock
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
 from sixfold.core.work.records import Prediction
+from sixfold.core.work.steps import NodeMoved
 from sixfold.web.services import Services
 
 _KEEP_ALIVE_SECONDS = 15.0
@@ -91,6 +92,8 @@ class Stream:
                 name, data = b"progress", {"progress": event.fraction}
             case Logged():
                 name, data = b"log", {"line": event.line}
+            case NodeMoved():
+                name, data = b"node", event.record
             case _:
                 assert_never(event)
         return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name, msgspec.json.encode(data))

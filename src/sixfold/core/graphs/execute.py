@@ -275,6 +275,7 @@ class _Run:
             self._shown[node_id] = ui
         if ui:
             self._tell("executed", node=node_id, display_node=node_id, output=ui)
+        self._tell("finished", node=node_id)
         if _is_kept(node) and (stored.packed is not None or node.spec.output_node):
             self._fresh[self._keys[node_id]] = stored
         if plan.reads.get(node_id):

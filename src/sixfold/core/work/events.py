@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sixfold.core.work.steps import NodeMoved
+
 if TYPE_CHECKING:
     from sixfold.core.work.records import Prediction
 
@@ -40,14 +42,11 @@ class Moved:
     prediction: Prediction
 
 
-Event = Progressed | Logged | Moved
+Event = Progressed | Logged | Moved | NodeMoved
 
 
 class Bus:
-    """Events by prediction id. Not thread-safe: for one event loop.
-
-    `watchers` are told everything.
-    """
+    """Events by prediction id, for one event loop: not thread-safe. `watchers` are told everything."""
 
     def __init__(self) -> None:
         self.watchers: list[Callable[[str, Event], None]] = []
