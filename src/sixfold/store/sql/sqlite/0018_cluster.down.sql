@@ -1,0 +1,2 @@
+DROP TABLE session_standing;
+DROP TABLE key_rate;
