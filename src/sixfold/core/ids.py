@@ -23,6 +23,11 @@ def derived(parent: str, key: str) -> str:
     return f"{prefix}_{digits[:10]}{_encode(mixed)[10:]}"
 
 
+def earliest(prefix: str, epoch_us: int) -> str:
+    """What no id of a prefix that was made at a moment or later sorts before."""
+    return f"{prefix}_{_encode(epoch_us // 1000 << 128)}"
+
+
 def secret(prefix: str) -> str:
     """A fresh secret: `prefix` and 256 random bits as 43 base64url characters."""
     return f"{prefix}_{secrets.token_urlsafe(32)}"

@@ -29,6 +29,11 @@ class Guest:
         """Whether runs cost money."""
         return self.session is not None
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether this is whoever runs the server."""
+        return self.session is None or self.session.account.is_operator
+
 
 class Guests:
     """Lets guests in: to read, or to change something."""

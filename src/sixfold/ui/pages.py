@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from sixfold.core import money
@@ -24,6 +26,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_BACKTICKS = re.compile("`([^`]+)`")
 _NONE: Mapping[str, Callable[..., Any]] = {}
 _HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -49,7 +52,14 @@ class Pages:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.filters |= {"usd": money.format_usd, "moment": _moment, "took": took, **filters}
+        self._environment.filters |= {
+            "usd": money.format_usd,
+            "moment": _moment,
+            "took": took,
+            "weight": weight,
+            "coded": _coded,
+            **filters,
+        }
         self._environment.globals |= {"receipt": receipt.of, "asset": _asset, "served": frozenset(areas)}
 
     def render(self, name: str, session: Session | None, *, status: int = 200, **values: Any) -> Response:
@@ -72,6 +82,21 @@ def _asset(name: str) -> str:
     """The path of a static file, with its content's hash, so that it may be kept for ever."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?v={digest}"
+
+
+def weight(count: int | None) -> str:
+    """Bytes for people: `3 kB`, `41.0 MB`, `1.2 GB`."""
+    size = float(count or 0)
+    for unit, digits in (("bytes", 0), ("kB", 0), ("MB", 1)):
+        if size < 1024:
+            return f"{size:.{digits}f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GB"
+
+
+def _coded(text: str) -> Markup:
+    """A sentence with what stands between backticks as code."""
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
 
 
 def _moment(epoch_us: int | None) -> str:

@@ -1,0 +1,166 @@
+"""`/admin`: the server as whoever runs it sees it. For everybody else these pages are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.database import Row, now
+from sixfold.core.work import oversight
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.choosing import Standing
+from sixfold.core.work.oversight import Filter
+from sixfold.ui import forms
+from sixfold.ui.guests import Guest, Guests, Work
+from sixfold.ui.pages import Pages
+from sixfold.web import calls, queries
+from sixfold.web.routing import Handler, Route
+from sixfold.web.services import Services
+
+_FORM_BYTES = 4096
+_QUEUE, _PAGE, _MAX_TEXT = 50, 50, 200
+_STATES = ("queued", "running", "succeeded", "failed", "canceled", "expired", "left")
+_KINDS = {
+    "weights": "weights on this machine",
+    "comfyui": "a ComfyUI",
+    "provider": "providers",
+    "embedded": "comes with the program",
+    "relay": "model servers",
+    "graph": "graphs",
+    "space": "spaces",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One engine: how it stands, its workers, what waits for it, and which models it can serve."""
+
+    spec: EngineSpec
+    standing: Standing
+    busy: int
+    idle: int
+    waiting: int
+    models: tuple[str, ...]
+
+
+class Admin:
+    """Reads what there is to see; the one thing that it changes is a run that has to stop."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, request: Request, guest: Guest) -> Response:
+        """Figures, workers, the queue, what failed lately, storage."""
+        read = self._services.database.read
+        queue, day = await read(oversight.queue(_QUEUE)), await read(oversight.day())
+        disk = await asyncio.to_thread(shutil.disk_usage, self._services.settings.data_dir)
+        benches = self._benches(_by_engine(queue.waiting))
+        return self._pages.render(
+            "admin/overview.html",
+            guest.session,
+            moment=await read(now()),
+            queue=queue,
+            workers=[bench for bench in benches if bench.busy or bench.idle or bench.waiting],
+            day=day,
+            asked=sum(int(row["total"]) for row in day.endings),
+            earned=sum(int(row["cost"] or 0) for row in day.endings),
+            failed=sum(int(row["total"]) for row in day.failures),
+            storage=await read(oversight.storage()),
+            disk=disk,
+            draining=self._services.pipeline.draining,
+        )
+
+    async def engines(self, _request: Request, guest: Guest) -> Response:
+        """Every engine: whether it can run here, and what would make it so."""
+        benches = self._benches({})
+        kinds = {kind: [bench for bench in benches if bench.spec.kind == kind] for kind in _KINDS}
+        others = [bench for bench in benches if bench.spec.kind not in _KINDS]
+        shelves = {_KINDS[kind]: found for kind, found in kinds.items() if found}
+        if others:
+            shelves["others"] = others
+        ready = sum(bench.standing.ready for bench in benches)
+        return self._pages.render(
+            "admin/engines.html", guest.session, shelves=shelves, ready=ready, total=len(benches)
+        )
+
+    async def requests(self, request: Request, guest: Guest) -> Response:
+        """The log of all accounts, searched by `q` and narrowed by `status`."""
+        state = request.query_params.get("status", "")
+        wanted = Filter(queries.text(request, "q", _MAX_TEXT), state if state in _STATES else "")
+        cursor = queries.text(request, "cursor", _MAX_TEXT) or None
+        rows, following = await self._services.database.read(oversight.requests(wanted, _PAGE, cursor))
+        return self._pages.render(
+            "admin/requests.html",
+            guest.session,
+            rows=rows,
+            wanted=wanted,
+            states=_STATES,
+            following=following,
+        )
+
+    async def one(self, request: Request, guest: Guest) -> Response:
+        """One order: its receipt and its log, and nothing of what was in it."""
+        found = await self._services.pipeline.any(calls.path_value(request, "prediction_id"))
+        return self._pages.render("admin/request.html", guest.session, prediction=found)
+
+    async def cancel(self, request: Request, guest: Guest) -> Response:
+        """Stop a run, whoever asked for it."""
+        form = await forms.read(request)
+        self._services.sessions.guard(request, guest.session, form.get("csrf"))
+        found = await self._services.pipeline.any(calls.path_value(request, "prediction_id"))
+        await self._services.pipeline.cancel(found.id, found.account_id)
+        return RedirectResponse("/admin", 303)
+
+    def _benches(self, waiting: Mapping[str, int]) -> list[Bench]:
+        workers = self._services.supervisor.snapshot()
+        standing = self._services.pipeline.terms.standing
+        served: dict[str, list[str]] = {}
+        for model in self._services.catalog.models():
+            for engine in model.engines:
+                served.setdefault(engine.name, []).append(model.name)
+        return [
+            Bench(
+                spec,
+                standing(name),
+                workers.get(name, {}).get("busy", 0),
+                workers.get(name, {}).get("idle", 0),
+                waiting.get(name, 0),
+                tuple(served.get(name, ())),
+            )
+            for name, spec in sorted(self._services.catalog.engines().items())
+        ]
+
+
+def _by_engine(rows: Sequence[Row]) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for row in rows:
+        counted[str(row["engine"])] = counted.get(str(row["engine"]), 0) + 1
+    return counted
+
+
+def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...]:
+    """The operator's pages."""
+    admin = Admin(services, pages)
+
+    def only(work: Work) -> Handler:
+        async def operators(request: Request, guest: Guest) -> Response:
+            if not guest.is_operator:
+                raise errors.NotFound
+            return await work(request, guest)
+
+        return guests.page(operators)
+
+    return (
+        Route("/admin", {"GET": only(admin.show)}),
+        Route("/admin/engines", {"GET": only(admin.engines)}),
+        Route("/admin/requests", {"GET": only(admin.requests)}),
+        Route("/admin/requests/{prediction_id}", {"GET": only(admin.one)}),
+        Route("/admin/requests/{prediction_id}/cancel", {"POST": only(admin.cancel)}, _FORM_BYTES),
+    )

@@ -1,0 +1,14 @@
+"use strict";
+// The operator's page looks again every few seconds, as long as somebody looks at it.
+const EVERY = 3000;
+
+async function look() {
+  const place = document.querySelector("[data-live]");
+  if (!place || document.hidden || place.contains(document.activeElement) || place.querySelector("details[open]")) return;
+  const response = await fetch(location.href);
+  if (!response.ok) return;
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-live]");
+  if (fresh && fresh.innerHTML !== place.innerHTML) place.replaceWith(fresh);
+}
+
+if (document.querySelector("[data-live]")) setInterval(() => look().catch(() => {}), EVERY);

@@ -1,0 +1,95 @@
+"""The operator's pages: what they tell, and that they are there for nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.areas.house import House, bearer
+from tests.areas.test_pages import signed_in
+
+PATHS = ["/admin", "/admin/engines", "/admin/requests"]
+RUN = "/api/containers/run"
+
+
+async def run(home: House, prompt: str, key: str = "") -> str:
+    """The id of a prediction that has ended."""
+    body = {"model": "ra1", "input": {"prompt": prompt}}
+    answer = await home.client.post(RUN, json=body, headers=bearer(key or home.key))
+    return str(answer.json()["id"])
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/admin/requests/pred_0"])
+async def test_for_tenants_and_strangers_the_operators_pages_are_not_there(home: House, path: str) -> None:
+    await signed_in(home)
+    assert (await home.client.get(path)).status_code == 404
+    assert 'href="/admin"' not in (await home.client.get("/catalog")).text
+    async with home.visitor(peer="10.0.0.9") as stranger:
+        answer = await stranger.get(path)
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/signin")
+
+
+async def test_the_overview_tells_what_was_asked_what_failed_and_what_is_kept(home: House) -> None:
+    await run(home, "a fox")
+    await run(home, "FAIL")
+    page = (await home.client.get("/admin")).text
+    assert "The paint has run out" in page
+    assert "0.04" in page
+    assert "ada@example.com" in page
+    assert "1 idle" in page
+
+
+async def test_every_engine_stands_there_with_what_would_unlock_it(home: House) -> None:
+    page = (await home.client.get("/admin/engines")).text
+    for name in home.product.catalog.engines():
+        assert f"<code>{name}</code>" in page
+    assert "<code>sixfold engines add image</code>" in page
+
+
+async def test_the_log_is_searched_over_all_accounts_and_shows_nobodys_words(either_home: House) -> None:
+    home = either_home
+    first = await run(home, "a secret fox")
+    second = await run(home, "FAIL", home.other)
+    everything = (await home.client.get("/admin/requests")).text
+    assert everything.index(second) < everything.index(first)
+    for words, found, other in (
+        ("ada@", first, second),
+        ("run out", second, first),
+        (first.upper(), first, second),
+    ):
+        page = (await home.client.get("/admin/requests", params={"q": words})).text
+        assert found in page
+        assert other not in page
+    failed = (await home.client.get("/admin/requests", params={"status": "failed"})).text
+    assert first not in failed
+    assert (await home.client.get("/admin/requests", params={"q": "100%"})).text.count("<li>") == 0
+    one = (await home.client.get(f"/admin/requests/{first}")).text
+    assert "captured" in one
+    for page in (everything, one):
+        assert "secret" not in page
+    assert (await home.client.get("/admin/requests", params={"cursor": "nonsense"})).status_code == 400
+
+
+async def test_the_log_goes_on_where_its_page_ended(home: House) -> None:
+    made = [await run(home, f"fox {number}") for number in range(53)]
+    page = (await home.client.get("/admin/requests")).text
+    older = page.partition("cursor=")[2].partition('"')[0]
+    rest = (await home.client.get(f"/admin/requests?cursor={older}")).text
+    assert [one in page for one in made] == [False] * 3 + [True] * 50
+    assert [one in rest for one in made] == [True] * 3 + [False] * 50
+
+
+async def test_the_operator_stops_a_run_of_somebody_else(home: House) -> None:
+    body = {"model": "ra1", "input": {"prompt": "SLOW"}, "wait": 0}
+    started = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
+    async with home.visitor(base_url="http://evil.example") as stranger:
+        assert (await stranger.post(f"/admin/requests/{started}/cancel", data={})).status_code in (303, 403)
+    assert started in (await home.client.get("/admin")).text
+    answer = await home.client.post(f"/admin/requests/{started}/cancel", data={"csrf": ""})
+    assert answer.status_code == 303
+    async with asyncio.timeout(10):
+        found = await home.product.pipeline.any(started)
+        ended = await home.product.pipeline.wait(found, 10)
+    assert str(ended.state) == "canceled"
+    await home.until("5.00", "0.00")
