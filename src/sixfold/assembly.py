@@ -343,7 +343,8 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     outside.children = PipelineChildren(road)
     graphs = outside.workshop = workshop(database, media, road)
     images = workplaces.container_driver(settings, failpoints)
-    places = workplaces.driver(settings, failpoints, outside, images)
+    places = workplaces.driver(settings, failpoints, outside, workplaces.Places(images, templates()))
+    standing.probes["container"] = workplaces.container_standing(images)
     limits = workplaces.policy(settings, templates())
     relaying = relays.build(settings, database)
     outside.relay = relaying.relay
@@ -389,10 +390,10 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
 @asynccontextmanager
 async def running(product: Product) -> AsyncIterator[Product]:
     """The product at work; drains and closes on the way out."""
+    await product.pipeline.own.load()
     await product.standings.refresh()
     if product.neighbours is not None:
         await product.neighbours.start()
-    await product.pipeline.own.load()
     await product.supervisor.start()
     await product.live.start(alone=product.neighbours is None)
     watcher = asyncio.create_task(_watch(product.standings), name="standings")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sixfold import errors
 from sixfold.core.work import supervisor as supervisors
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.choosing import Standing
 from sixfold.core.work.engines import EngineError
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.ports import Driver
@@ -18,6 +23,7 @@ from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.engines.standings import Probe
 from sixfold.settings import InvalidSetting, Settings
 
 
@@ -28,33 +34,39 @@ class Learning:
         self._containers = containers_here
         self._scratch = scratch
 
-    async def learn(self, image: str, hardware: str | None) -> Mapping[str, Any]:
+    async def learn(self, image: str, hardware: str | None, name: str = "") -> Mapping[str, Any]:
         """Start it once, ask, and remove it."""
         if not self._containers.can_start:
             raise errors.EngineUnavailable(
                 "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
             )
         try:
-            return await self._containers.learn(image, self._scratch, hardware=hardware)
+            return await self._containers.learn(image, self._scratch, name=name, hardware=hardware)
         except EngineError as error:
             raise errors.BadRequest(str(error)) from error
 
 
-def local_driver(settings: Settings, failpoints: Failpoints) -> Driver:
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What the drivers place workers by: containers of this machine, and the kinds of hardware."""
+
+    images: ContainerDriver
+    templates: Templates
+
+
+def local_driver(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
     """Where the workers of this machine run."""
     if settings.driver == "inline":
         return InlineDriver(failpoints=failpoints.engines)
     if settings.driver == "ray":
-        return _on_ray(settings, failpoints)
+        return _on_ray(settings, failpoints, templates)
     return ProcessDriver(failpoints=failpoints.engines)
 
 
-def driver(
-    settings: Settings, failpoints: Failpoints, outside: ServerOutside, images: ContainerDriver
-) -> Driver:
+def driver(settings: Settings, failpoints: Failpoints, outside: ServerOutside, places: Places) -> Driver:
     """Where workers run; those that wait for another machine are coroutines of the server itself."""
     remote = RemoteDriver(outside, failpoints=failpoints.engines)
-    return Drivers(local_driver(settings, failpoints), remote, images)
+    return Drivers(local_driver(settings, failpoints, places.templates), remote, places.images)
 
 
 def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
@@ -65,14 +77,35 @@ def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDri
     )
 
 
-def _on_ray(settings: Settings, failpoints: Failpoints) -> Driver:
+def container_standing(containers_here: ContainerDriver) -> Probe:
+    """Whether an engine's image can be started here."""
+
+    async def probe(spec: EngineSpec) -> Standing:
+        return await containers_here.standing(str(spec.options.get("image", "")))
+
+    return probe
+
+
+def _on_ray(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
     """Workers on a cluster; raises `InvalidSetting` where the extra `ray` is not installed."""
     try:
         module = importlib.import_module("sixfold.drivers.ray")
     except ModuleNotFoundError as error:
         raise InvalidSetting("SIXFOLD_DRIVER=ray needs the extra: pip install 'sixfold[ray]'") from error
-    made: Driver = module.RayDriver(settings.ray_address, failpoints=failpoints.engines)
+    made: Driver = module.RayDriver(
+        settings.ray_address,
+        namespace=_namespace(settings),
+        hardware={kind.id: kind.vram_gb for kind in templates.hardware.kinds()},
+        failpoints=failpoints.engines,
+    )
     return made
+
+
+def _namespace(settings: Settings) -> str:
+    """One name for all servers of a database: what each leaves on a cluster, the others may stop."""
+    where = urlsplit(settings.database_url or settings.data_dir.as_uri())
+    place = f"{where.hostname or ''}:{where.port or ''}{where.path}"
+    return f"sixfold-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
 def policy(settings: Settings, templates: Templates) -> supervisors.Policy:
@@ -87,4 +120,5 @@ def policy(settings: Settings, templates: Templates) -> supervisors.Policy:
         memory_bytes=settings.worker_memory_bytes,
         scratch=settings.data_dir / "scratch",
         idle_of=templates.idle_seconds,
+        placed=settings.driver == "ray",
     )

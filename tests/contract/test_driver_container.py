@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,14 +15,17 @@ import pytest
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.choosing import Standing
 from sixfold.core.work.engines import EngineError, Task
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
 from sixfold.upstreams.containers import ContainersFailed, Wanted
+from tests import podman as podmans
 from tests.contract.test_driver import Heard, left
 from tests.fakes.cog import FakeCog
 from tests.fakes.serving import served
+from tests.podman import Podman
 
 
 class Yard:
@@ -42,6 +42,9 @@ class Yard:
         if image == "none":
             raise ContainersFailed("no such image: none")
         return "0123456789abcdef0123"
+
+    async def has(self, image: str) -> bool:
+        return image != "none"
 
     async def start(self, name: str, wanted: Wanted) -> Berth:
         self.wanted.append(wanted)
@@ -240,19 +243,19 @@ async def test_what_is_no_cog_image_is_told(driver: ContainerDriver, tmp_path: P
         await driver.learn("none", tmp_path)
 
 
+async def test_what_could_be_started_is_known_without_starting_it(
+    yard: Yard, driver: ContainerDriver
+) -> None:
+    assert await driver.standing("sharpen:2") == Standing(True, "the image sharpen:2")
+    assert await driver.standing("none") == Standing(False, "no image none is here")
+    assert (yard.boxes, yard.tidied) == ([], 0)
+    bare = ContainerDriver(lambda: None)
+    assert await bare.standing("sharpen:2") == Standing(False, "neither Docker nor Podman is here")
+    await bare.close()
+
+
 # -- the whole, with Podman ------------------------------------------------------------------------------
 
-CONFIGURATION = """
-[engine]
-runtime = "runc"
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-helper_binaries_dir = ["/usr/lib/podman", "/usr/libexec/podman"]
-[containers]
-default_ulimits = ["nofile=20000:20000", "nproc=10000:10000"]
-[network]
-network_backend = "netavark"
-"""
 SCRIPT = """
 import asyncio, json, pathlib, sys
 from sixfold.core.work.engines import Task
@@ -280,67 +283,10 @@ asyncio.run(main(*map(pathlib.Path, sys.argv[1:])))
 """
 
 
-class Podman:
-    """Podman's service on a socket of its own; `said` runs one of its commands."""
-
-    def __init__(self, folder: Path) -> None:
-        (folder / "containers.conf").write_text(CONFIGURATION)
-        self.socket = folder / "podman.sock"
-        self._folder = folder
-
-    def said(self, *words: str) -> str:
-        """What a command printed; skips the test where it cannot be done on this machine."""
-        done = subprocess.run([*self.command, *words], capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"podman {words[0]} cannot run here: {done.stderr.strip()[-300:]}")
-        return done.stdout
-
-    @property
-    def command(self) -> list[str]:
-        """Podman with its store in the test's folder."""
-        configured = f"CONTAINERS_CONF={self._folder / 'containers.conf'}"
-        return [
-            "env",
-            configured,
-            "podman",
-            "--root",
-            str(self._folder / "store"),
-            "--runroot",
-            str(self._folder / "run"),
-        ]
-
-    def build(self) -> None:
-        """The image: one program, and nothing else."""
-        source = Path(__file__).parents[1] / "fakes" / "cog.c"
-        subprocess.run(["gcc", "-static", "-Os", "-w", source, "-o", self._folder / "cog"], check=True)
-        (self._folder / "Dockerfile").write_text('FROM scratch\nCOPY cog /cog\nENTRYPOINT ["/cog"]\n')
-        self.said("build", "-q", "-t", "sixfold-probe", str(self._folder))
-        self.said("run", "--rm", "--entrypoint", "/cog", "sixfold-probe", "--once")
-
-
 @pytest.fixture
 def podman() -> Iterator[Podman]:
-    missing = [program for program in ("podman", "runc", "gcc", "iptables") if not shutil.which(program)]
-    if missing or os.getuid() != 0:
-        pytest.skip(f"needs {missing[0]}" if missing else "needs root: rootless containers have no address")
-    with tempfile.TemporaryDirectory(prefix="pod") as folder:  # Podman's own paths must be short
-        yield from serving(Podman(Path(folder)))
-
-
-def serving(made: Podman) -> Iterator[Podman]:
-    """Podman with the image, and its service."""
-    made.build()
-    service = [*made.command, "system", "service", "--time=0", f"unix://{made.socket}"]
-    with subprocess.Popen(service, stderr=subprocess.DEVNULL) as process:
-        try:
-            asking = ["podman", "--remote", "--url", f"unix://{made.socket}", "version"]
-            for _ in range(100):  # the service says nowhere that it listens
-                if not subprocess.run(asking, check=False, capture_output=True).returncode:
-                    break
-            yield made
-        finally:
-            process.terminate()
-            process.wait()
+    with podmans.served() as made:
+        yield made
 
 
 def test_a_real_container_is_shut_in_works_and_is_lost_when_it_dies(podman: Podman, tmp_path: Path) -> None:

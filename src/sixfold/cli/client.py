@@ -50,6 +50,7 @@ class Client:
             raise Refused(f"{origin!r} is no server's URL, such as http://127.0.0.1:8600")
         self.origin = origin.rstrip("/")
         self._api_key = api_key
+        self.patience_seconds = _TIMEOUT_SECONDS
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Client:
@@ -170,7 +171,7 @@ class Client:
     ) -> http.client.HTTPResponse:
         parts = urlsplit(self.origin)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
+        connection = kind(parts.hostname or "", parts.port, timeout=self.patience_seconds)
         bearer = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         try:
             connection.request(method, parts.path + path, body, {**bearer, **headers, "Connection": "close"})
@@ -178,7 +179,7 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             if isinstance(error, TimeoutError):
-                raise Refused(f"{self.origin} does not answer in {_TIMEOUT_SECONDS} s") from error
+                raise Refused(f"{self.origin} does not answer in {self.patience_seconds} s") from error
             if isinstance(error, ConnectionRefusedError):
                 raise Refused(
                     f"No server answers at {self.origin}: start one with `sixfold serve`, "

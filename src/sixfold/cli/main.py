@@ -262,18 +262,19 @@ def _provider(commands: Group) -> None:
 
 
 def _model(commands: Group) -> None:
-    group = _group(commands, "model", "models of your own, each a typed Python function in a file")
+    group = _group(commands, "model", "models of your own: typed Python functions in files, and images")
     add = _asking(
         group,
         "add",
         "model:add",
-        "read a file and make its function a model",
-        "The file has one function with @sixfold.model; it runs in worker processes of this machine.",
+        "make a Python file's function, or a container image, a model",
+        "A file has one function with @sixfold.model; an image was built with Cog, and the server starts it.",
     )
-    add.add_argument("file", metavar="FILE.py")
-    add.add_argument("--name", metavar="NAME", help="what to call it (default: the function's file says)")
+    add.add_argument("source", metavar="FILE.py | IMAGE")
+    add.add_argument("--name", metavar="NAME", help="what to call it (default: what it says itself)")
     add.add_argument("--hardware", metavar="ID", help="what its time is priced as (default: gpu-24gb-b)")
-    _asking(group, "list", "model:list_", "list the files, and what is wrong with them")
+    _client(add)
+    _asking(group, "list", "model:list_", "list them, and what is wrong with a file")
     remove = _asking(group, "remove", "model:remove", "take a model away")
     remove.add_argument("name", metavar="NAME")
 

@@ -1,4 +1,4 @@
-"""`sixfold model`: the operator's own models, each a typed Python function in a file of the data folder."""
+"""`sixfold model`: the operator's own models: typed Python functions in files, and container images."""
 
 from __future__ import annotations
 
@@ -11,17 +11,31 @@ from typing import Any
 
 from sixfold import assembly
 from sixfold.cli import opening
+from sixfold.cli.client import Client
 from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.accounts import accounts
+from sixfold.core.database import Query, Row, Transaction
 from sixfold.engines.own import files, shelf
 from sixfold.engines.own.shelf import Described
+from sixfold.settings import Settings
+
+_IMAGE_SECONDS = 3900  # an image may have to be fetched, and its model to be loaded
+_KINDS = frozenset({"model", "space"})
 
 
 def add(arguments: argparse.Namespace) -> None:
-    """`model add`: read a file, and put it where the server finds it."""
+    """`model add`: a file goes where the server finds it; an image is started by the server and asked."""
+    source = Path(arguments.source)
+    if source.suffix == ".py":
+        _add_file(arguments, source)
+    elif source.exists():
+        raise Refused(f"{source.name} is no Python file: `model add` takes FILE.py, or the name of an image")
+    else:
+        _add_image(arguments)
+
+
+def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     configured = opening.settings_of(arguments)
-    source = Path(arguments.file)
-    if source.suffix != ".py":
-        raise Refused(f"{source.name} is no Python file: `model add` takes FILE.py")
     found = shelf.describe(source.absolute(), shelf.environment())
     if found.fault:
         raise Refused(f"{source.name} is no model: {found.fault}")
@@ -38,18 +52,20 @@ def add(arguments: argparse.Namespace) -> None:
     known = shelf.added(folder)
     known[target.name] = {"sha256": found.sha256, "hardware": arguments.hardware or "", "name": name}
     _write(folder, known)
-    told = {**_told(found, name), "file": str(target)}
-    if arguments.json:
-        put_json(told)
-        return
-    paint = Paint()
-    paint.rows(
-        [("model", paint.bold(name)), ("takes", _takes(found)), ("gives", str(found.facts["output_kind"]))]
-    )
+    _tell({**_told(found, name), "file": str(target)}, as_json=arguments.json)
+
+
+def _add_image(arguments: argparse.Namespace) -> None:
+    client = Client.of(arguments)
+    client.patience_seconds = _IMAGE_SECONDS
+    given = {"image": arguments.source, "name": arguments.name, "hardware": arguments.hardware}
+    order = {name: value for name, value in given.items() if value}
+    shown = client.post("/api/containers/templates", order)
+    _tell(_of_template(shown, arguments.source), as_json=arguments.json)
 
 
 def list_(arguments: argparse.Namespace) -> None:
-    """`model list`: every file in the folder, with what is wrong with it."""
+    """`model list`: every file in the folder with what is wrong with it, and what came as an image."""
     configured = opening.settings_of(arguments)
     folder = configured.data_dir / "models"
     known = shelf.added(folder)
@@ -61,26 +77,89 @@ def list_(arguments: argparse.Namespace) -> None:
         else:
             name = known.get(path.name, {}).get("name") or str(found.facts["name"])
             rows.append({**_told(found, name), "file": path.name, "fault": None})
+    rows += [_of_row(row) for row in _kept(configured)]
     if arguments.json:
         put_json({"models": rows})
         return
     paint = Paint()
-    paint.rows([(row["file"], row["fault"] or f"{row['name']}: {row['description']}") for row in rows])
+    paint.rows([(row["file"] or row["image"], _in_words(row)) for row in rows])
 
 
 def remove(arguments: argparse.Namespace) -> None:
-    """`model remove`: take a model's file away; a running server forgets it."""
+    """`model remove`: take a model away; a running server forgets it."""
     configured = opening.settings_of(arguments)
     folder = configured.data_dir / "models"
     target = folder / f"{arguments.name}.py"
-    if Path(arguments.name).name != arguments.name or not target.is_file():
-        raise Refused(f"There is no model file {arguments.name}.py in {folder}")
-    target.unlink()
-    known = shelf.added(folder)
-    if known.pop(target.name, None) is not None:
-        _write(folder, known)
+    plain = Path(arguments.name).name == arguments.name
+    if plain and target.is_file():
+        target.unlink()
+        known = shelf.added(folder)
+        if known.pop(target.name, None) is not None:
+            _write(folder, known)
+    elif not any(row["name"] == arguments.name for row in _kept(configured)):
+        raise Refused(f"There is no model {arguments.name}, neither in {folder} nor as an image")
+    else:
+        opening.write(configured, _forget(arguments.name))
     if arguments.json:
         put_json({"removed": arguments.name})
+
+
+# -- what the database keeps -------------------------------------------------------------------------
+
+
+def _kept(configured: Settings) -> tuple[Row, ...]:
+    """The operator's models that came from no file: images and spaces."""
+    with opening.understood():
+        if assembly.open_keeper(configured).schema() is None:
+            return ()
+    return opening.read(configured, _rows())
+
+
+def _rows() -> Transaction[tuple[Row, ...]]:
+    operator = yield from accounts.operator()
+    if operator is None:
+        return ()
+    rows = yield Query("own_models_of", {"account_id": operator.id, "kind": ""})
+    return tuple(row for row in rows if row["kind"] in _KINDS and "file" not in json.loads(row["document"]))
+
+
+def _forget(name: str) -> Transaction[None]:
+    operator = yield from accounts.operator()
+    if operator is not None:
+        yield Query("own_model_remove", {"account_id": operator.id, "name": name})
+
+
+def _of_row(row: Row) -> dict[str, Any]:
+    document = json.loads(str(row["document"]))
+    model = document["models"][row["name"]]
+    said = document.get("template", {}).get("image")
+    images = [facts.get("options", {}).get("image") for facts in document.get("engines", {}).values()]
+    return {
+        "name": row["name"],
+        "description": model["description"],
+        "inputs": model["inputs"],
+        "output_kind": model["output_kind"],
+        "version": str(row["version"]),
+        "file": None,
+        "image": said or next(iter(images), None),
+        "fault": None,
+    }
+
+
+def _of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
+    """A template as the server shows it, in the words of `model add`."""
+    schema = shown["schema"]
+    return {
+        "name": shown["name"],
+        "description": shown["description"],
+        "inputs": {each["name"]: each for each in schema["inputs"]},
+        "output_kind": schema["outputKind"],
+        "version": str(shown["version"]),
+        "image": image,
+    }
+
+
+# -- in words ----------------------------------------------------------------------------------------
 
 
 def _name(wanted: str | None, found: Described) -> str:
@@ -103,8 +182,17 @@ def _told(found: Described, name: str) -> dict[str, Any]:
     }
 
 
-def _takes(found: Described) -> str:
-    return ", ".join(f"{name} ({row['type']})" for name, row in found.facts["inputs"].items()) or "nothing"
+def _tell(told: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        put_json(told)
+        return
+    takes = ", ".join(f"{name} ({row['type']})" for name, row in told["inputs"].items()) or "nothing"
+    paint = Paint()
+    paint.rows([("model", paint.bold(told["name"])), ("takes", takes), ("gives", told["output_kind"])])
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    return row["fault"] or f"{row['name']}: {row['description']}"
 
 
 def _write(folder: Path, known: Mapping[str, Any]) -> None:

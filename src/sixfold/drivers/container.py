@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import httpx
 
 from sixfold.core.work import mounts
+from sixfold.core.work.choosing import Standing
 from sixfold.core.work.engines import EngineError
 from sixfold.core.work.ports import WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
@@ -34,6 +35,7 @@ from sixfold.worker import protocol
 KIND = "container"  # of engines in the catalogue, and the factory that leads here
 UNLOCK = "start Docker, or Podman's socket"
 START_SECONDS = 300.0
+_LOOK_SECONDS = 5.0
 _NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -60,6 +62,10 @@ class Engine(Protocol):
 
     async def image_id(self, image: str) -> str:
         """The content id of an image, fetched when it is not here; raises `ContainersFailed`."""
+        ...
+
+    async def has(self, image: str) -> bool:
+        """Whether an image is here; raises `ContainersFailed`."""
         ...
 
     async def start(self, name: str, wanted: Wanted) -> Box:
@@ -105,6 +111,7 @@ class ContainerDriver:
         self.workers: set[RemoteWorker] = set()
         self._find = engine
         self._engine: Engine | None = None
+        self._tidy = False
         self._opening = asyncio.Lock()
         self._client = httpx.AsyncClient(trust_env=False)
         self._start_seconds = start_seconds
@@ -128,7 +135,21 @@ class ContainerDriver:
     @property
     def can_start(self) -> bool:
         """Whether Docker or Podman is here."""
-        return self._engine is not None or self._find() is not None
+        return self._found() is not None
+
+    async def standing(self, image: str) -> Standing:
+        """Whether a container of an image could be started now, without fetching anything."""
+        engine = self._found()
+        if engine is None:
+            return Standing(False, "neither Docker nor Podman is here")
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                here = await engine.has(image)
+        except TimeoutError:
+            return Standing(False, "Docker or Podman does not answer")
+        except ContainersFailed as failed:
+            return Standing(False, str(failed))
+        return Standing(True, f"the image {image}") if here else Standing(False, f"no image {image} is here")
 
     async def learn(
         self, image: str, scratch: Path, *, name: str = "", hardware: str | None = None
@@ -161,16 +182,21 @@ class ContainerDriver:
         if self._engine is not None:
             await self._engine.close()
 
+    def _found(self) -> Engine | None:
+        """The engine, once there is one."""
+        self._engine = self._engine or self._find()
+        return self._engine
+
     async def _opened(self) -> Engine:
         """The engine; at its first use, what an earlier server left is removed."""
         async with self._opening:
-            if self._engine is None:
-                found = self._find()
-                if found is None:
-                    raise StartFailed(f"no container engine answers here: {UNLOCK}")
-                await found.tidy()
-                self._engine = found
-            return self._engine
+            engine = self._found()
+            if engine is None:
+                raise StartFailed(f"no container engine answers here: {UNLOCK}")
+            if not self._tidy:
+                await engine.tidy()
+                self._tidy = True
+            return engine
 
     async def _started(self, wanted: Wanted, scratch: Path, seconds: float) -> _Started:
         name = f"sixfold-{uuid.uuid4().hex[:16]}"
@@ -265,7 +291,7 @@ def _document(image: str, started: _Started, name: str, hardware: str | None) ->
         "concurrency": 1,
         "idle_seconds": 300,
         "start_seconds": START_SECONDS,
-        "unlock": UNLOCK,
+        "unlock": f"{UNLOCK}, and see that it has the image {image}",
         "options": {"image": image},
     }
     model = {

@@ -35,7 +35,7 @@ class Standings:
         self._engines = dict(engines)
         self._key = key
         self._weights = weights
-        self._probes = probes
+        self.probes = dict(probes)
         self.told: dict[str, Callable[[], Standing]] = {}  # by kind of engine, who knows at any moment
         self._known = {
             name: _UNASKED if spec.kind in probes else self._look(spec) for name, spec in engines.items()
@@ -58,9 +58,9 @@ class Standings:
         """Look at every engine again; servers are asked all at once."""
         looked = {name: self._look(spec) for name, spec in self._engines.items()}
         asked = [
-            spec for name, spec in self._engines.items() if spec.kind in self._probes and looked[name].ready
+            spec for name, spec in self._engines.items() if spec.kind in self.probes and looked[name].ready
         ]
-        answers = await asyncio.gather(*(self._probes[spec.kind](spec) for spec in asked))
+        answers = await asyncio.gather(*(self.probes[spec.kind](spec) for spec in asked))
         self._known = looked | {spec.name: answer for spec, answer in zip(asked, answers, strict=True)}
 
     def _look(self, spec: EngineSpec) -> Standing:

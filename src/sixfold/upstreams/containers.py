@@ -78,6 +78,10 @@ class Containers:
             found = await self._call("GET", f"/images/{quote(image)}/json")
         return str(calls.mapping(found).get("Id") or "").removeprefix("sha256:")
 
+    async def has(self, image: str) -> bool:
+        """Whether an image is here; raises `ContainersFailed`."""
+        return await self._call("GET", f"/images/{quote(image)}/json", missing_is_none=True) is not None
+
     async def start(self, name: str, wanted: Wanted) -> Box:
         """A running container; raises `ContainersFailed`, and then leaves nothing behind."""
         box = Box(self, name, "" if wanted.network else name)

@@ -16,6 +16,7 @@ from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
 KIND = "model"
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 
 
@@ -40,14 +41,19 @@ class ImageImport:
 
     async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:
         services, image, hardware = self._services, body.get("image"), body.get("hardware")
+        name = body.get("name") or ""
         if not image:
             raise errors.InvalidInput.of("image", "image is required")
         if not isinstance(image, str) or not _IMAGE.fullmatch(image):
             raise errors.InvalidInput.of("image", "image must be the reference of a container image")
         if not isinstance(hardware, str | None):
             raise errors.InvalidInput.of("hardware", "hardware must be a string")
-        services.templates.hire(image, hardware)
-        document = await services.images.learn(image, hardware)
+        if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
+            raise errors.InvalidInput.of("name", "name must be of a to z, digits and -")
+        if name in services.catalog:
+            raise errors.Conflict(f"{name} is a built-in name")
+        services.templates.hire(name or image, hardware)
+        document = await services.images.learn(image, hardware, name)
         name = next(iter(document["models"]))
         own = await services.pipeline.own.put(principal.account_id, KIND, name, document)
         shown = catalogue.own_template(own, services.templates, services.settings.idle_seconds)
