@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts import accounts, journal, ledger
-from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, one
+from sixfold.core.database import Database, Each, Query, Transaction, TransactionConflict, many, one
 from tests import databases
 
 
@@ -76,6 +76,35 @@ async def test_a_broken_constraint_is_a_conflict_that_the_transaction_may_catch(
     with pytest.raises(TransactionConflict):
         await database.write(_write(7, 7))
     assert await database.write(twice()) == "caught"
+
+
+async def test_one_query_runs_for_each_of_its_parameters_and_tells_all_rows(database: Database) -> None:
+    first = await database.write(accounts.create("a@example.com", credit=5))
+    second = await database.write(accounts.create("b@example.com", credit=7))
+
+    def post() -> Transaction[list[str]]:
+        amounts = [(first.id, 10), ("nobody", 1), (second.id, 20), (first.id, 30)]
+        rows = yield Each("ledger_post", [{"account_id": who, "amount": much} for who, much in amounts])
+        return [str(row["id"]) for row in rows]
+
+    assert await database.write(post()) == [first.id, second.id, first.id]
+    assert await database.read(_balance(first.id)) == 45
+    assert await database.read(_balance(second.id)) == 27
+
+
+async def test_a_conflict_among_many_undoes_what_its_transaction_wrote(database: Database) -> None:
+    def many_audits() -> Transaction[None]:
+        yield _audit(1)
+        yield Each("audit_insert", [_audit(number).params for number in (2, 3, 2)])
+
+    done = await asyncio.gather(
+        database.write(_write(8)),
+        database.write(many_audits()),
+        database.write(_write(9)),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in done] == [int, TransactionConflict, int]
+    assert await database.write(_write(1, 2, 3)) == 3
 
 
 async def test_what_was_written_is_there_after_opening_again(

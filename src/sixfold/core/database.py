@@ -26,7 +26,15 @@ class Query:
     params: Mapping[str, Value]
 
 
-Transaction = Generator[Query, Rows, T]
+@dataclass(frozen=True, slots=True)
+class Each:
+    """One named query, run for each of these parameters in turn; the rows of all come in one list."""
+
+    name: str
+    params: Sequence[Mapping[str, Value]]
+
+
+Transaction = Generator[Query | Each, Rows, T]
 
 
 class TransactionConflict(Exception):
@@ -51,6 +59,11 @@ class Database(Protocol):
     async def close(self) -> None:
         """Finish what was accepted and let go of the files or connections. Idempotent."""
         ...
+
+
+def turns(query: Query | Each) -> Sequence[Mapping[str, Value]]:
+    """The parameters that a query is run with, one after another."""
+    return query.params if isinstance(query, Each) else (query.params,)
 
 
 def one(name: str, /, **params: Value) -> Transaction[Row | None]:

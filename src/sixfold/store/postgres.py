@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
 
 from sixfold import errors
 from sixfold.core.clock import SECOND_US, Clock
-from sixfold.core.database import Query, Transaction, TransactionConflict
+from sixfold.core.database import Each, Query, Transaction, TransactionConflict, Value, turns
 from sixfold.store import postgres_connect as link
 from sixfold.store import sql
 from sixfold.store.postgres_binding import Binder, Prepared
@@ -159,6 +160,7 @@ class PostgresDatabase:
                 await connection.execute(_NEXT)
             await self._run(connection, job)
         await connection.execute("COMMIT")
+        self._folder.kept()
 
     async def _begin(self, statement: str) -> Connection:
         connection = await self._open_writer()
@@ -187,8 +189,7 @@ class PostgresDatabase:
         except (Apart, asyncpg.PostgresError):
             if connection.is_closed():
                 raise
-            self._folder.forget()
-            await connection.execute(_UNDO)
+            await self._undo(connection)
             return False
         return True
 
@@ -196,9 +197,11 @@ class PostgresDatabase:
         """The jobs by the statement that they ask for, in their order."""
         crowds: dict[Prepared, Crowd] = {}
         for job in jobs:
+            if isinstance(job.query, Each):
+                raise Apart
             if job.query is not None:
                 try:
-                    prepared, arguments = await self._prepared(connection, job.query)
+                    prepared, arguments = await self._prepared(connection, job.query.name, job.query.params)
                 except KeyError as error:  # no such query, or one without all of its values
                     job.fail(error)
                     job.refuse_half()
@@ -218,13 +221,22 @@ class PostgresDatabase:
                     raise
                 job.fail(_verdict(error))
         if job.error is not None:
-            await connection.execute(_UNDO)
+            await self._undo(connection)
 
-    async def _answer(self, connection: Connection, job: Job, query: Query) -> None:
-        prepared, arguments = await self._prepared(connection, query)
+    async def _answer(self, connection: Connection, job: Job, query: Query | Each) -> None:
+        asked: dict[Prepared, list[list[Any]]] = {}
+        for params in turns(query):
+            prepared, arguments = await self._prepared(connection, query.name, params)
+            asked.setdefault(prepared, []).append(arguments)
         for _ in range(_TRIES):
             try:
-                rows = await connection.fetch(prepared.text, *arguments)
+                seen = [
+                    Seen(prepared.text, arguments, rows)
+                    for prepared, given in asked.items()
+                    for arguments, rows in zip(
+                        given, await self._folder.run(connection, prepared, given), strict=True
+                    )
+                ]
             except asyncpg.IntegrityConstraintViolationError as error:
                 conflict = TransactionConflict(_broken(error))
                 await self._back(connection, job)
@@ -234,17 +246,24 @@ class PostgresDatabase:
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 await self._back(connection, job)
             else:
-                job.tell(Seen(prepared.text, arguments, rows))
+                job.tell(*seen)
                 return
         raise errors.StoreFailed("The database is too busy right now; nothing was changed")
 
     async def _back(self, connection: Connection, job: Job) -> None:
         """Bring a request to where it stood before the statement that failed."""
-        await connection.execute(_UNDO)
+        await self._undo(connection)
         await _again(connection, job)
 
-    async def _prepared(self, connection: Connection, query: Query) -> tuple[Prepared, list[Any]]:
-        statement, params = self._queries[query.name], query.params
+    async def _undo(self, connection: Connection) -> None:
+        """Back to the savepoint, behind which folded statements may have been made."""
+        self._folder.undone()
+        await connection.execute(_UNDO)
+
+    async def _prepared(
+        self, connection: Connection, name: str, params: Mapping[str, Value]
+    ) -> tuple[Prepared, list[Any]]:
+        statement = self._queries[name]
         if statement.needs_now:
             params = {**params, "now": await self._now(connection)}
         prepared = self._bind(statement.sql, params)

@@ -29,10 +29,23 @@ class Folder:
 
     def __init__(self) -> None:
         self._calls: dict[str, str] = {}
+        self._fresh: list[str] = []  # texts whose functions no commit has kept yet
+        self._made = 0
 
     def forget(self) -> None:
-        """What the session knew may be undone: make it anew."""
+        """The session is another one."""
         self._calls.clear()
+        self._fresh.clear()
+
+    def kept(self) -> None:
+        """What was made is committed."""
+        self._fresh.clear()
+
+    def undone(self) -> None:
+        """What was made since the last commit may be gone: make it anew."""
+        for text in self._fresh:
+            self._calls.pop(text, None)
+        self._fresh.clear()
 
     async def run(
         self, connection: Connection, prepared: Prepared, arguments: Sequence[Sequence[Any]]
@@ -47,7 +60,8 @@ class Folder:
         return turns
 
     async def _make(self, connection: Connection, prepared: Prepared) -> str:
-        name = f"fold_{len(self._calls)}"
+        self._made += 1
+        name = f"fold_{self._made}"
         kinds = {int(number): kind for number, kind in _ARGUMENT.findall(prepared.text)}
         types = ", ".join(f"{kinds[number]}[]" for number in sorted(kinds))
         statement = _ARGUMENT.sub(r"($\1)[fold_turn]", prepared.text)
@@ -60,6 +74,7 @@ class Folder:
                 name=name, types=types, columns=", ".join([*columns, "fold_nr bigint"]), statement=statement
             )
         )
+        self._fresh.append(prepared.text)
         places = ", ".join(f"${number}::{kinds[number]}[]" for number in sorted(kinds))
         call = self._calls[prepared.text] = f"SELECT * FROM pg_temp.{name}({places})"  # noqa: S608 - our own
         return call

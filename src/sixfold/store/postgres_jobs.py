@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.database import Each, Query, Row, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Job:
     transaction: Transaction[Any]
     durable: bool
     future: asyncio.Future[Any]
-    query: Query | None = None
+    query: Query | Each | None = None
     seen: list[Seen] = field(default_factory=list["Seen"])
     value: Any = None
     error: BaseException | None = None
 
-    def ask(self, step: Callable[[], Query]) -> None:
+    def ask(self, step: Callable[[], Query | Each]) -> None:
         """Let it come to its next question, or to its end."""
         try:
             self.query = step()
@@ -50,10 +50,11 @@ class Job:
         """The first question."""
         self.ask(partial(next, self.transaction))
 
-    def tell(self, seen: Seen) -> None:
-        """An answer."""
-        self.seen.append(seen)
-        self.ask(partial(self.transaction.send, seen.rows))
+    def tell(self, *seen: Seen) -> None:
+        """An answer, of one statement or of all its turns."""
+        self.seen += seen
+        rows = seen[0].rows if len(seen) == 1 else [row for step in seen for row in step.rows]
+        self.ask(partial(self.transaction.send, rows))
 
     def refuse_half(self) -> None:
         """Raise `Apart` where it failed after it had written."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sixfold.core.clock import Clock
-from sixfold.core.database import Transaction
+from sixfold.core.database import Row, Transaction, turns
 from sixfold.store import postgres_connect as link
 from sixfold.store.postgres_binding import Binder
 from sixfold.store.postgres_connect import GONE, PATIENCE_SECONDS, Connection
@@ -34,11 +34,14 @@ class Reading:
         try:
             query = next(transaction)
             while True:
-                statement, params = self.queries[query.name], query.params
-                if statement.needs_now and self.clock is not None:
-                    params = {**params, "now": self.clock()}
-                prepared = self.bind(statement.sql, params)
-                query = transaction.send(await connection.fetch(prepared.text, *prepared.arguments(params)))
+                statement, rows = self.queries[query.name], list[Row]()
+                for params in turns(query):
+                    given = params
+                    if statement.needs_now and self.clock is not None:
+                        given = {**params, "now": self.clock()}
+                    prepared = self.bind(statement.sql, given)
+                    rows += await connection.fetch(prepared.text, *prepared.arguments(given))
+                query = transaction.send(rows)
         except StopIteration as end:
             return end.value
 

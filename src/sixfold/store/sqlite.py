@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
-from sixfold.core.database import Query, Transaction, TransactionConflict
+from sixfold.core.database import Each, Query, Transaction, TransactionConflict, turns
 from sixfold.store import sql
 
 T = TypeVar("T")
@@ -124,14 +124,28 @@ class SqliteDatabase:
                 writer.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 self._durable = durable
             writer.execute("BEGIN IMMEDIATE")
-            for job in group:
-                self._run(writer, job)
-            writer.execute("COMMIT")
+            if len(group) == 1:
+                self._run_alone(writer, group[0])
+            else:
+                for job in group:
+                    self._run(writer, job)
+            if writer.in_transaction:
+                writer.execute("COMMIT")
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 writer.execute("ROLLBACK")
             for job in group:
                 job.error = job.error or _store_failed(error)
+
+    def _run_alone(self, writer: sqlite3.Connection, job: _Job) -> None:
+        """Without a savepoint: there is no neighbour to leave alone."""
+        try:
+            job.value = self._drive(writer, job.transaction)
+        except Exception as error:
+            if not writer.in_transaction:
+                raise
+            job.error = error
+            writer.execute("ROLLBACK")
 
     def _run(self, writer: sqlite3.Connection, job: _Job) -> None:
         writer.execute("SAVEPOINT request")
@@ -157,12 +171,18 @@ class SqliteDatabase:
         except StopIteration as end:
             return end.value
 
-    def _execute(self, connection: sqlite3.Connection, query: Query) -> list[Any]:
+    def _execute(self, connection: sqlite3.Connection, query: Query | Each) -> list[Any]:
         statement = self._queries[query.name]
-        params = query.params
+        given = turns(query)
         if statement.needs_now:
-            params = {**params, "now": self._clock()}
-        return connection.execute(statement.sql, params).fetchall()
+            now = self._clock()
+            given = [{**params, "now": now} for params in given]
+        if len(given) == 1:
+            return connection.execute(statement.sql, given[0]).fetchall()
+        rows: list[Any] = []
+        for params in given:
+            rows += connection.execute(statement.sql, params).fetchall()
+        return rows
 
 
 def _store_failed(error: sqlite3.Error) -> errors.StoreFailed:
