@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 import websocket  # websocket-client, which ComfyUI's own example scripts speak with
 from PIL import Image
 
-from sixfold import assembly
+from sixfold import assembly, faces
 from sixfold.core.work.events import Moved
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.states import State
-from tests.areas.house import House, house
+from tests.areas.house import House, client, house
 
 
 def node(class_type: str, **inputs: Any) -> dict[str, Any]:
@@ -231,6 +232,65 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
         assert (await client.get("/queue")).json() == {"queue_running": [], "queue_pending": []}
         await client.post("/history", json={"clear": True})
         assert (await client.get("/history")).json() == {}
+
+
+async def test_an_interrupt_over_a_real_socket_stops_what_was_taken_a_moment_ago(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.comfyui-prompt=hang"}
+
+    def interrupted(script: Script) -> list[Any]:
+        heard = script.listening("me")
+        try:
+            prompt_id = script.post("/prompt", {"prompt": PAINT, "client_id": "me"})["prompt_id"]
+            script.post("/interrupt", {})
+            return [each["type"] for each in script.until_done(heard, prompt_id)]
+        finally:
+            heard.close()
+
+    async with served(tmp_path, **points) as stage:
+        for _ in range(5):
+            kinds = await asyncio.to_thread(interrupted, stage.script)
+            assert kinds[-2:] == ["execution_interrupted", "executing"]
+        assert (await stage.home.client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 0}}
+
+
+async def test_the_queue_is_in_the_order_that_clients_ask_for(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.comfyui-prompt=hang"}
+    async with house(tmp_path, assembly.models_document(), **points) as home:
+        asked = ({"prompt_id": "a"}, {"prompt_id": "b", "front": True}, {"prompt_id": "c", "number": 0.5})
+        for each in asked:
+            assert (await home.client.post("/prompt", json={"prompt": PAINT, **each})).status_code == 200
+        queue = (await home.client.get("/queue")).json()
+        listed = queue["queue_running"] + queue["queue_pending"]
+        assert sorted((item[0], item[1]) for item in listed) == [(-2, "b"), (0.5, "c"), (1, "a")]
+        for part in queue.values():
+            assert [item[0] for item in part] == sorted(item[0] for item in part)
+        for each in asked:
+            await home.client.post("/interrupt", json={"prompt_id": each["prompt_id"]})
+
+
+async def test_what_is_forgotten_stays_forgotten_after_a_restart(tmp_path: Path) -> None:
+    graph = {"1": node("PrimitiveString", value="hello"), "2": node("PreviewAny", source=["1", 0])}
+
+    async def history(visitor: httpx.AsyncClient) -> list[str]:
+        return list((await visitor.get("/history")).json())
+
+    async with house(tmp_path, assembly.models_document()) as home:
+        for prompt_id in ("a", "b", "c"):
+            taken = await home.client.post("/prompt", json={"prompt": graph, "prompt_id": prompt_id})
+            assert taken.status_code == 200
+            async with asyncio.timeout(20):
+                while prompt_id not in await history(home.client):  # noqa: ASYNC110  # it polls
+                    await asyncio.sleep(0.01)
+        assert await history(home.client) == ["a", "b", "c"]
+        await home.client.post("/history", json={"delete": ["b"]})
+        assert (await home.client.get("/history/b")).json() == {}
+        settings = home.product.settings
+    product = assembly.build(settings, assembly.models_document())
+    async with assembly.running(product), client(faces.create_app(product)) as visitor:
+        assert await history(visitor) == ["a", "c"]
+        assert (await visitor.get("/history/a")).json()["a"]["status"]["completed"] is True
+        await visitor.post("/history", json={"clear": True})
+        assert await history(visitor) == []
 
 
 async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:

@@ -112,6 +112,25 @@ async def test_a_running_prediction_is_canceled_even_when_its_engine_does_not_li
         assert (account.posted, account.held) == (1_000_000, 0)
 
 
+async def test_a_cancelation_is_heard_while_the_inputs_are_fetched(open_road: Road) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+    fetch = open_road.blobs.local_path
+
+    async def late(key: str) -> Path:
+        asked.set()
+        await go.wait()
+        return await fetch(key)
+
+    open_road.blobs.local_path = late
+    source = await open_road.media.hold(b"bytes", "image/png")
+    order = open_road.order("slow", sources={"image": source}, extras={"seconds": 3600})
+    prediction = await open_road.pipeline.submit(order)
+    await asked.wait()
+    await open_road.pipeline.cancel(prediction.id, open_road.payer.id)
+    go.set()
+    assert (await open_road.pipeline.wait(prediction, 20)).state is State.CANCELED
+
+
 async def _until_progress(built: Road, prediction: Prediction) -> None:
     async for event in built.pipeline.events(prediction):
         if isinstance(event, Progressed):

@@ -80,7 +80,7 @@ class Comfy:
     async def remaining(self, request: Request) -> Response:
         """How many are on their way."""
         principal = await self._doors.enter(request)
-        return answers.json(self._runs.status(principal.account_id))
+        return answers.json(await self._runs.remaining(principal.account_id))
 
     async def queue(self, request: Request) -> Response:
         """What runs and what waits."""
@@ -199,9 +199,8 @@ class Comfy:
         except errors.SixfoldError:
             await websocket.close(UNAUTHORISED, "unauthorised")
             return
-        await Talk(websocket, self._services.workshop.hub, self.flags).go_on(
-            principal.account_id, lambda: self._runs.status(principal.account_id)
-        )
+        remaining = await self._runs.remaining(principal.account_id)
+        await Talk(websocket, self._services.workshop.hub, self.flags).go_on(principal.account_id, remaining)
 
 
 def _ids(body: Mapping[str, Any]) -> list[str]:

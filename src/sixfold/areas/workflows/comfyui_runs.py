@@ -5,27 +5,23 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.graphs import faults, spaces
+from sixfold.core.graphs import faults, prompts, spaces
 from sixfold.core.graphs.documents import listed, mapping
 from sixfold.core.graphs.validate import Verdict, validate
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.orders import Order
-from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web.services import Services
 
 _FACE = "comfyui"
-_MOST_KNOWN = 10_000
-_PAGE = 200
-_UNDER_WAY = ("queued", "starting", "running")
-_MOST_ID = 100
+_MOST_ID, _MOST_NUMBER = 100, 2**53
 Told = dict[str, Any]
 
 
@@ -36,10 +32,8 @@ class Runs:
         self._services = services
         self._workshop = services.workshop
         self._pipeline = services.pipeline
-        self._numbers = itertools.count()
-        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._numbers = itertools.count(1)
         self._open: defaultdict[str, set[str]] = defaultdict(set)
-        self._hidden: defaultdict[str, set[str]] = defaultdict(set)
         services.pipeline.bus.watchers.append(self._heard)
 
     async def take(
@@ -57,7 +51,7 @@ class Runs:
         if missing:
             return missing, {}
         prompt_id = str(body.get("prompt_id") or uuid.uuid4())[:_MOST_ID]
-        number = next(self._numbers)
+        number = self._place(body)
         charged = not principal.keyless
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
         order = Order(
@@ -77,8 +71,7 @@ class Runs:
                 "targets": targets,
             },
         )
-        prediction = await self._pipeline.submit(order)
-        self._know(principal.account_id, prompt_id, prediction)
+        await self._pipeline.submit(order)
         told: Told = {"prompt_id": prompt_id, "number": number, "node_errors": dict(verdict.node_errors)}
         if verdict.missing_models:
             told["warnings"] = [
@@ -86,6 +79,13 @@ class Runs:
                 for each in verdict.missing_models
             ]
         return None, told
+
+    def _place(self, body: Mapping[str, Any]) -> float:
+        """Its place in the queue: the client's own, before all others, or behind them."""
+        place, number = next(self._numbers), body.get("number")
+        if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) < _MOST_NUMBER:
+            return number
+        return -place if body.get("front") is True else place
 
     async def _checked(self, graph: object, targets: list[str] | None, *, strict: bool) -> Verdict:
         """The verdict here; on a graph with foreign classes, that of the ComfyUI that has them."""
@@ -128,31 +128,27 @@ class Runs:
 
     # -- how they stand --------------------------------------------------------------------------
 
-    def status(self, account_id: str) -> Told:
+    async def remaining(self, account_id: str) -> Told:
         """How many are on their way."""
-        return {"exec_info": {"queue_remaining": len(self._open.get(account_id, ()))}}
+        return _remaining(len(await self._under_way(account_id)))
 
     async def queue(self, account_id: str) -> Told:
-        """What runs, and what waits."""
-        running = [*await self._page(account_id, "running"), *await self._page(account_id, "starting")]
-        waiting = await self._page(account_id, "queued")
+        """What runs, and what waits, both by their numbers."""
+        found = sorted(await self._under_way(account_id), key=_number)
         return {
-            "queue_running": [_item(each) for each in reversed(running)],
-            "queue_pending": [_item(each) for each in reversed(waiting)],
+            "queue_running": [_item(each) for each in found if each.state is not State.QUEUED],
+            "queue_pending": [_item(each) for each in found if each.state is State.QUEUED],
         }
 
     async def history(self, account_id: str, prompt_id: str | None, most: int) -> Told:
         """What has ended, oldest first, or the one that is named."""
-        if prompt_id is not None:
-            one = await self._find(account_id, prompt_id)
-            found = [] if one is None else [one]
+        database = self._services.database
+        if prompt_id is None:
+            found = await database.read(prompts.ended(account_id, most))
         else:
-            found = (await self._page(account_id))[:most]
-        return {
-            _prompt_id(each): self._entry(each)
-            for each in reversed(found)
-            if each.is_terminal and each.id not in self._hidden[account_id]
-        }
+            one = await database.read(prompts.named(account_id, prompt_id))
+            found = (one,) if one is not None and one.is_terminal else ()
+        return {_prompt_id(each): self._entry(each) for each in found}
 
     def _entry(self, prediction: Prediction) -> Told:
         prompt_id = _prompt_id(prediction)
@@ -170,38 +166,28 @@ class Runs:
 
     async def withdraw(self, account_id: str, prompt_ids: list[str], *, everything: bool) -> None:
         """Cancel what waits."""
-        for each in await self._page(account_id, "queued"):
-            if everything or _prompt_id(each) in prompt_ids:
+        for each in await self._under_way(account_id):
+            if each.state is State.QUEUED and (everything or _prompt_id(each) in prompt_ids):
                 await self._pipeline.cancel(each.id, account_id)
 
     async def interrupt(self, account_id: str, prompt_id: str) -> None:
-        """Cancel the prompt that runs longest, or the one that is named."""
-        running = [*await self._page(account_id, "running"), *await self._page(account_id, "starting")]
-        wanted = [each for each in running if not prompt_id or _prompt_id(each) == prompt_id]
+        """Cancel the prompt that runs longest, or the one that is named.
+
+        One that was taken a moment ago may not run yet: no client can see that, so it is meant, too.
+        """
+        found = await self._under_way(account_id)
+        wanted = [each for each in found if not prompt_id or _prompt_id(each) == prompt_id]
         if wanted:
-            await self._pipeline.cancel(min(wanted, key=lambda each: each.created_at).id, account_id)
+            first = min(wanted, key=lambda each: (each.state is State.QUEUED, each.id))
+            await self._pipeline.cancel(first.id, account_id)
 
     async def forget(self, account_id: str, prompt_ids: list[str], *, everything: bool) -> None:
         """Leave what has ended out of the history."""
-        for each in await self._page(account_id):
-            if each.is_terminal and (everything or _prompt_id(each) in prompt_ids):
-                self._hidden[account_id].add(each.id)
+        forgetting = prompts.forget(account_id, prompt_ids, everything=everything)
+        await self._services.database.write(forgetting)
 
-    async def _page(self, account_id: str, state: str = "") -> tuple[Prediction, ...]:
-        wanted = Filter(model=spaces.PROMPT, state=state)
-        found, _ = await self._pipeline.page(account_id, wanted, _PAGE, None)
-        return found
-
-    async def _find(self, account_id: str, prompt_id: str) -> Prediction | None:
-        known = self._known.get((account_id, prompt_id))
-        if known is not None:
-            return await self._pipeline.get(known, account_id)
-        return next((each for each in await self._page(account_id) if _prompt_id(each) == prompt_id), None)
-
-    def _know(self, account_id: str, prompt_id: str, prediction: Prediction) -> None:
-        self._known[account_id, prompt_id] = prediction.id
-        while len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
+    async def _under_way(self, account_id: str) -> tuple[Prediction, ...]:
+        return await self._services.database.read(prompts.under_way(account_id))
 
     # -- who is told -----------------------------------------------------------------------------
 
@@ -218,7 +204,7 @@ class Runs:
         if prediction.is_terminal:
             self._tell_end(prediction)
         if len(still) != count:
-            status = {"type": "status", "data": {"status": self.status(account_id)}}
+            status = {"type": "status", "data": {"status": _remaining(len(still))}}
             self._workshop.hub.tell(account_id, None, status)
 
     def _tell_end(self, prediction: Prediction) -> None:
@@ -232,6 +218,10 @@ class Runs:
         hub.tell(prediction.account_id, client_id, over)
 
 
+def _remaining(count: int) -> Told:
+    return {"exec_info": {"queue_remaining": count}}
+
+
 def _refusal(error: Told, nodes: Mapping[str, Any] | None = None) -> Told:
     return {"error": error, "node_errors": dict(nodes or {})}
 
@@ -242,6 +232,10 @@ def _is_strict(body: Mapping[str, Any]) -> bool:
 
 def _prompt_id(prediction: Prediction) -> str:
     return str(prediction.task.inputs.get("prompt_id") or prediction.id)
+
+
+def _number(prediction: Prediction) -> tuple[float, str]:
+    return float(prediction.task.inputs.get("number", 0)), prediction.id
 
 
 def _item(prediction: Prediction) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,11 +25,11 @@ class Talk:
         self._hub = hub
         self._flags = flags
 
-    async def go_on(self, account_id: str, status: Callable[[], Mapping[str, Any]]) -> None:
+    async def go_on(self, account_id: str, status: Mapping[str, Any]) -> None:
         """Until the client leaves."""
         client_id = self._websocket.query_params.get("clientId", "")[:200] or uuid.uuid4().hex
         with self._hub.open(account_id, client_id) as client:
-            client.tell({"type": "status", "data": {"status": status(), "sid": client_id}})
+            client.tell({"type": "status", "data": {"status": status, "sid": client_id}})
             hearing = asyncio.create_task(self._hear(client))
             speaking = asyncio.create_task(self._speak(client))
             try:

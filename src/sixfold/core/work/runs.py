@@ -126,6 +126,8 @@ class Run:
         except (OSError, errors.StoreFailed):
             _LOG.exception("an input could not be read", extra={"prediction_id": self.id})
             return Failed("An input could not be read from the storage. Please try again", public=True)
+        if self._canceled:  # while the files were fetched, when no worker could hear of it
+            return Stopped()
         task = Task(id=self.id, model=self._prediction.model, inputs=record.inputs, files=files)
         try:
             async with asyncio.timeout(self._limit_seconds):
