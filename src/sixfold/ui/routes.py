@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, signins
-from sixfold.core.accounts.accounts import Account
-from sixfold.core.database import now
 from sixfold.core.work import receipt
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
-from sixfold.ui import account, consent, forms, gallery, live, passwords, running, workflows
+from sixfold.ui import (
+    account,
+    admin,
+    consent,
+    gallery,
+    live,
+    passkeys,
+    running,
+    security,
+    signing,
+    workflows,
+)
 from sixfold.ui.catalogue import Catalogue
+from sixfold.ui.entering import Entrance
 from sixfold.ui.guests import Guests
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.outputs import Showing
 from sixfold.ui.pages import STATIC, Pages, took
 from sixfold.ui.predictions import Predictions
-from sixfold.web import answers, bodies, calls, sessions
-from sixfold.web.limits import Attempts
+from sixfold.web import answers, bodies, calls
 from sixfold.web.openapi import Document
 from sixfold.web.routing import Face, Handler, Route
 from sixfold.web.services import Services
@@ -44,7 +49,6 @@ _MAKERS = ("ra1", "anime", "ra2")
 _FORM_BYTES = 16_384
 _WAIT_SECONDS = 120.0
 _SUFFIXES = {".css": "text/css", ".js": "text/javascript", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
-_FIVE_MINUTES = 300.0
 
 
 class Site:
@@ -54,8 +58,6 @@ class Site:
         self._services = services
         self._documents = documents
         self.pages = Pages(services.settings.areas)
-        self._by_address = Attempts(5, _FIVE_MINUTES, time.monotonic)
-        self._by_peer = Attempts(30, _FIVE_MINUTES, time.monotonic)
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -111,66 +113,6 @@ class Site:
             ],
         }
 
-    # -- signing in ------------------------------------------------------------------------------
-
-    async def signin(self, request: Request) -> Response:
-        """The form; or, with a one-time link's token, the session at once."""
-        token = request.query_params.get("token")
-        if token is None:
-            following = sessions.own_path(request.query_params.get("next", ""))
-            session = await self._session(request)
-            return self.pages.render("signin.html", session, problem="", email="", following=following)
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own")
-        now = await self._now()
-        return self._enter(await self._services.database.write(signins.take_link(token, now)))
-
-    async def password(self, request: Request) -> Response:
-        """Sign in with address and password."""
-        self._services.sessions.guard(request, None, None)
-        form = await forms.read(request)
-        email = form.get("email", "").strip().lower()[:256]
-        following = sessions.own_path(form.get("next", ""))
-        peer = request.client.host if request.client is not None else ""
-        self._by_peer.spend(peer)
-        self._by_address.spend(hashlib.sha256(email.encode()).hexdigest())
-        account = await self._account(email)
-        stored = account.password_hash if account is not None else None
-        right = await asyncio.to_thread(passwords.verify, form.get("password", "")[:1024], stored)
-        if account is None or not right:
-            problem = "This address and password do not belong together"
-            return self.pages.render(
-                "signin.html", None, status=401, problem=problem, email=email, following=following
-            )
-        now = await self._now()
-        token = await self._services.database.write(signins.new_session(account.id, now))
-        return self._enter(token, following)
-
-    async def signout(self, request: Request) -> Response:
-        """End the session."""
-        session = await self._services.sessions.of(request)
-        form = await forms.read(request)
-        self._services.sessions.guard(request, session, form.get("csrf"))
-        if session is not None:
-            await self._services.database.write(signins.end(session.token))
-        response = RedirectResponse("/signin", 303)
-        self._services.sessions.clear(response)
-        return response
-
-    def _enter(self, token: str, following: str = "") -> Response:
-        response = RedirectResponse(following or "/account", 303)
-        self._services.sessions.set(response, token)
-        return response
-
-    async def _account(self, email: str) -> Account | None:
-        try:
-            return await self._services.database.read(accounts.by_email(email))
-        except errors.NotFound:
-            return None
-
-    async def _now(self) -> int:
-        return await self._services.database.read(now())
-
     # -- the reference ---------------------------------------------------------------------------
 
     async def reference(self, request: Request) -> Response:
@@ -205,16 +147,17 @@ class Static:
 def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[Face, ...], Handler]:
     """The pages, what their script calls, and the start page's handler."""
     site, static = Site(services, documents), Static()
-    guests, showing = Guests(services), Showing(site.pages)
+    guests, showing, entrance = Guests(services), Showing(site.pages), Entrance(services)
     catalogue = Catalogue(services, site.pages, guests)
     predictions = Predictions(services, site.pages, showing)
     pages = Face(
         "ui",
         site.pages.dialect,
         (
-            Route("/signin", {"GET": site.signin, "POST": site.password}, _FORM_BYTES),
-            Route("/signout", {"POST": site.signout}, _FORM_BYTES),
+            *signing.routes(services, site.pages, entrance),
+            *security.routes(services, site.pages, entrance),
             *account.routes(services, site.pages),
+            *admin.routes(services, site.pages, guests),
             *gallery.routes(services, site.pages),
             *live.routes(services, site.pages, guests),
             *workflows.routes(services, site.pages, guests),
@@ -228,7 +171,8 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
         ),
     )
     box = Route("/pages/make", {"POST": site.make}, _FORM_BYTES)
-    script = Face("ui", answers.coded, (box, *running.routes(services, showing, guests)))
+    keys = passkeys.routes(services, entrance)
+    script = Face("ui", answers.coded, (box, *keys, *running.routes(services, showing, guests)))
     if "memory" in services.settings.areas:
         return (pages, script, memory.face(services)), site.start
     return (pages, script), site.start

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import signins
+from sixfold.core.accounts import ceremonies, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
@@ -20,6 +20,8 @@ from sixfold.settings import Settings
 from sixfold.web.origin import Origins
 
 COOKIE = "sixfold_session"
+_TICKET = "sixfold_signin"  # who begins to sign in is the one who ends it
+_TICKET_PATH = "/signin"
 CSRF_HEADER = "x-csrf-token"
 
 
@@ -75,6 +77,23 @@ class Sessions:
             token,
             max_age=signins.SESSION_LIFE_US // SECOND_US,
             path="/",
+            secure=self._secure,
+            httponly=True,
+            samesite="lax",
+        )
+
+    def ticket(self, request: Request) -> str:
+        """The token of the ceremony that this browser began; empty where it began none."""
+        token = request.cookies.get(_TICKET, "")
+        return token if len(token) <= 256 and self._origins.trusts_host(request) else ""
+
+    def give_ticket(self, response: Response, token: str) -> None:
+        """Let a browser begin to sign in."""
+        response.set_cookie(
+            _TICKET,
+            token,
+            max_age=ceremonies.LIFE_US // SECOND_US,
+            path=_TICKET_PATH,
             secure=self._secure,
             httponly=True,
             samesite="lax",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core import ids, money
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import audit, ledger
 from sixfold.core.database import Query, Row, Transaction, one
 
 LOCAL_EMAIL = "local@localhost"
@@ -28,6 +28,7 @@ class Account:
     plan: str
     webhook_secret: str
     password_hash: str | None
+    closing_at: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> Account:
@@ -41,6 +42,7 @@ class Account:
             plan=row["plan"],
             webhook_secret=row["webhook_secret"] or "",
             password_hash=row["password_hash"],
+            closing_at=row["closing_at"],
         )
 
     @property
@@ -70,7 +72,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
     if credit:
         entry = ledger.Entry("credit", f"Opening credit of {money.format_usd(credit)} USD")
         yield from ledger.deposit(account_id, credit, entry)
-    yield from _note(account_id, "account.create", address)
+    yield from audit.note(account_id, "account.create", address)
     return (yield from by_id(account_id))
 
 
@@ -87,7 +89,7 @@ def credit(email: str, amount: int) -> Transaction[Account]:
     if amount == 0:
         raise errors.BadRequest("A credit needs an amount other than 0")
     yield from ledger.deposit(account.id, amount, ledger.Entry("credit", "Credit by the operator"))
-    yield from _note(account.id, "account.credit", money.format_usd(amount))
+    yield from audit.note(account.id, "account.credit", money.format_usd(amount))
     return (yield from by_id(account.id))
 
 
@@ -122,11 +124,4 @@ def people() -> Transaction[tuple[Account, ...]]:
 def set_password_hash(account_id: str, password_hash: str) -> Transaction[None]:
     """Replace the password; the hash is made outside, off the writer's thread."""
     yield Query("account_set_password", {"id": account_id, "password_hash": password_hash})
-    yield from _note(account_id, "account.password", "")
-
-
-def _note(account_id: str, action: str, detail: str) -> Transaction[None]:
-    yield Query(
-        "audit_insert",
-        {"id": ids.new("aud"), "account_id": account_id, "action": action, "detail": detail},
-    )
+    yield from audit.note(account_id, "account.password", "")

@@ -23,10 +23,11 @@ UPDATE account SET password_hash = :password_hash WHERE id = :id RETURNING id;
 INSERT INTO api_key (id, account_id, hash, hint, scope, created_at, expires_at)
 VALUES (:id, :account_id, :hash, :hint, :scope, :now, :expires_at);
 
--- name: key_by_hash | A key that is neither revoked nor expired, with its account.
+-- name: key_by_hash | A key that is neither revoked nor expired, with its account, which is not being closed.
 SELECT k.id AS key_id, k.scope, a.id AS account_id, a.kind, a.email
 FROM api_key k JOIN account a ON a.id = k.account_id
-WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now);
+WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
+  AND a.closing_at IS NULL;
 
 -- name: keys_of | Every key of an account, newest first.
 SELECT id, hint, scope, created_at, expires_at, revoked_at FROM api_key
@@ -36,8 +37,8 @@ WHERE account_id = :account_id ORDER BY created_at DESC, id DESC;
 UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETURNING id, account_id;
 
 -- name: signin_insert | A one-time link or a browser session; only the token's hash is kept.
-INSERT INTO signin (token_hash, account_id, kind, created_at, expires_at)
-VALUES (:token_hash, :account_id, :kind, :now, :expires_at);
+INSERT INTO signin (token_hash, account_id, kind, id, way, agent, created_at, expires_at)
+VALUES (:token_hash, :account_id, :kind, :id, :way, :agent, :now, :expires_at);
 
 -- name: signin_take | Use a one-time link up.
 DELETE FROM signin WHERE token_hash = :token_hash AND kind = 'link' AND expires_at > :now
@@ -52,10 +53,6 @@ DELETE FROM signin WHERE token_hash = :token_hash RETURNING account_id;
 
 -- name: signin_sweep | Forget what has expired.
 DELETE FROM signin WHERE expires_at <= :now RETURNING account_id;
-
--- name: audit_insert | One line of what was done to an account.
-INSERT INTO audit (id, account_id, action, detail, created_at)
-VALUES (:id, :account_id, :action, :detail, :now);
 
 -- name: idempotency_insert | Claim an Idempotency-Key; nothing when it is taken.
 INSERT INTO idempotency (id, body_hash, boot, created_at) VALUES (:id, :body_hash, :boot, :now)

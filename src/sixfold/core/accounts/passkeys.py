@@ -1,0 +1,76 @@
+"""Passkeys: public keys whose private halves never leave people's devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import audit
+from sixfold.core.database import Query, Row, Transaction, one
+
+MOST = 20  # of one account
+_NAME_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where passkeys belong: the name that they are bound to, and the one origin that may use them."""
+
+    name: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A passkey as it is checked; `uses` is what its device counted when it was used last."""
+
+    id: str
+    account_id: str
+    public_key: bytes
+    uses: int
+
+
+def add(account_id: str, credential: bytes, public_key: bytes, uses: int, name: str) -> Transaction[str]:
+    """Keep a new passkey; gives its id. Raises `Conflict` for a known one, or one too many."""
+    if len((yield from of_account(account_id))) >= MOST:
+        raise errors.Conflict(f"An account has at most {MOST} passkeys")
+    passkey_id, called = ids.new("pk"), " ".join(name.split())[:_NAME_CHARS] or "Passkey"
+    row = {
+        "id": passkey_id,
+        "account_id": account_id,
+        "credential": credential,
+        "public_key": public_key,
+        "uses": uses,
+        "name": called,
+    }
+    if not (yield Query("passkey_insert", row)):
+        raise errors.Conflict("This passkey is known already")
+    yield from audit.note(account_id, "passkey.add", called)
+    return passkey_id
+
+
+def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
+    """An account's passkeys, oldest first."""
+    rows = yield Query("passkeys_of", {"account_id": account_id})
+    return tuple(rows)
+
+
+def known(credential: bytes) -> Transaction[Known | None]:
+    """The passkey of a credential's id."""
+    row = yield from one("passkey_by_credential", credential=credential)
+    return Known(row["id"], row["account_id"], bytes(row["public_key"]), row["uses"]) if row else None
+
+
+def used(passkey: Known, uses: int) -> Transaction[None]:
+    """Note a use; raises `Unauthenticated` when the counter went back, which says that there is a copy."""
+    if not (yield Query("passkey_used", {"id": passkey.id, "uses": uses})):
+        raise errors.Unauthenticated("This passkey was used elsewhere meanwhile")
+
+
+def remove(account_id: str, passkey_id: str) -> Transaction[None]:
+    """Forget a passkey of an account; raises `NotFound`."""
+    rows = yield Query("passkey_remove", {"id": passkey_id, "account_id": account_id})
+    if not rows:
+        raise errors.NotFound("There is no such passkey")
+    yield from audit.note(account_id, "passkey.remove", str(rows[0]["name"]))

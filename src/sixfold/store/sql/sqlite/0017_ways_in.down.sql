@@ -1,0 +1,10 @@
+DROP INDEX account_closing;
+ALTER TABLE account DROP COLUMN closing_at;
+DROP INDEX audit_account;
+DROP INDEX signin_account;
+ALTER TABLE signin DROP COLUMN agent;
+ALTER TABLE signin DROP COLUMN way;
+ALTER TABLE signin DROP COLUMN id;
+DROP TABLE ceremony;
+DROP TABLE identity;
+DROP TABLE passkey;

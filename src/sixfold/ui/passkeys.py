@@ -1,0 +1,174 @@
+"""Passkeys: made on the account's page, used on the page to sign in. The scripts of both call this."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import accounts, ceremonies, passkeys
+from sixfold.core.accounts.passkeys import Place
+from sixfold.settings import Settings
+from sixfold.ui import entering, forms
+from sixfold.ui.entering import Entrance
+from sixfold.web import answers, bodies, calls, sessions
+from sixfold.web.origin import is_loopback
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+from sixfold.web.sessions import CSRF_HEADER, Session
+
+_BODY_BYTES = 65_536
+_MAKING, _USING = "passkey.make", "passkey.use"
+_NO_STORE = {"Cache-Control": "no-store"}
+_NO_PLACE = "Passkeys need an address with a name: https, or http://localhost on this machine"
+
+
+def place(settings: Settings) -> Place | None:
+    """Where this server's passkeys belong; None where no browser would make one."""
+    parts = urlsplit(settings.base_url)
+    host = parts.hostname or ""
+    if is_loopback(host) and not settings.public_url:  # browsers make none for 127.0.0.1
+        return Place("localhost", f"http://localhost:{parts.port}")
+    if host == "localhost" or (parts.scheme == "https" and "." in host and not _is_address(host)):
+        return Place(host, settings.base_url)
+    return None
+
+
+def _is_address(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()
+
+
+class Passkeys:
+    """Asks browsers, and believes what is signed."""
+
+    def __init__(self, services: Services, entrance: Entrance) -> None:
+        self._services = services
+        self._entrance = entrance
+        self._place = place(services.settings)
+
+    # -- making ------------------------------------------------------------------------------------
+
+    async def ask_new(self, request: Request) -> Response:
+        """What the browser of somebody signed in is asked."""
+        session, library, here = await self._owner(request), self._library(), self._here()
+        account, database = session.account, self._services.database
+        known = [bytes(row["credential"]) for row in await database.read(passkeys.of_account(account.id))]
+        asked = library.challenge()
+        await database.write(ceremonies.begin(_MAKING, session.token, {"asked": library.text(asked)}))
+        options = library.creation(here, account.id, account.email or "you", asked, known)
+        return answers.json(options, 200, _NO_STORE)
+
+    async def keep_new(self, request: Request) -> Response:
+        """Keep what it answers; each question is good for one answer."""
+        session, library, here = await self._owner(request), self._library(), self._here()
+        given = bodies.parse_object(await request.body())
+        work = ceremonies.take(_MAKING, session.token)
+        asked = library.unwrapped((await self._services.database.write(work))["asked"])
+        try:
+            made = library.made(here, asked, _answer(given))
+        except library.Untrue as error:
+            raise errors.BadRequest(f"This passkey cannot be kept: {error}") from error
+        name = given.get("name")
+        added = passkeys.add(
+            session.account.id,
+            made.credential,
+            made.public_key,
+            made.uses,
+            name if isinstance(name, str) else "",
+        )
+        return answers.json({"id": await self._services.database.write(added)}, 201, _NO_STORE)
+
+    async def remove(self, request: Request) -> Response:
+        """Forget one of one's own."""
+        session = await self._services.sessions.of(request)
+        form = await forms.read(request)
+        self._services.sessions.guard(request, session, form.get("csrf"))
+        if session is None:
+            raise errors.Unauthenticated("Sign in first")
+        work = passkeys.remove(session.account.id, calls.path_value(request, "passkey_id"))
+        await self._services.database.write(work)
+        return RedirectResponse("/account/security#passkeys", 303)
+
+    # -- using -------------------------------------------------------------------------------------
+
+    async def ask(self, request: Request) -> Response:
+        """What the browser of somebody who wants to sign in is asked."""
+        self._services.sessions.guard(request, None, None)
+        self._entrance.count(request)
+        library, here = self._library(), self._here()
+        asked, ticket = library.challenge(), ids.secret("ticket")
+        begun = ceremonies.begin(_USING, ticket, {"asked": library.text(asked)})
+        await self._services.database.write(begun, durable=False)
+        response = answers.json(library.question(here, asked), 200, _NO_STORE)
+        self._services.sessions.give_ticket(response, ticket)
+        return response
+
+    async def use(self, request: Request) -> Response:
+        """Sign in with what it answers."""
+        self._services.sessions.guard(request, None, None)
+        self._entrance.count(request)
+        library, database = self._library(), self._services.database
+        given = bodies.parse_object(await request.body())
+        kept = await database.write(ceremonies.take(_USING, self._services.sessions.ticket(request)))
+        answer = _answer(given)
+        try:
+            account_id = await self._holder(library, library.unwrapped(kept["asked"]), answer)
+        except library.Untrue as error:
+            raise errors.Unauthenticated("This passkey does not sign in here") from error
+        following = given.get("next")
+        wanted = sessions.own_path(following if isinstance(following, str) else "")
+        entered = await self._entrance.enter(request, account_id, "passkey", wanted)
+        response = answers.json(entering.location(entered), 200, _NO_STORE)
+        response.raw_headers += [pair for pair in entered.raw_headers if pair[0] == b"set-cookie"]
+        return response
+
+    async def _holder(self, library: Any, asked: bytes, answer: dict[str, Any]) -> str:
+        """Whose passkey answered; raises the library's `Untrue`."""
+        database = self._services.database
+        known = await database.read(passkeys.known(library.credential(answer)))
+        if known is None or library.holder(answer) not in ("", known.account_id):
+            raise library.Untrue("it is nobody's here")
+        uses = library.used(self._here(), asked, answer, known.public_key, known.uses)
+        await database.write(passkeys.used(known, uses))
+        return (await database.read(accounts.by_id(known.account_id))).id
+
+    # -- what all of them need -----------------------------------------------------------------------
+
+    async def _owner(self, request: Request) -> Session:
+        session = await self._services.sessions.of(request)
+        self._services.sessions.guard(request, session, request.headers.get(CSRF_HEADER))
+        if session is None:
+            raise errors.Unauthenticated("Sign in first")
+        return session
+
+    def _here(self) -> Place:
+        if self._place is None:
+            raise errors.NotConfigured(_NO_PLACE)
+        return self._place
+
+    def _library(self) -> Any:
+        return importlib.import_module("sixfold.ui.authenticators")
+
+
+def _answer(given: dict[str, Any]) -> dict[str, Any]:
+    credential = given.get("credential")
+    if not isinstance(credential, dict):
+        raise errors.InvalidInput.of("credential", "credential must be what the browser's authenticator gave")
+    return cast("dict[str, Any]", credential)
+
+
+def routes(services: Services, entrance: Entrance) -> tuple[Route, ...]:
+    """What the pages' scripts call."""
+    keys = Passkeys(services, entrance)
+    return (
+        Route("/account/passkeys/ask", {"POST": keys.ask_new}, _BODY_BYTES),
+        Route("/account/passkeys", {"POST": keys.keep_new}, _BODY_BYTES),
+        Route("/account/passkeys/{passkey_id}/remove", {"POST": keys.remove}, _BODY_BYTES),
+        Route("/signin/passkey/ask", {"POST": keys.ask}, _BODY_BYTES),
+        Route("/signin/passkey", {"POST": keys.use}, _BODY_BYTES),
+    )

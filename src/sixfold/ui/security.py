@@ -1,0 +1,137 @@
+"""`/account/security`: the ways in to an account, who is in, and what was done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, audit, passkeys, signins
+from sixfold.ui import forms, passwords
+from sixfold.ui import passkeys as asking
+from sixfold.ui.entering import Entrance
+from sixfold.ui.pages import Pages
+from sixfold.web import calls, queries
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+from sixfold.web.sessions import Session
+
+PATH = "/account/security"
+_FORM_BYTES = 16_384
+_LINES = 30
+_MAX_CURSOR = 64
+_LEAST_PASSWORD, _MOST_PASSWORD = 8, 1024
+_DONE = {
+    "password": "Your password is changed, and every other session is ended.",
+    "session": "The session is ended.",
+    "sessions": "Every other session is ended.",
+    "linked": "This sign-in is linked to your account.",
+    "unlinked": "This sign-in is no longer linked.",
+}
+_TOLD = {  # what a line of the audit log means
+    "signin": "Signed in",
+    "session.end": "Ended a session",
+    "session.end_all": "Ended all other sessions",
+    "account.create": "The account was made",
+    "account.credit": "Credited by the operator",
+    "account.password": "Changed the password",
+    "account.plan": "Plan",
+    "account.export": "Took out all data",
+    "account.close": "Asked to be erased",
+    "account.keep": "Kept the account after all",
+    "identity.link": "Linked a sign-in",
+    "identity.unlink": "Unlinked a sign-in",
+    "key.create": "Made a key",
+    "key.revoke": "Revoked a key",
+    "oauth.grant": "Let a program in",
+    "passkey.add": "Added a passkey",
+    "passkey.remove": "Removed a passkey",
+}
+
+
+class Security:
+    """Shows who can come in, and shuts doors."""
+
+    def __init__(self, services: Services, pages: Pages, entrance: Entrance) -> None:
+        self._services = services
+        self._pages = pages
+        self._entrance = entrance
+        self._place = asking.place(services.settings)
+
+    async def show(self, request: Request) -> Response:
+        """Password, passkeys, sessions, the log."""
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        session = await self._services.sessions.of(request)
+        if session is None:
+            return RedirectResponse(f"/signin?next={PATH}", 303)
+        done = _DONE.get(request.query_params.get("done", ""), "")
+        return await self._render(session, queries.text(request, "cursor", _MAX_CURSOR), done=done)
+
+    async def password(self, request: Request) -> Response:
+        """Set another password; whoever has one has to say it. Other sessions end."""
+        session, form = await self._changed(request)
+        account, database = session.account, self._services.database
+        new = form.get("password", "")
+        if not _LEAST_PASSWORD <= len(new) <= _MOST_PASSWORD:
+            problem = f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters"
+            return await self._render(session, problem=problem)
+        if account.password_hash is not None:
+            self._entrance.count(request, account.email)
+            given = form.get("current", "")[:_MOST_PASSWORD]
+            if not await asyncio.to_thread(passwords.verify, given, account.password_hash):
+                return await self._render(session, problem="The present password is another one")
+        hashed = await asyncio.to_thread(passwords.make, new)
+        await database.write(accounts.set_password_hash(account.id, hashed))
+        await database.write(signins.end_others(account.id, session.token))
+        return RedirectResponse(f"{PATH}?done=password", 303)
+
+    async def end(self, request: Request) -> Response:
+        """End one session of one's own."""
+        session, _form = await self._changed(request)
+        work = signins.end_one(session.account.id, calls.path_value(request, "session_id"))
+        await self._services.database.write(work)
+        return RedirectResponse(f"{PATH}?done=session", 303)
+
+    async def end_others(self, request: Request) -> Response:
+        """Sign out everywhere but here."""
+        session, _form = await self._changed(request)
+        await self._services.database.write(signins.end_others(session.account.id, session.token))
+        return RedirectResponse(f"{PATH}?done=sessions", 303)
+
+    async def _render(
+        self, session: Session, cursor: str = "", *, problem: str = "", done: str = ""
+    ) -> Response:
+        read, account_id = self._services.database.read, session.account.id
+        values: dict[str, Any] = {
+            "problem": problem,
+            "done": done,
+            "place": self._place,
+            "passkeys": await read(passkeys.of_account(account_id)),
+            "sessions": await read(signins.of_account(account_id, session.token)),
+            "log": await read(audit.page(account_id, _LINES, cursor)),
+            "told": _TOLD,
+        }
+        return self._pages.render("security.html", session, status=400 if problem else 200, **values)
+
+    async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
+        session = await self._services.sessions.of(request)
+        form = await forms.read(request)
+        self._services.sessions.guard(request, session, form.get("csrf"))
+        if session is None:
+            raise errors.Unauthenticated("Sign in first")
+        return session, form
+
+
+def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route, ...]:
+    """The page, and what its forms send."""
+    page = Security(services, pages, entrance)
+    return (
+        Route(PATH, {"GET": page.show}),
+        Route("/account/password", {"POST": page.password}, _FORM_BYTES),
+        Route("/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES),
+        Route("/account/sessions/{session_id}/end", {"POST": page.end}, _FORM_BYTES),
+    )

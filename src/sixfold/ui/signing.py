@@ -1,0 +1,97 @@
+"""`/signin` and `/signout`: the form, one-time links, passwords."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, signins
+from sixfold.core.accounts.accounts import Account
+from sixfold.ui import forms, passkeys, passwords
+from sixfold.ui.entering import Entrance
+from sixfold.ui.pages import Pages
+from sixfold.web import sessions
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+from sixfold.web.sessions import Session
+
+_FORM_BYTES = 16_384
+_MAX_EMAIL, _MAX_PASSWORD = 256, 1024
+_WRONG = "This address and password do not belong together"
+
+
+class Signing:
+    """Lets people in by what they know, and out."""
+
+    def __init__(self, services: Services, pages: Pages, entrance: Entrance) -> None:
+        self._services = services
+        self._pages = pages
+        self._entrance = entrance
+        self._place = passkeys.place(services.settings)
+
+    async def form(self, request: Request) -> Response:
+        """The form; or, with a one-time link's token, the session at once."""
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        token = request.query_params.get("token")
+        if token is not None:
+            return await self._entrance.by_link(request, token)
+        following = sessions.own_path(request.query_params.get("next", ""))
+        return self._show(following, session=await self._services.sessions.of(request))
+
+    async def password(self, request: Request) -> Response:
+        """Sign in with address and password."""
+        self._services.sessions.guard(request, None, None)
+        form = await forms.read(request)
+        email = form.get("email", "").strip().lower()[:_MAX_EMAIL]
+        following = sessions.own_path(form.get("next", ""))
+        self._entrance.count(request, email)
+        account = await self._account(email)
+        stored = account.password_hash if account is not None else None
+        given = form.get("password", "")[:_MAX_PASSWORD]
+        right = await asyncio.to_thread(passwords.verify, given, stored)
+        if account is None or not right:
+            return self._show(following, email, _WRONG)
+        return await self._entrance.enter(request, account.id, "password", following)
+
+    async def signout(self, request: Request) -> Response:
+        """End the session."""
+        session = await self._services.sessions.of(request)
+        form = await forms.read(request)
+        self._services.sessions.guard(request, session, form.get("csrf"))
+        if session is not None:
+            await self._services.database.write(signins.end(session.token))
+        response = RedirectResponse("/signin", 303)
+        self._services.sessions.clear(response)
+        return response
+
+    def _show(
+        self, following: str, email: str = "", problem: str = "", session: Session | None = None
+    ) -> Response:
+        return self._pages.render(
+            "signin.html",
+            session,
+            status=401 if problem else 200,
+            problem=problem,
+            email=email,
+            following=following,
+            place=self._place,
+        )
+
+    async def _account(self, email: str) -> Account | None:
+        try:
+            return await self._services.database.read(accounts.by_email(email))
+        except errors.NotFound:
+            return None
+
+
+def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route, ...]:
+    """The form and what it sends."""
+    signing = Signing(services, pages, entrance)
+    return (
+        Route("/signin", {"GET": signing.form, "POST": signing.password}, _FORM_BYTES),
+        Route("/signout", {"POST": signing.signout}, _FORM_BYTES),
+    )

@@ -1,0 +1,80 @@
+"use strict";
+// Passkeys: the server asks, the device answers, the server checks. Bytes travel as base64url.
+const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
+const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
+  .replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+
+async function post(path, body, csrf) {
+  const headers = { "Content-Type": "application/json" };
+  if (csrf) headers["X-CSRF-Token"] = csrf;
+  const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+  const document = await response.json();
+  if (!response.ok) throw new Error(document.error);
+  return document;
+}
+
+function asked(options) {
+  const known = (list) => (list ?? []).map((one) => ({ ...one, id: bytes(one.id) }));
+  const publicKey = { ...options, challenge: bytes(options.challenge) };
+  if (options.user) publicKey.user = { ...options.user, id: bytes(options.user.id) };
+  if (options.excludeCredentials) publicKey.excludeCredentials = known(options.excludeCredentials);
+  if (options.allowCredentials) publicKey.allowCredentials = known(options.allowCredentials);
+  return { publicKey };
+}
+
+function answer(credential) {
+  const response = {};
+  for (const name of ["clientDataJSON", "attestationObject", "authenticatorData", "signature", "userHandle"]) {
+    if (credential.response[name]) response[name] = text(credential.response[name]);
+  }
+  return { id: credential.id, rawId: text(credential.rawId), type: credential.type, response };
+}
+
+// A device that was asked and said no is no fault; all else is told.
+const told = (error) => (error.name === "NotAllowedError" ? "Nothing was done." :
+  error.name === "InvalidStateError" ? "This device has a passkey for you already." : error.message);
+
+async function attempt(note, button, work) {
+  button.disabled = true;
+  note.textContent = "Your device asks you …";
+  try {
+    await work();
+  } catch (error) {
+    note.textContent = told(error);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+const elsewhere = (place) => place.dataset.origin !== location.origin;
+
+const making = document.getElementById("make-passkey");
+making?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const note = making.querySelector("[role=status]");
+  if (elsewhere(making)) {
+    note.replaceChildren("Passkeys belong to ", Object.assign(document.createElement("a"),
+      { href: making.dataset.origin + location.pathname, textContent: making.dataset.origin }), ": open this page there.");
+    return;
+  }
+  const { csrf } = making.dataset;
+  attempt(note, making.querySelector("button"), async () => {
+    const options = await post("/account/passkeys/ask", {}, csrf);
+    const credential = await navigator.credentials.create(asked(options));
+    await post("/account/passkeys", { name: making.elements.name.value || "This device", credential: answer(credential) }, csrf);
+    location.hash = "passkeys";
+    location.reload();
+  });
+});
+
+const using = document.getElementById("use-passkey");
+if (using && window.PublicKeyCredential && !elsewhere(using)) {
+  using.hidden = false;
+  const button = using.querySelector("button");
+  button.addEventListener("click", () => attempt(using.querySelector("[role=status]"), button, async () => {
+    const options = await post("/signin/passkey/ask", {});
+    const credential = await navigator.credentials.get(asked(options));
+    const entered = await post("/signin/passkey", { next: using.dataset.next, credential: answer(credential) });
+    location.assign(entered.next);
+  }));
+}
