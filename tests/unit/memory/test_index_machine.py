@@ -117,7 +117,7 @@ def _answer(index: PageIndex, query: str, shelves: tuple[str, ...]) -> list[tupl
     return [
         (
             view.page_id(place),
-            {name: round(view.at(part, place) * weight, 5) for name, (part, weight) in ranked.parts.items()},
+            {name: round(told, 5) for name, told in ranked.told(view, place).items()},
         )
         for place in places
     ]

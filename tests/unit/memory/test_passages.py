@@ -47,6 +47,19 @@ def test_a_snippet_marks_every_form_of_the_words() -> None:
     assert of("She met them; meetings are long.", "meeting") == "She «met» them; «meetings» are long."
 
 
+def test_a_snippet_marks_irregular_forms_whatever_they_begin_with() -> None:
+    assert of("Went home. A better day, they said; the worst is over.", "go good bad say") == (
+        "«Went» home. A «better» day, they «said»; the «worst» is over."
+    )
+    assert of("Émile's café", "emile cafe") == "«Émile's» «café»"
+
+
+@given(st.from_regex(r"[a-z0-9]{1,14}", fullmatch=True))
+def test_a_word_begins_as_its_stem_may(word: str) -> None:
+    stem = tokens.stem(word)
+    assert not stem or word[0] in tokens.initials([stem])
+
+
 def test_a_snippet_is_cut_where_the_words_are() -> None:
     found = of(LONG, "topic7", passage=2)
     assert "topic" in found

@@ -20,6 +20,7 @@ from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Lists, Plac
 DIMENSIONS = 384
 MOST_MICROS = 2**62
 _PAGE_BYTES = 920  # what the Python side of one page takes, measured
+_NOWHERE = np.zeros(0, np.int64)
 _WORN = 1_000  # dead places that are worth no thought
 
 
@@ -146,7 +147,10 @@ class Pages:
     def neighbours(self, place: int) -> Places:
         """The places to which a place leads, and those that lead to it."""
         page_id = self.page_ids[place]
-        ids = {*self._targets.get(page_id, ()), *self._sources.get(page_id, ())} - {page_id}
+        targets, sources = self._targets.get(page_id), self._sources.get(page_id)
+        if not targets and not sources:
+            return _NOWHERE
+        ids = {*(targets or ()), *(sources or ())} - {page_id}
         return np.array([self._place[other] for other in ids if other in self._place], np.int64)
 
     @property

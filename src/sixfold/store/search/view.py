@@ -16,6 +16,8 @@ from sixfold.store.search.pages import Pages
 T = TypeVar("T")
 _EVERYTHING = Filter()
 _LENDS = 0.4  # of the best page's number: who has less lends nothing
+_MOST_HELD = 1 << 20  # postings of words asked for lately, 12 bytes each
+_BLOCK = 128  # places of which the best one stands for all, when the best of all are sought
 Hits = tuple[Places, Floats]
 
 
@@ -28,6 +30,7 @@ class PageView:
         self._pages = int(np.count_nonzero(visible))
         self._whole = self._pages == len(visible)
         self._known: dict[str, Hits | None] = {}
+        self._held = 0
         self._made: dict[Hashable, Any] = {}
         self._zero = np.zeros(len(visible), np.float32)
         self._zero.flags.writeable = False
@@ -53,7 +56,7 @@ class PageView:
             if hits is not None:
                 places, times = hits
                 gain = weight * self.rarity(word) * (saturation.k1 + 1)
-                score[places] += np.float32(gain) * times / (times + norm[places])
+                np.add.at(score, places, np.float32(gain) * times / (times + norm.take(places)))
         return score
 
     def passages(self, words: Mapping[str, float], saturation: Saturation, text: Any) -> Floats:
@@ -85,20 +88,20 @@ class PageView:
         of = self._of.folder.values
         pages, length = self._folder_sizes
         count = int(np.count_nonzero(pages))
-        score = np.zeros(len(pages))
         if not count:
-            return self._zero.copy()
+            return self._zero
+        score = np.zeros(len(pages), np.float32)
         norm = _norm(length, max(float(length.sum()) / count, 1.0), saturation)
         for word, weight in words.items():
             hits = self._hits(word)
             if hits is not None:
-                times = np.bincount(of[hits[0]], hits[1], len(pages))
+                times = np.bincount(of.take(hits[0]), hits[1], len(pages)).astype(np.float32)
                 times[0] = 0
                 having = int(np.count_nonzero(times))
                 gain = weight * _rarity(having, count) * (saturation.k1 + 1)
-                score += gain * times / (times + norm)
-        score *= np.minimum(1.0, crowd / np.maximum(pages, 1))
-        found: Floats = score.astype(np.float32)[of]
+                score += np.float32(gain) * times / (times + norm)
+        score *= np.minimum(np.float32(1), np.float32(crowd) / np.maximum(pages, 1))
+        found: Floats = score.take(of)
         return found if self._whole else found * self._visible
 
     def rarity(self, word: str) -> float:
@@ -218,8 +221,10 @@ class PageView:
 
     def best(self, score: Any, among: Any, keep: Filter, limit: int) -> Sequence[int]:
         """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
-        allowed = self._visible if keep == _EVERYTHING else self._visible & self._passing(keep)
-        places = np.flatnonzero((among > 0) & allowed)
+        allowed = (among > 0) & self._visible
+        if keep != _EVERYTHING:
+            allowed &= self._passing(keep)
+        places = np.flatnonzero((score >= _reached(score * allowed, limit)) & allowed)
         values = score[places]
         if len(places) > limit:
             least = np.partition(values, -limit)[-limit]
@@ -255,13 +260,15 @@ class PageView:
     def _hits(self, word: str) -> Hits | None:
         """The visible places that have a word, and how often."""
         if word not in self._known:
-            if len(self._known) >= 64:  # the view outlives its question, what it read need not
-                self._known.clear()
             hits = self._of.words.get(word)
             if hits is not None and not self._whole:
                 seen = self._visible[hits[0]]
                 hits = (hits[0][seen], hits[1][seen])
             self._known[word] = hits if hits is not None and len(hits[0]) else None
+            self._held += len(hits[0]) + 1 if hits is not None else 1
+            while self._held > _MOST_HELD and len(self._known) > 1:  # the view outlives its questions
+                oldest = self._known.pop(next(iter(self._known)))
+                self._held -= len(oldest[0]) + 1 if oldest is not None else 1
         return self._known[word]
 
     def _along(self, word: str) -> Places:
@@ -331,7 +338,14 @@ def _rarity(having: int, of: int) -> float:
 def _greatest(vector: Floats, count: int) -> Places:
     """Places of the greatest numbers, at most `count`, none far below the best."""
     best = float(np.max(vector, initial=0.0))
-    places = np.flatnonzero(vector >= _LENDS * best) if best > 0 else np.zeros(0, np.int64)
+    least = max(_LENDS * best, _reached(vector, count))
+    places = np.flatnonzero(vector >= least) if best > 0 else np.zeros(0, np.int64)
     if len(places) > count:
         places = places[np.argsort(-vector[places], kind="stable")[:count]]
     return places
+
+
+def _reached(vector: Floats, count: int) -> float:
+    """A number near the `count`-th greatest which as many places reach; 0 where there is none."""
+    tops = np.maximum.reduceat(vector, np.arange(0, len(vector), _BLOCK)) if len(vector) else vector
+    return float(np.partition(tops, -count)[-count]) if len(tops) > count else 0.0

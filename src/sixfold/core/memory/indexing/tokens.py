@@ -10,6 +10,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,7 @@ _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})(?!\d)")
 _YEAR = "january february march april may june july august september october november december"
 _MONTHS = _YEAR.split()
 _LONGEST = 48  # characters of a word that count
+_BEGINS_AS = [(base[0], form[0]) for form, base in BASE_FORMS.items() if form[0] != base[0]]  # go: went
 _STEMS_KEPT = 1 << 17
 
 _LANGUAGES = (
@@ -90,6 +92,13 @@ def fold(text: str) -> str:
 def word(text: str) -> str | None:
     """One word of a text as it is compared; None for characters of a script without spaces."""
     return None if UNSPACED.search(text) else stem(fold(text).replace("’", "'"))
+
+
+def initials(stems: Collection[str]) -> frozenset[str]:
+    """The first characters that words of ASCII have which are compared as one of these, in both cases."""
+    first = {stem[:1] for stem in stems}
+    first |= {other for base, other in _BEGINS_AS if base in first}
+    return frozenset(first | {letter.upper() for letter in first})
 
 
 @lru_cache(_STEMS_KEPT)

@@ -234,8 +234,4 @@ def _hit(row: Row, place: _Place, wanted: Search) -> Hit:
 def _explained(
     view: View, place: int, question: Question, ranked: Ranked
 ) -> Mapping[str, float | Mapping[str, float]]:
-    parts: dict[str, float | Mapping[str, float]] = {
-        name: view.at(vector, place) * weight for name, (vector, weight) in ranked.parts.items()
-    }
-    parts["words"] = {word: view.rarity(word) for word in question.words}
-    return parts
+    return {**ranked.told(view, place), "words": {word: view.rarity(word) for word in question.words}}

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sixfold.core.clock import DAY_US
 from sixfold.core.memory.search.signals import Saturation, Vector, View
@@ -82,7 +83,12 @@ class Question:
     timed: bool = False  # the time is all that is asked for: "what happened yesterday"
 
 
-Part = tuple[Vector, float]  # a signal and what it is multiplied with
+class Part(NamedTuple):
+    """A signal, what it is multiplied with, and the share of it that each page takes, where not all."""
+
+    vector: Vector
+    weight: float
+    share: Vector | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,15 @@ class Ranked:
     score: Vector
     parts: Mapping[str, Part]
     among: Vector
+
+    def told(self, view: View, place: int) -> dict[str, float]:
+        """What each part gives to one page."""
+        return {
+            name: view.at(part.vector, place)
+            * part.weight
+            * (1.0 if part.share is None else view.at(part.share, place))
+            for name, part in self.parts.items()
+        }
 
 
 def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
@@ -104,12 +119,12 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
         score = score + written
     if question.answers:
         answering = view.given(question.answers)
-        parts["relation"] = (answering, weights.relation)
+        parts["relation"] = Part(answering, weights.relation)
         score = score + answering * weights.relation
         among = among + answering
     if question.span is not None:
         then = view.when(*question.span)
-        parts["when"] = (then, weights.when)
+        parts["when"] = Part(then, weights.when)
         score = score + then * weights.when
         if question.timed:
             among = among + then
@@ -117,8 +132,8 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
         near = view.meaning(question.vector)
         lent = near + view.before(near) * weights.meaning_previous + view.after(near) * weights.meaning_next
         nearest = view.greatest(lent)
-        parts["meaning"] = (lent, weights.meaning / nearest if nearest > 0 else 0.0)
-        score = score + lent * parts["meaning"][1]
+        parts["meaning"] = Part(lent, weights.meaning / nearest if nearest > 0 else 0.0)
+        score = score + lent * parts["meaning"].weight
         among = among + view.over(near, NEAR)
     return Ranked(score, {**parts, **kind}, among)
 
@@ -127,32 +142,32 @@ def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, di
     """What the words add to the score, its parts, and which pages they make results."""
     text = view.text(question.words, weights.page)
     passage = view.passages(question.words, weights.page, text)
-    whole = weights.text + weights.passage
-    found = text * whole if passage is text else text * weights.text + passage * weights.passage
+    if passage is text:
+        found = _times(text, weights.text + weights.passage)
+    else:
+        found = text * weights.text + passage * weights.passage
     around = view.once(weights.article, lambda: view.parts() * (1 - weights.article) + weights.article)
     before, after = view.before(found), view.after(found)
     previous = before * weights.previous + view.before(before) * weights.previous_but_one
     following = after * weights.next + view.after(after) * weights.next_but_one
     folder = view.folders(question.words, weights.whole_folder, weights.crowd)
     path = view.along(question.words)
-    beside: dict[str, Part] = {
-        "previous": (previous * around, 1.0),
-        "next": (following * around, 1.0),
-        "folder": (folder * around, weights.folder),
-        "path": (path, weights.path),
-    }
-    written = _added(view, found, beside)
+    beside = previous + following + _times(folder, weights.folder)
+    written = _added(view, found + beside * around, {"path": Part(path, weights.path)})
 
     best = view.greatest(written)
     scale = 1 / best if best > 0 else 0.0
-    parts: dict[str, Part] = {
-        "text": (text, weights.text * scale),
-        "passage": (passage, weights.passage * scale),
-        **{name: (vector, weight * scale) for name, (vector, weight) in beside.items()},
+    parts = {
+        "text": Part(text, weights.text * scale),
+        "passage": Part(passage, weights.passage * scale),
+        "previous": Part(previous, scale, around),
+        "next": Part(following, scale, around),
+        "folder": Part(folder, weights.folder * scale, around),
+        "path": Part(path, weights.path * scale),
     }
-    about: dict[str, Part] = {
-        "entities": (view.named(question.names), weights.entities),
-        "links": (view.linked(found, LENDERS), weights.links * scale),
+    about = {
+        "entities": Part(view.named(question.names), weights.entities),
+        "links": Part(view.linked(found, LENDERS), weights.links * scale),
     }
     among = found if path is view.nothing() else found + path
     if len(question.words) >= SENTENCE:
@@ -161,18 +176,22 @@ def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, di
 
 
 def _added(view: View, score: Vector, parts: Mapping[str, Part]) -> Vector:
-    """A score and some parts; those that say nothing of any page cost nothing."""
-    for vector, weight in parts.values():
+    """A score and some whole parts; those that say nothing of any page cost nothing."""
+    for vector, weight, _ in parts.values():
         if vector is not view.nothing():
-            score = score + (vector if weight == 1.0 else vector * weight)
+            score = score + _times(vector, weight)
     return score
+
+
+def _times(vector: Vector, weight: float) -> Vector:
+    return vector if weight == 1.0 else vector * weight
 
 
 def _kind(view: View, weights: Weights) -> tuple[Vector, dict[str, Part]]:
     """What is the same for every question: the kind of page that it is."""
-    parts: dict[str, Part] = {
-        "statement": (view.statements(), weights.statement),
-        "substance": (view.substance(HALF_WORDS), weights.substance),
-        "recency": (view.recency(HALF_LIFE_US), weights.recency),
+    parts = {
+        "statement": Part(view.statements(), weights.statement),
+        "substance": Part(view.substance(HALF_WORDS), weights.substance),
+        "recency": Part(view.recency(HALF_LIFE_US), weights.recency),
     }
     return _added(view, view.nothing(), parts), parts

@@ -14,6 +14,7 @@ from sixfold.core.memory.indexing import chunks, tokens
 OPEN, CLOSE = "\u00ab", "\u00bb"  # « and »
 MIN_CHARS, MAX_CHARS = 0, 2_000
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")  # the same of ASCII, in half the time
 _SPACE = re.compile(r"\s+")
 _MOST_READ = 20_000  # characters of a passage in which the best window is sought
 
@@ -40,14 +41,17 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
 
 def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tuple[int, int, str]]:
     """Where the words stand between two places: begin, end, and which word it is."""
-    wanted = frozenset(words)
+    wanted, initials = frozenset(words), tokens.initials(words)
     found: list[tuple[int, int, str]] = []
-    for match in _WORD.finditer(body, start, end):
-        word = tokens.word(match[0])
+    for match in (_ASCII_WORD if body.isascii() else _WORD).finditer(body, start, end):
+        text = match[0]
+        if text[0] not in initials and text[0] < "\x80":
+            continue
+        word = tokens.word(text)
         if word in wanted:
-            found.append((match.start(), match.end(), word))
+            found.append((*match.span(), word))
         elif word is None:
-            found += _pairs(match[0], match.start(), wanted)
+            found += _pairs(text, match.start(), wanted)
     return found
 
 
