@@ -109,4 +109,5 @@ def build_services(product: Product) -> Services:
         deposits=product.deposits,
         images=product.images,
         workshop=product.workshop,
+        signer=product.signer,
     )

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core.work import lineage
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.work.media import MEDIA_PATH
@@ -202,7 +203,9 @@ class Catalogue:
         if origin is None or guest is None:
             return {}
         found = await self._services.pipeline.get(origin, guest.account_id)
-        return {name: value for name, value in found.inputs.items() if model.takes(name)}
+        base = self._services.settings.base_url
+        given = await self._services.database.read(lineage.again(found, base))
+        return {name: value for name, value in given.items() if model.takes(name)}
 
 
 def _is_shown(model: Model) -> bool:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.core.work import lineage
+from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
+from sixfold.ui import origins
 from sixfold.ui.guests import Guest
 from sixfold.ui.outputs import Showing
 from sixfold.ui.pages import Pages
@@ -99,4 +102,15 @@ class Predictions:
         """One prediction, its output and its receipt."""
         prediction_id = calls.path_value(request, "prediction_id")
         found = await self._services.pipeline.get(prediction_id, guest.account_id)
-        return self._pages.render("prediction.html", guest.session, **self._showing.values(found))
+        kin = await self._services.database.read(lineage.of(found))
+        same = [
+            (other, equal or await origins.alike(self._services, found, other)) for other, equal in kin.same
+        ]
+        return self._pages.render(
+            "prediction.html",
+            guest.session,
+            kin=kin,
+            same=same,
+            media=MEDIA_PATH,
+            **self._showing.values(found),
+        )

@@ -18,6 +18,7 @@ from sixfold.ui import (
     consent,
     gallery,
     live,
+    origins,
     passkeys,
     running,
     security,
@@ -165,6 +166,7 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
             Route("/catalog/{name}", {"GET": catalogue.one}),
             Route("/predictions", {"GET": guests.page(predictions.show)}),
             Route("/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}),
+            *origins.page_routes(services, guests),
             Route("/docs", {"GET": site.reference}),
             *consent.routes(services, site.pages),
             Route("/static/{name}", {"GET": static.show, "HEAD": static.show}),
@@ -172,7 +174,11 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
     )
     box = Route("/pages/make", {"POST": site.make}, _FORM_BYTES)
     keys = passkeys.routes(services, entrance)
-    script = Face("ui", answers.coded, (box, *keys, *running.routes(services, showing, guests)))
+    script = Face(
+        "ui",
+        answers.coded,
+        (box, *keys, *running.routes(services, showing, guests), *origins.part_routes(services, guests)),
+    )
     if "memory" in services.settings.areas:
         return (pages, script, memory.face(services)), site.start
     return (pages, script), site.start

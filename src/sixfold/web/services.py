@@ -13,6 +13,7 @@ from sixfold.core.relay.relay import Relay
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.history import Histories
 from sixfold.core.work.images import Images
+from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import MEDIA_PATH, Media
 from sixfold.core.work.outbox import Outbox
 from sixfold.core.work.pipeline import Pipeline
@@ -58,6 +59,7 @@ class Services:
     deposits: TokenDeposits
     images: Images
     workshop: Workshop
+    signer: Signer
 
     def media_url(self, file: OutputFile) -> str:
         """The absolute URL of a stored file."""

@@ -170,6 +170,38 @@ async function run(event) {
   }
 }
 
+// -- a file that was dropped ------------------------------------------------------------------------
+
+const WORTH = {
+  ours: "signed by this server and unchanged", foreign: "signed by another server", broken: "changed after it was signed",
+};
+
+function fill(name, value) {
+  const control = byId(`in-${name}`);
+  if (!control) return;
+  if (control.type === "checkbox") control.checked = value === true;
+  else control.value = typeof value === "string" ? value : JSON.stringify(value);
+  const slide = form.querySelector(`[data-slides="in-${name}"]`);
+  if (slide) slide.value = control.value;
+}
+
+function again() {
+  const found = JSON.parse(sessionStorage.getItem("again") ?? "null");
+  const place = byId("again");
+  if (!place || found?.model !== form.dataset.model) return;
+  sessionStorage.removeItem("again");
+  for (const [name, value] of Object.entries(found.inputs)) fill(name, value);
+  const lost = found.withheld.length ? ` It carries only a digest of ${found.withheld.join(", ")}.` : "";
+  place.textContent = `${found.file}: made by ${found.made_by}, ${WORTH[found.signature]}.${lost} `;
+  if (found.prediction) {
+    const link = document.createElement("a");
+    link.href = `/predictions/${found.prediction}`;
+    link.textContent = "Its origin and lineage";
+    place.append(link);
+  }
+  place.hidden = false;
+}
+
 // -- tabs -------------------------------------------------------------------------------------------
 
 function tabs(group) {
@@ -199,6 +231,7 @@ if (form) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
   form.querySelectorAll("[data-drop]").forEach(dropZone);
+  again();
   form.querySelectorAll("[data-drop] [data-type]").forEach(see);
   price();
 }

@@ -1,0 +1,151 @@
+"""Every output is a program: a file that was made here opens its form again, and is made once more."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.graphs import embedded
+from sixfold.core.work import lineage
+from sixfold.core.work.manifest import embedding, inputs
+from sixfold.core.work.manifest.record import NotAManifest
+from sixfold.core.work.manifest.signing import Signed
+from sixfold.core.work.orders import Order
+from sixfold.core.work.records import Prediction
+from sixfold.ui import forms
+from sixfold.ui.guests import Guest, Guests
+from sixfold.web import answers, calls, receiving
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+
+_MOST_BYTES = 256 * 2**20  # of a file that is looked into
+_FORM_BYTES = 4096
+_STRANGE = "This file says nothing of its origin: it was not made by Sixfold, or its metadata was removed"
+
+
+class Origins:
+    """Reads what files say of themselves, and orders the same again."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._folder = services.settings.data_dir / "tmp"
+
+    async def read(self, request: Request, guest: Guest) -> Response:
+        """What a dropped file says: where its form is and what belongs in it, or that it carries a graph."""
+        path = await asyncio.to_thread(self._new_path)
+        try:
+            await receiving.receive(request, path)
+            data = await asyncio.to_thread(path.read_bytes)
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+        text = await asyncio.to_thread(embedding.extract, data)
+        if text is not None:
+            try:
+                return answers.json(await self._told(self._services.signer.read(text), guest))
+            except NotAManifest as error:
+                raise errors.BadRequest(_STRANGE) from error
+        if "workflows" in self._services.settings.areas and await asyncio.to_thread(_has_graph, data):
+            return answers.json({"kind": "graph"})
+        raise errors.BadRequest(_STRANGE)
+
+    async def _told(self, signed: Signed, guest: Guest) -> dict[str, Any]:
+        manifest = signed.manifest
+        model = await self._services.pipeline.find(manifest.model, guest.account_id)
+        given = {name: value for name, value in manifest.inputs.items() if model.takes(name)}
+        if manifest.seed is not None and model.takes("seed"):
+            given["seed"] = manifest.seed
+        withheld = {name.partition(".")[0] for name in inputs.replaced(given)}
+        own = await self._own(manifest.prediction_id, guest) if signed.valid else None
+        if own is not None:
+            origin = self._services.settings.base_url
+            kept = await self._services.database.read(lineage.again(own, origin))
+            given = {**given, **kept}
+            withheld -= kept.keys()
+        return {
+            "kind": "output",
+            "model": model.name,
+            "title": model.title,
+            "inputs": {name: value for name, value in given.items() if name not in withheld},
+            "withheld": sorted(withheld),
+            "signature": "ours" if signed.valid else "foreign" if signed.intact else "broken",
+            "made_by": f"{manifest.engine} {manifest.engine_version}, {manifest.quality}",
+            "prediction": None if own is None else own.id,
+        }
+
+    async def _own(self, prediction_id: str, guest: Guest) -> Prediction | None:
+        """The guest's own prediction, where it is one."""
+        try:
+            return await self._services.pipeline.get(prediction_id, guest.account_id)
+        except errors.NotFound:
+            return None
+
+    async def replay(self, request: Request, guest: Guest) -> Response:
+        """Order exactly the same again, seed included; its page tells whether the bytes are."""
+        form = await forms.read(request)
+        self._services.sessions.guard(request, guest.session, form.get("csrf"))
+        found = await self._services.pipeline.get(
+            calls.path_value(request, "prediction_id"), guest.account_id
+        )
+        origin = self._services.settings.base_url
+        model = await self._services.pipeline.find(found.model, guest.account_id)
+        read = self._services.database.read
+        order = Order(
+            account_id=guest.account_id,
+            model=found.model,
+            inputs=await read(lineage.again(found, origin)),
+            face="pages",
+            request_id=calls.request_id(request),
+            charged=guest.charged,
+            hardware=found.hardware,
+            sources=await read(lineage.stored(found)),
+            extras=lineage.drawn(found) if model.takes("seed") else {},
+        )
+        made = await self._services.pipeline.submit(order)
+        return RedirectResponse(f"/predictions/{made.id}", 303)
+
+    def _new_path(self) -> Path:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._folder / f"dropped-{secrets.token_hex(16)}"
+
+
+def _has_graph(data: bytes) -> bool:
+    """Whether a picture or a document carries a workflow."""
+    try:
+        return bool(embedded.read(data))
+    except errors.SixfoldError:
+        return False
+
+
+async def alike(services: Services, one: Prediction, other: Prediction) -> bool:
+    """Whether two predictions gave the same content, whatever their files say of its origin."""
+    if one.output is None or other.output is None or len(one.output.files) != len(other.output.files):
+        return False
+    for first, second in zip(one.output.files, other.output.files, strict=True):
+        if max(first.size, second.size) > _MOST_BYTES:
+            return False
+        kind = first.content_type
+        data = [await services.blobs.get(file.blob) for file in (first, second)]
+        bare = [await asyncio.to_thread(embedding.embed, each, kind, "{}") for each in data]
+        if bare[0] != bare[1]:
+            return False
+    return bool(one.output.files) or one.output.data == other.output.data
+
+
+def page_routes(services: Services, guests: Guests) -> tuple[Route, ...]:
+    """What a form of a page sends."""
+    replay = guests.page(Origins(services).replay)
+    return (Route("/predictions/{prediction_id}/replay", {"POST": replay}, _FORM_BYTES),)
+
+
+def part_routes(services: Services, guests: Guests) -> tuple[Route, ...]:
+    """What the script of every page calls."""
+    read = guests.part(Origins(services).read)
+    return (Route("/pages/origin", {"POST": read}, min(_MOST_BYTES, services.settings.upload_body_bytes)),)

@@ -1,0 +1,49 @@
+"use strict";
+// Every page: a file that was made here, dropped anywhere, opens its form again; a graph becomes a workflow.
+(() => {
+  const csrf = document.body.dataset.csrf ?? "";
+  const told = document.getElementById("dropped");
+  const chosen = document.getElementById("open-file");
+  let entered = 0;
+
+  const say = (text) => { told.hidden = !text; told.textContent = text; };
+  const curtain = (up) => document.body.classList.toggle("dropping", up);
+  const carries = (event) => event.dataTransfer?.types.includes("Files");
+  const taken = (event) => event.target.closest?.("[data-drop]"); // a form's own place for files
+
+  async function send(path, file) {
+    const headers = { "Content-Type": file.type || "application/octet-stream" };
+    if (csrf) headers["X-CSRF-Token"] = csrf;
+    const response = await fetch(path, { method: "POST", headers, body: file });
+    return [response.ok, await response.json()];
+  }
+
+  async function open(file) {
+    say(`Looking into ${file.name} …`);
+    try {
+      let [good, found] = await send("/pages/origin", file);
+      if (good && found.kind === "graph") {
+        const name = encodeURIComponent(file.name.replace(/\.[^.]*$/, ""));
+        [good, found] = await send(`/pages/workflows?name=${name}`, file);
+        if (good) { location.href = found.path; return; }
+      }
+      if (!good) { say(found.error); return; }
+      sessionStorage.setItem("again", JSON.stringify({ ...found, file: file.name }));
+      location.href = `/catalog/${encodeURIComponent(found.model)}`;
+    } catch {
+      say("The server does not answer.");
+    }
+  }
+
+  addEventListener("dragenter", (event) => { if (carries(event)) { entered += 1; curtain(!taken(event)); } });
+  addEventListener("dragleave", () => { entered = Math.max(0, entered - 1); if (!entered) curtain(false); });
+  addEventListener("dragover", (event) => { if (carries(event) && !taken(event)) event.preventDefault(); });
+  addEventListener("drop", (event) => {
+    entered = 0;
+    curtain(false);
+    if (!carries(event) || taken(event)) return;
+    event.preventDefault();
+    if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
+  });
+  chosen?.addEventListener("change", () => { if (chosen.files[0]) open(chosen.files[0]); chosen.value = ""; });
+})();

@@ -1,0 +1,108 @@
+"""Every output is a program: files name their form, lineage is told, and what is replayed is the same."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from sixfold.core.work.manifest import embedding
+from tests.areas.house import House, bearer
+from tests.areas.test_pages import signed_in
+
+RUN = "/api/containers/run"
+FOX = {"prompt": "a fox", "seed": 7}
+
+
+async def run(home: House, model: str, given: dict[str, Any], key: str = "") -> dict[str, Any]:
+    """A prediction that has succeeded, as the API tells it."""
+    headers = bearer(key or home.key)
+    answer = await home.client.post(RUN, json={"model": model, "input": given}, headers=headers)
+    assert answer.json()["status"] == "succeeded", answer.text
+    return dict(answer.json())
+
+
+async def dropped(home: House, token: str, data: bytes) -> dict[str, Any]:
+    """What the page is told of a file that was dropped on it."""
+    headers = {"X-CSRF-Token": token, "Content-Type": "image/png"}
+    answer = await home.client.post("/pages/origin", content=data, headers=headers)
+    return {**answer.json(), "code": answer.status_code}
+
+
+async def test_a_dropped_file_names_its_form_its_inputs_and_its_prediction(home: House) -> None:
+    token = await signed_in(home)
+    made = await run(home, "ra1", FOX)
+    data = (await home.client.get(made["output"]["url"])).content
+    told = await dropped(home, token, data)
+    assert (told["kind"], told["model"], told["signature"]) == ("output", "ra1", "ours")
+    assert (told["prediction"], told["withheld"]) == (made["id"], [])
+    assert FOX.items() <= told["inputs"].items()
+
+
+async def test_somebody_elses_file_opens_the_form_and_names_no_prediction(home: House) -> None:
+    token = await signed_in(home)
+    made = await run(home, "ra1", FOX, home.other)
+    told = await dropped(home, token, (await home.client.get(made["output"]["url"])).content)
+    assert told["prediction"] is None
+    assert told["inputs"]["prompt"] == "a fox"
+
+
+async def test_a_file_that_was_changed_or_made_elsewhere_is_told_apart(home: House) -> None:
+    token = await signed_in(home)
+    made = await run(home, "ra1", FOX)
+    data = (await home.client.get(made["output"]["url"])).content
+    text = embedding.extract(data)
+    assert text is not None
+    told = await dropped(home, token, embedding.embed(data, "image/png", text.replace("a fox", "a cat")))
+    assert (told["signature"], told["prediction"], told["inputs"]["prompt"]) == ("broken", None, "a cat")
+    for other in (b"\x89PNG\r\n\x1a\nnothing", b"words"):
+        told = await dropped(home, token, other)
+        assert (told["code"], "nothing of its origin" in told["error"]) == (400, True)
+
+
+async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(home: House) -> None:
+    token = await signed_in(home)
+    first = await run(home, "ra1", FOX)
+    data = (await home.client.get(first["output"]["url"])).content
+    inline = "data:image/png;base64," + base64.b64encode(data).decode()
+    made = await run(home, "style-transfer", {"source_image_url": inline, "style_prompt": "ink"})
+    told = await dropped(home, token, (await home.client.get(made["output"]["url"])).content)
+    again = told["inputs"]["source_image_url"]
+    assert "/media/" in again
+    assert (await home.client.get(again)).content == data
+    form = (await home.client.get(f"/catalog/style-transfer?from={made['id']}")).text
+    assert again in form
+
+
+async def test_a_page_tells_what_it_was_made_from_and_what_was_made_of_it(either_home: House) -> None:
+    home = either_home
+    await signed_in(home)
+    first = await run(home, "ra1", FOX)
+    given = {"source_image_url": first["output"]["url"], "style_prompt": "ink"}
+    second = await run(home, "style-transfer", given)
+    above = (await home.client.get(f"/predictions/{first['id']}")).text
+    below = (await home.client.get(f"/predictions/{second['id']}")).text
+    assert above.index("Made of it") < above.index(f"/predictions/{second['id']}")
+    assert below.index("Made from") < below.index(f"/predictions/{first['id']}") < below.index("Made of it")
+    stolen = await run(home, "style-transfer", given, home.other)
+    assert stolen["id"] not in (await home.client.get(f"/predictions/{first['id']}")).text
+
+
+@pytest.mark.parametrize("model", ["ra1", "style-transfer"])
+async def test_what_is_replayed_is_the_same_to_the_byte(home: House, model: str) -> None:
+    token = await signed_in(home)
+    given: dict[str, Any] = {"prompt": "a fox"}
+    if model == "style-transfer":
+        source = await run(home, "ra1", FOX)
+        given = {"source_image_url": source["output"]["url"], "style_prompt": "ink"}
+    made = await run(home, model, given)
+    path = f"/predictions/{made['id']}/replay"
+    assert (await home.client.post(path, data={"csrf": "wrong"})).status_code == 403
+    answer = await home.client.post(path, data={"csrf": token})
+    again = answer.headers["location"].rpartition("/")[2]
+    ended = await home.product.pipeline.wait(await home.product.pipeline.any(again), 10)
+    assert str(ended.state) == "succeeded"
+    page = (await home.client.get(f"/predictions/{again}")).text
+    assert "the same content to the byte" in page
+    assert answer.status_code == 303
