@@ -17,11 +17,13 @@ from typing import Any
 
 from sixfold import errors, workplaces
 from sixfold.core.accounts import idempotency, oauth, signins
+from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
 from sixfold.core.graphs import spaces as graph_spaces
+from sixfold.core.graphs.elsewhere import Elsewhere
 from sixfold.core.graphs.keeping import Names
 from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.spaces import Space
@@ -57,6 +59,7 @@ from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.own import shelf as own_files
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
+from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
 from sixfold.engines.standings import Probe, Standings
 from sixfold.engines.video import headers as film_headers
 from sixfold.net.addresses import AllowList
@@ -74,6 +77,7 @@ from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat import opening as relays
 from sixfold.upstreams.chat.opening import Relaying
 from sixfold.upstreams.gradio import spaces as gradio
+from sixfold.upstreams.openid import OpenId
 
 DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
@@ -111,6 +115,7 @@ class Product:
     finder: Finder
     relaying: Relaying
     checkout: Checkout
+    provider: Provider
     deposits: Deposits
     images: Images
     workshop: Workshop
@@ -148,8 +153,8 @@ def node_classes() -> Registry:
     return classes
 
 
-def workshop(database: Database, media: Media, road: Pipeline) -> Workshop:
-    """Where graphs are checked, priced and run."""
+def workshop(database: Database, media: Media, road: Pipeline, elsewhere: Elsewhere | None) -> Workshop:
+    """Where graphs are checked, priced and run; `elsewhere` runs those with classes of its own."""
     folder = _DATA / "spaces"
     names = Names(database, media, {path.name: path for path in folder.iterdir() if path.suffix in _EXAMPLES})
     built = Workshop(
@@ -160,6 +165,7 @@ def workshop(database: Database, media: Media, road: Pipeline) -> Workshop:
         built_in_spaces(),
         names,
         road,
+        elsewhere,
     )
     road.by_children = built.price
     return built
@@ -341,10 +347,12 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     outside = ServerOutside(clients, lambda name: provider_key(settings, name))
     outside.children = PipelineChildren(road)
-    graphs = outside.workshop = workshop(database, media, road)
+    comfyui = ComfyWorkflows(clients.upstream, settings.comfyui_url) if comfyui_is_asked(settings) else None
+    graphs = outside.workshop = workshop(database, media, road, comfyui)
     images = workplaces.container_driver(settings, failpoints)
     places = workplaces.driver(settings, failpoints, outside, workplaces.Places(images, templates()))
     standing.probes["container"] = workplaces.container_standing(images)
+    standing.told["sandbox"] = workplaces.sandbox_standing
     limits = workplaces.policy(settings, templates())
     relaying = relays.build(settings, database)
     outside.relay = relaying.relay
@@ -381,6 +389,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         finder=finder,
         relaying=relaying,
         checkout=Stripe(clients.upstream, settings),
+        provider=OpenId(clients.upstream, settings),
         images=workplaces.Learning(images, settings.data_dir / "scratch"),
         deposits=Deposits(clients.upstream, database, settings.tables.get("deposits")),
         workshop=graphs,
@@ -396,7 +405,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
         await product.neighbours.start()
     await product.supervisor.start()
     await product.live.start(alone=product.neighbours is None)
-    watcher = asyncio.create_task(_watch(product.standings), name="standings")
+    watcher = asyncio.create_task(_watch(product), name="standings")
     sweeper = asyncio.create_task(_sweep(product), name="sweep")
     telling = asyncio.create_task(product.outbox.run(), name="webhooks")
     depositing = asyncio.create_task(product.deposits.run(), name="deposits")
@@ -449,11 +458,12 @@ def _talking(relaying: Relaying) -> Standing:
     return Standing(count > 0, f"{count} model servers" if count else "no model server is known")
 
 
-async def _watch(known: Standings) -> None:
+async def _watch(product: Product) -> None:
     """See weights, servers and keys come and go."""
     while True:
+        await product.workshop.look()
         await asyncio.sleep(_LOOK_SECONDS)
-        await known.refresh()
+        await product.standings.refresh()
 
 
 async def _sweep(product: Product) -> None:

@@ -106,6 +106,7 @@ def build_services(product: Product) -> Services:
         memory=product.memory,
         relay=product.relaying.relay,
         checkout=product.checkout,
+        provider=product.provider,
         deposits=product.deposits,
         images=product.images,
         workshop=product.workshop,

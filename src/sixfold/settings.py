@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 MIB = 2**20
 GIB = 2**30
@@ -79,6 +80,7 @@ class Settings:
     driver: Literal["process", "inline", "ray"] = "process"
     ray_address: str = "auto"
     container_socket: str = ""
+    sandbox: Literal["", "always", "off"] = ""
     workers: int = max(1, os.cpu_count() or 1)
     worker_memory_bytes: int = 4 * GIB
     idle_seconds: float | None = None
@@ -132,6 +134,16 @@ class Settings:
     stripe_webhook_secret: str = field(default="", repr=False)
     stripe_url: str = "https://api.stripe.com"
 
+    # who may sign people in besides
+    oidc_issuer: str = ""
+    oidc_client_id: str = ""
+    oidc_client_secret: str = field(default="", repr=False)
+    oidc_name: str = "single sign-on"
+    oidc_signup: Literal["", "allow"] = ""
+
+    # what becomes of those who leave
+    deletion_days: float = 7
+
     # for tests only
     testing: bool = False
     failpoints: str = ""
@@ -144,6 +156,7 @@ class Settings:
         self._check_numbers()
         self._check_ways_out()
         self._check_space_endpoint()
+        self._check_issuer()
         if not _DATABASE.fullmatch(self.database_url):
             raise InvalidSetting(
                 "database_url must be postgresql://…, or sqlite: for a file in the data folder"
@@ -164,6 +177,17 @@ class Settings:
         for name in PROVIDER_KEYS:
             if not all("!" <= character <= "~" for character in getattr(self, name)):
                 raise InvalidSetting(f"{name} holds what no key has: a space, or a character beyond ASCII")
+
+    def _check_issuer(self) -> None:
+        if not self.oidc_issuer:
+            return
+        if not _BASE.fullmatch(self.oidc_issuer):
+            raise InvalidSetting("oidc_issuer must be a URL such as https://accounts.example.com")
+        plain = not self.oidc_issuer.startswith("https://")
+        if plain and urlsplit(self.oidc_issuer).hostname not in LOOPBACK_HOSTS:
+            raise InvalidSetting("oidc_issuer must be https, unless it is on this machine")
+        if not self.oidc_client_id or not self.oidc_name:
+            raise InvalidSetting("oidc_issuer needs oidc_client_id, which its provider gave, and oidc_name")
 
     def _check_space_endpoint(self) -> None:
         plain = self.space_endpoint.replace("{owner}", "o").replace("{name}", "n")

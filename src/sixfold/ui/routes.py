@@ -16,6 +16,7 @@ from sixfold.ui import (
     account,
     admin,
     consent,
+    elsewhere,
     gallery,
     live,
     origins,
@@ -156,6 +157,7 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
         site.pages.dialect,
         (
             *signing.routes(services, site.pages, entrance),
+            *elsewhere.routes(services, site.pages, entrance),
             *security.routes(services, site.pages, entrance),
             *account.routes(services, site.pages),
             *admin.routes(services, site.pages, guests),

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, audit, passkeys, signins
+from sixfold.core.accounts import accounts, audit, identities, passkeys, signins
+from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
 from sixfold.ui.entering import Entrance
@@ -110,12 +111,19 @@ class Security:
             "problem": problem,
             "done": done,
             "place": self._place,
+            "provider": self._services.provider.name,
+            "identities": await self._identities(account_id),
             "passkeys": await read(passkeys.of_account(account_id)),
             "sessions": await read(signins.of_account(account_id, session.token)),
             "log": await read(audit.page(account_id, _LINES, cursor)),
             "told": _TOLD,
         }
         return self._pages.render("security.html", session, status=400 if problem else 200, **values)
+
+    async def _identities(self, account_id: str) -> list[Row]:
+        issuer = self._services.provider.issuer
+        known = await self._services.database.read(identities.of_account(account_id))
+        return [row for row in known if row["issuer"] == issuer]
 
     async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
         session = await self._services.sessions.of(request)

@@ -79,6 +79,7 @@ class Signing:
             email=email,
             following=following,
             place=self._place,
+            provider=self._services.provider.name,
         )
 
     async def _account(self, email: str) -> Account | None:

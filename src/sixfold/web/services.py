@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sixfold.core.accounts.deposits import TokenDeposits
+from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.database import Database
 from sixfold.core.graphs.workshop import Workshop
@@ -56,6 +57,7 @@ class Services:
     memory: Memory
     relay: Relay
     checkout: Checkout
+    provider: Provider
     deposits: TokenDeposits
     images: Images
     workshop: Workshop

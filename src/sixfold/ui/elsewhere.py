@@ -1,0 +1,114 @@
+"""Signing in at an OpenID provider, and linking what one is there to one's account here."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import ceremonies, identities
+from sixfold.core.accounts.identities import Identity
+from sixfold.ui import forms
+from sixfold.ui.entering import Entrance
+from sixfold.ui.pages import Pages
+from sixfold.web import sessions
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+from sixfold.web.sessions import Session
+
+_FORM_BYTES = 16_384
+_MAX_CHARS = 4096
+_KIND = "openid"
+_BACK = "/signin/oidc/callback"
+_ANSWER = ("state", "code", "error", "iss")
+_SECURITY = "/account/security"
+
+
+class Elsewhere:
+    """Sends people to the provider, and believes them when they come back."""
+
+    def __init__(self, services: Services, pages: Pages, entrance: Entrance) -> None:
+        self._services = services
+        self._pages = pages
+        self._entrance = entrance
+        self._back = f"{services.settings.base_url}{_BACK}"
+        self._signup = services.settings.oidc_signup == "allow"
+
+    async def begin(self, request: Request) -> Response:
+        """To the provider, to sign in."""
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._entrance.count(request)
+        following = sessions.own_path(request.query_params.get("next", ""))
+        url, ticket = await self._begin({"next": following})
+        response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
+        self._services.sessions.give_ticket(response, ticket)
+        return response
+
+    async def link(self, request: Request) -> Response:
+        """To the provider, to link who one is there."""
+        session = await self._changed(request)
+        url, ticket = await self._begin({"account": session.account.id})
+        response = self._pages.render("away.html", session, url=url, there=self._services.provider.name)
+        self._services.sessions.give_ticket(response, ticket)
+        return response
+
+    async def unlink(self, request: Request) -> Response:
+        """What one is at the provider is no way in any more."""
+        session = await self._changed(request)
+        work = identities.unlink(session.account.id, self._services.provider.issuer)
+        await self._services.database.write(work)
+        return RedirectResponse(f"{_SECURITY}?done=unlinked", 303)
+
+    async def back(self, request: Request) -> Response:
+        """Back from the provider: the answer counts once, in the browser that asked."""
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own")
+        answer = {name: request.query_params[name] for name in _ANSWER if name in request.query_params}
+        if any(len(value) > _MAX_CHARS for value in answer.values()):
+            raise errors.BadRequest("A parameter of this request is too long")
+        ticket = self._services.sessions.ticket(request)
+        kept = await self._services.database.write(ceremonies.take(_KIND, ticket))
+        who = await self._services.provider.end(self._back, answer, kept)
+        if owner := kept.get("account"):
+            return await self._linked(request, owner, who)
+        work = identities.account_of(who, signup=self._signup)
+        account_id = await self._services.database.write(work)
+        return await self._entrance.enter(request, account_id, "single sign-on", kept.get("next", ""))
+
+    async def _linked(self, request: Request, owner: str, who: Identity) -> Response:
+        session = await self._services.sessions.of(request)
+        if session is None or session.account.id != owner:
+            raise errors.Forbidden("Whoever began to link this is not signed in any more: begin anew")
+        await self._services.database.write(identities.link(owner, who))
+        return RedirectResponse(f"{_SECURITY}?done=linked", 303)
+
+    async def _begin(self, about: dict[str, str]) -> tuple[str, str]:
+        """The provider's address, and the ticket of the browser that is sent there."""
+        begun = await self._services.provider.begin(self._back)
+        ticket = ids.secret("ticket")
+        work = ceremonies.begin(_KIND, ticket, {**begun.kept, **about})
+        await self._services.database.write(work, durable=False)
+        return begun.url, ticket
+
+    async def _changed(self, request: Request) -> Session:
+        session = await self._services.sessions.of(request)
+        form = await forms.read(request)
+        self._services.sessions.guard(request, session, form.get("csrf"))
+        if session is None:
+            raise errors.Unauthenticated("Sign in first")
+        return session
+
+
+def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route, ...]:
+    """There and back; nothing where no provider is configured."""
+    if not services.provider.name:
+        return ()
+    door = Elsewhere(services, pages, entrance)
+    return (
+        Route("/signin/oidc", {"GET": door.begin}),
+        Route(_BACK, {"GET": door.back}),
+        Route("/account/identities", {"POST": door.link}, _FORM_BYTES),
+        Route("/account/identities/remove", {"POST": door.unlink}, _FORM_BYTES),
+    )

@@ -1,0 +1,228 @@
+"""OpenID Connect as a client: discovery, the authorization code with PKCE, and ID tokens that are checked.
+
+The protocol is OpenID Connect Core 1.0 and Discovery 1.0; RFC 7636 (PKCE) and RFC 9207 (`iss`) are heeded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import httpx
+import jwt
+import msgspec
+
+from sixfold import errors
+from sixfold.core.accounts.ceremonies import Content
+from sixfold.core.accounts.identities import Beginning, Identity
+from sixfold.settings import LOOPBACK_HOSTS, Settings
+
+_SCOPE = "openid email"
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+_LEEWAY_SECONDS = 60
+_FRESH_SECONDS = 3600.0
+_AGAIN_SECONDS = 30.0  # an unknown key asks for the provider's keys anew, this often at most
+_SECONDS = 15.0
+_MAX_BYTES = 1 << 20
+_MAX_CODE = 4096
+_AWAY = "The sign-in provider could not be reached. Try again"
+_UNTRUE = "The sign-in provider's answer does not hold"
+
+
+class _Metadata(msgspec.Struct):
+    """What a provider says of itself."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str = ""
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    authorization_response_iss_parameter_supported: bool = False
+
+
+class OpenId:
+    """`identities.Provider` for the issuer that the settings name."""
+
+    def __init__(self, client: httpx.AsyncClient, settings: Settings) -> None:
+        self._client = client
+        self._issuer = settings.oidc_issuer
+        self._client_id = settings.oidc_client_id
+        self._secret = settings.oidc_client_secret
+        self._name = settings.oidc_name
+        self._metadata: _Metadata | None = None
+        self._learnt = 0.0
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fetched = 0.0
+
+    @property
+    def name(self) -> str:
+        """What people call it; empty where none is configured."""
+        return self._name if self._issuer and self._client_id else ""
+
+    @property
+    def issuer(self) -> str:
+        """Its identifier."""
+        return self._issuer
+
+    async def begin(self, back: str) -> Beginning:
+        """Begin to sign somebody in: the state ties the answer to this browser, the nonce the token to it."""
+        metadata = await self._known()
+        kept = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
+        digest = hashlib.sha256(kept["verifier"].encode()).digest()
+        asked = {
+            "response_type": "code",
+            "client_id": self._client_id,
+            "redirect_uri": back,
+            "scope": _SCOPE,
+            "state": kept["state"],
+            "nonce": kept["nonce"],
+            "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+        }
+        joint = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
+        return Beginning(f"{metadata.authorization_endpoint}{joint}{urlencode(asked)}", kept)
+
+    async def end(self, back: str, answer: Mapping[str, str], kept: Content) -> Identity:
+        """Who came back; raises `Unauthenticated` for an answer that does not hold."""
+        metadata = await self._known()
+        if not hmac.compare_digest(answer.get("state", "").encode(), kept["state"].encode()):
+            raise errors.Unauthenticated("This sign-in was begun elsewhere: begin anew")
+        said = answer.get("iss")
+        if said != self._issuer and (said or metadata.authorization_response_iss_parameter_supported):
+            raise errors.Unauthenticated(_UNTRUE)
+        code = answer.get("code", "")
+        if "error" in answer or not 0 < len(code) <= _MAX_CODE:
+            raise errors.Unauthenticated("The sign-in provider did not let you in")
+        tokens = await self._exchange(metadata, code, back, kept["verifier"])
+        claims = await self._claims(metadata, str(tokens.get("id_token", "")), kept["nonce"])
+        if "email" not in claims and metadata.userinfo_endpoint:
+            claims = {**await self._userinfo(metadata, tokens, claims["sub"]), **claims}
+        email = claims.get("email")
+        return Identity(
+            self._issuer,
+            claims["sub"],
+            email if isinstance(email, str) else "",
+            claims.get("email_verified") in (True, "true"),
+        )
+
+    # -- the provider's endpoints ------------------------------------------------------------------
+
+    async def _known(self) -> _Metadata:
+        if not self.name:
+            raise errors.NotConfigured("Signing in elsewhere is off here: set SIXFOLD_OIDC_ISSUER")
+        if self._metadata is None or time.monotonic() - self._learnt > _FRESH_SECONDS:
+            place = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
+            document = await self._ask("GET", place)
+            try:
+                metadata = msgspec.convert(document, _Metadata)
+            except msgspec.ValidationError as error:
+                raise errors.EngineFailed(_AWAY) from error
+            if metadata.issuer != self._issuer or not all(map(self._is_safe, _endpoints(metadata))):
+                raise errors.EngineFailed("The sign-in provider says that it is another one")
+            self._metadata, self._learnt = metadata, time.monotonic()
+        return self._metadata
+
+    def _is_safe(self, url: str) -> bool:
+        """https; or plain, on the machine that the issuer is on itself."""
+        parts = urlsplit(url)
+        plain = parts.scheme == "http" and parts.hostname == urlsplit(self._issuer).hostname
+        return parts.scheme == "https" or (plain and parts.hostname in LOOPBACK_HOSTS)
+
+    async def _exchange(self, metadata: _Metadata, code: str, back: str, verifier: str) -> dict[str, Any]:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": back,
+            "code_verifier": verifier,
+        }
+        headers: dict[str, str] = {}
+        methods = metadata.token_endpoint_auth_methods_supported
+        if self._secret and "client_secret_basic" in methods:
+            pair = f"{quote(self._client_id, safe='')}:{quote(self._secret, safe='')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        else:
+            form["client_id"] = self._client_id
+            if self._secret:
+                form["client_secret"] = self._secret
+        return await self._ask("POST", metadata.token_endpoint, form, headers)
+
+    async def _userinfo(self, metadata: _Metadata, tokens: Mapping[str, Any], subject: str) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
+        found = await self._ask("GET", metadata.userinfo_endpoint, None, headers)
+        return found if found.get("sub") == subject else {}
+
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """One JSON object of the provider's; raises `EngineFailed`, or `Unauthenticated` where it refuses."""
+        wanted = {"Accept": "application/json", **(headers or {})}
+        try:
+            answer = await self._client.request(method, url, data=form, headers=wanted, timeout=_SECONDS)
+        except httpx.HTTPError as error:
+            raise errors.EngineFailed(_AWAY) from error
+        if form is not None and 400 <= answer.status_code < 500:
+            raise errors.Unauthenticated("The sign-in provider did not let you in")
+        if answer.status_code != 200 or len(answer.content) > _MAX_BYTES:
+            raise errors.EngineFailed(_AWAY)
+        try:
+            return msgspec.json.decode(answer.content, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise errors.EngineFailed(_AWAY) from error
+
+    # -- ID tokens ---------------------------------------------------------------------------------
+
+    async def _claims(self, metadata: _Metadata, token: str, nonce: str) -> dict[str, Any]:
+        """What a token says that was made by this issuer, for this client, for this nonce, and is fresh."""
+        try:
+            header = jwt.get_unverified_header(token)
+            key = await self._key(metadata, str(header.get("kid", "")), str(header.get("alg", "")))
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm for algorithm in _ALGORITHMS if algorithm == header.get("alg")],
+                audience=self._client_id,
+                issuer=self._issuer,
+                leeway=_LEEWAY_SECONDS,
+                options={"require": ["exp", "iat", "iss", "aud", "sub"]},
+            )
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            raise errors.Unauthenticated(_UNTRUE) from error
+        several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if claims.get("azp", "" if several else self._client_id) != self._client_id:
+            raise errors.Unauthenticated(_UNTRUE)
+        if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+            raise errors.Unauthenticated(_UNTRUE)
+        if not 0 < len(claims["sub"]) <= 255:
+            raise errors.Unauthenticated(_UNTRUE)
+        return claims
+
+    async def _key(self, metadata: _Metadata, kid: str, algorithm: str) -> jwt.PyJWK:
+        """The key that a token names; one that names none is checked with the only one there is."""
+        since = time.monotonic() - self._fetched
+        if since > _FRESH_SECONDS or not self._keys or (kid not in self._keys and since > _AGAIN_SECONDS):
+            document = await self._ask("GET", metadata.jwks_uri)
+            known = jwt.PyJWKSet.from_dict(document).keys
+            self._keys = {key.key_id or "": key for key in known if key.public_key_use in (None, "sig")}
+            self._fetched = time.monotonic()
+        key = self._keys.get(kid) if kid else next(iter(self._keys.values()), None)
+        if key is None or (not kid and len(self._keys) > 1):
+            raise jwt.InvalidKeyError("the token names no key of the provider's")
+        if key.key_type == "oct" or algorithm not in _ALGORITHMS:
+            raise jwt.InvalidKeyError("only signatures with a private key count")
+        return key
+
+
+def _endpoints(metadata: _Metadata) -> tuple[str, ...]:
+    named = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
+    return (*named, metadata.userinfo_endpoint) if metadata.userinfo_endpoint else named
