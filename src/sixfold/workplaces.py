@@ -23,8 +23,10 @@ from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.drivers.sandbox import SandboxDriver
 from sixfold.engines.standings import Probe
 from sixfold.settings import InvalidSetting, Settings
+from sixfold.upstreams import bubblewrap
 
 
 class Learning:
@@ -66,7 +68,8 @@ def local_driver(settings: Settings, failpoints: Failpoints, templates: Template
 def driver(settings: Settings, failpoints: Failpoints, outside: ServerOutside, places: Places) -> Driver:
     """Where workers run; those that wait for another machine are coroutines of the server itself."""
     remote = RemoteDriver(outside, failpoints=failpoints.engines)
-    return Drivers(local_driver(settings, failpoints, places.templates), remote, places.images)
+    shut_in = SandboxDriver(failpoints=failpoints.engines)
+    return Drivers(local_driver(settings, failpoints, places.templates), remote, places.images, shut_in)
 
 
 def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
@@ -84,6 +87,12 @@ def container_standing(containers_here: ContainerDriver) -> Probe:
         return await containers_here.standing(str(spec.options.get("image", "")))
 
     return probe
+
+
+def sandbox_standing() -> Standing:
+    """Whether a program can be shut in here."""
+    fault = bubblewrap.fault()
+    return Standing(not fault, fault or "bubblewrap")
 
 
 def _on_ray(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from sixfold.cli import main
 from sixfold.core.accounts import keys
+from sixfold.upstreams import bubblewrap
 from tests.areas.house import House, bearer, house
 
 RUN = "/api/containers/run"
@@ -55,10 +58,51 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         path.write_text("def broken(:\n", "utf-8")
         await home.product.shelf.look()
         assert home.product.shelf.faults == {"greet.py": "line 1: invalid syntax"}
+        beside = folder / "greet.py.error"
+        assert beside.read_text("utf-8") == "line 1: invalid syntax\n"
+        path.write_text(GREET.replace('"hello"', "1 / 0"), "utf-8")
+        await home.product.shelf.look()
+        assert beside.read_text("utf-8") == "line 9: ZeroDivisionError: division by zero\n"
         path.unlink()
         await home.product.shelf.look()
         assert home.product.shelf.faults == {}
+        assert not beside.exists()
         assert (await home.client.post(RUN, json=body, headers=header)).status_code == 404
+
+
+PEEK = """
+from pathlib import Path
+import sixfold
+
+@sixfold.model
+def peek(path: str) -> str:
+    return "seen" if Path(path).exists() else "nothing"
+"""
+
+
+async def test_what_nobody_added_is_shut_in_and_what_was_added_is_not(tmp_path: Path) -> None:
+    if fault := bubblewrap.fault():
+        pytest.skip(fault)
+    folder, source = tmp_path / "models", tmp_path / "peek.py"
+    folder.mkdir()
+    source.write_text(PEEK, "utf-8")
+    (folder / "peek.py").write_text(PEEK, "utf-8")
+    secret = tmp_path / "server.key"
+    async with house(tmp_path, driver="process") as home:
+        header = await operators_key(home)
+
+        async def seen() -> str:
+            await home.product.shelf.look()
+            body = {"model": "peek", "input": {"path": str(secret)}}
+            told = (await home.client.post(RUN, json=body, headers=header)).json()
+            assert told["status"] == "succeeded", told
+            return told["output"]
+
+        assert secret.exists()
+        assert await seen() == "nothing"
+        asked = ["model", "add", str(source), "--data-dir", str(tmp_path), "--json"]
+        assert await asyncio.to_thread(main.main, asked) == 0
+        assert await seen() == "seen"
 
 
 async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -> None:

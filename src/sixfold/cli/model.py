@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.engines.own import files, shelf
+from sixfold.engines.own.rules import Rules
 from sixfold.engines.own.shelf import Described
 from sixfold.settings import Settings
 
@@ -36,7 +38,9 @@ def add(arguments: argparse.Namespace) -> None:
 
 def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     configured = opening.settings_of(arguments)
-    found = shelf.describe(source.absolute(), shelf.environment())
+    rules = Rules(sandbox=configured.sandbox)
+    vouched = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
+    found = shelf.look(source.absolute(), shelf.environment(), rules, vouched)
     if found.fault:
         raise Refused(f"{source.name} is no model: {found.fault}")
     name = _name(arguments.name, found)
@@ -69,14 +73,17 @@ def list_(arguments: argparse.Namespace) -> None:
     configured = opening.settings_of(arguments)
     folder = configured.data_dir / "models"
     known = shelf.added(folder)
+    rules = Rules(configured.on_loopback and not configured.public_url, configured.sandbox)
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
-        found = shelf.describe(path, shelf.environment())
+        chosen = known.get(path.name, {})
+        found = shelf.look(path, shelf.environment(), rules, chosen)
         if found.fault:
             rows.append({"name": path.stem, "file": path.name, "fault": found.fault})
         else:
-            name = known.get(path.name, {}).get("name") or str(found.facts["name"])
-            rows.append({**_told(found, name), "file": path.name, "fault": None})
+            name = chosen.get("name") or str(found.facts["name"])
+            facts = {"sandbox": found.shut, "note": found.note or None}
+            rows.append({**_told(found, name), "file": path.name, **facts, "fault": None})
     rows += [_of_row(row) for row in _kept(configured)]
     if arguments.json:
         put_json({"models": rows})
@@ -192,7 +199,8 @@ def _tell(told: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _in_words(row: Mapping[str, Any]) -> str:
-    return row["fault"] or f"{row['name']}: {row['description']}"
+    noted = f" ({row['note']})" if row.get("note") else ""
+    return row["fault"] or f"{row['name']}: {row['description']}{noted}"
 
 
 def _write(folder: Path, known: Mapping[str, Any]) -> None:

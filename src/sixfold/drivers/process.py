@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -55,10 +56,28 @@ class _Current:
     partial: bytes = field(default=b"")
 
 
+class Starter(Protocol):
+    """What starts processes and hears how they end: a `ForkServer`, or what stands in its place."""
+
+    alive: bool
+
+    async def spawn(self, order: protocol.Spawn, link: int, output: int) -> asyncio.Future[str]:
+        """Start a worker; gives what will say how it ended; raises `ForkServerGone`."""
+        ...
+
+    def kill(self, worker: str) -> None:
+        """End the worker and what it has started."""
+        ...
+
+    def pid_of(self, worker: str) -> int | None:
+        """The worker's process id while it lives."""
+        ...
+
+
 class ProcessWorker(asyncio.Protocol):
     """One forked worker: frames on its socket, its printed output on a pipe."""
 
-    def __init__(self, driver: ProcessDriver, spec: WorkerSpec, server: ForkServer, output: int) -> None:
+    def __init__(self, driver: ProcessDriver, spec: WorkerSpec, server: Starter, output: int) -> None:
         self.id = uuid.uuid4().hex
         self.engine_name = ""
         self.engine_version = ""
@@ -213,7 +232,7 @@ class ProcessWorker(asyncio.Protocol):
             self._transport.abort()
         why = self._why or self._reason or "hung up"
         self._why = f"the worker {why}"
-        await asyncio.to_thread(self._clean)
+        await asyncio.to_thread(self.clean)
         if not self._ready.done():
             server_gone = not self._server.alive
             error = ForkServerGone(self._why) if server_gone else StartFailed(self._with_tail(self._why))
@@ -225,7 +244,8 @@ class ProcessWorker(asyncio.Protocol):
         self._driver.workers.discard(self)
         self._ended.set_result(None)
 
-    def _clean(self) -> None:
+    def clean(self) -> None:
+        """Remove every file that it left."""
         shutil.rmtree(self._scratch / f"{self.id}.tmp", ignore_errors=True)
         for current in tuple(self._current.values()):
             outcomes.remove_staged(self._scratch, current.prefix)
@@ -374,7 +394,7 @@ class ProcessDriver:
 
     async def warm(self) -> None:
         """Boot the zygote now, so that the first worker need not wait for it."""
-        await self._forkserver()
+        await self.starter()
 
     async def start(self, spec: WorkerSpec) -> ProcessWorker:
         """A worker with its engine loaded; raises `WorkerStartFailed`."""
@@ -396,7 +416,8 @@ class ProcessDriver:
         if server is not None:
             await server.close()
 
-    async def _forkserver(self) -> ForkServer:
+    async def starter(self) -> Starter:
+        """What starts this driver's workers."""
         async with self._booting:
             if self._closed:
                 raise StartFailed("the driver is closed")
@@ -407,12 +428,16 @@ class ProcessDriver:
                 self._server = await ForkServer.boot(self._environ, self._preload)
             return self._server
 
+    def made(self, spec: WorkerSpec, starter: Starter, output: int) -> ProcessWorker:
+        """The worker of a process that is about to start."""
+        return ProcessWorker(self, spec, starter, output)
+
     async def _start(self, spec: WorkerSpec) -> ProcessWorker:
-        server = await self._forkserver()
+        server = await self.starter()
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
-        worker = ProcessWorker(self, spec, server, reading)
+        worker = self.made(spec, server, reading)
         self.workers.add(worker)
         order = protocol.Spawn(
             worker.id,

@@ -35,7 +35,12 @@ _libc = ctypes.CDLL(None, use_errno=True)  # opened before the fork, so that a c
 def serve(link: int, output: int, order: protocol.Spawn, zygote: int) -> NoReturn:
     """Be the worker that `order` describes; `link` and `output` are open descriptors; never returns."""
     _settle(link, output, zygote)
-    worker = _Worker(socket.socket(fileno=_SOCKET), order)
+    work(_SOCKET, order)
+
+
+def work(link: int, order: protocol.Spawn) -> NoReturn:
+    """The same where every tie is cut already; `link` is the socket's number."""
+    worker = _Worker(socket.socket(fileno=link), order)
     worker.start()
     worker.work()
     os._exit(0)

@@ -13,6 +13,8 @@ from sixfold.core.work.engines import EngineError, Task
 from sixfold.engines.own import describe, shelf
 from sixfold.engines.own.engine import FunctionEngine
 from sixfold.engines.own.files import WrongFile
+from sixfold.engines.own.rules import Rules, Verdict
+from sixfold.upstreams import bubblewrap
 from sixfold.worker.runner import RunContext
 
 PAINTER = '''
@@ -45,12 +47,13 @@ class Sink:
 
     def __init__(self) -> None:
         self.fractions: list[float] = []
+        self.lines: list[str] = []
 
     def progress(self, fraction: float) -> None:
         self.fractions.append(fraction)
 
     def log(self, line: str) -> None:
-        raise AssertionError(line)
+        self.lines.append(line)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -149,5 +152,29 @@ def test_what_it_returns_becomes_the_result(
 def test_what_it_raises_is_told(tmp_path: Path) -> None:
     text = "import sixfold\n@sixfold.model\ndef f() -> str:\n    raise ValueError('out of paint')\n"
     engine = FunctionEngine(path=str(written(tmp_path, text)), version="1")
+    sink = Sink()
     with pytest.raises(EngineError, match="ValueError: out of paint"):
-        engine.run(Task("t", "f", {}), RunContext(Sink(), threading.Event(), tmp_path / "s"))
+        engine.run(Task("t", "f", {}), RunContext(sink, threading.Event(), tmp_path / "s"))
+    assert sink.lines == ["line 4: ValueError"]
+
+
+def test_who_put_a_file_there_decides_where_it_runs(tmp_path: Path) -> None:
+    path = written(tmp_path, PAINTER)
+    shut = not bubblewrap.fault()
+    assert Rules().judge(path, vouched=True) == Verdict()
+    assert Rules().judge(path, vouched=False).shut == shut
+    assert bool(Rules().judge(path, vouched=False).note) != shut, "where it cannot be shut in, that is said"
+    assert Rules(sandbox="off").judge(path, vouched=False) == Verdict()
+    always = Rules(sandbox="always").judge(path, vouched=True)
+    assert (always.shut, always.fault.startswith("SIXFOLD_SANDBOX=always")) == (shut, not shut)
+    assert "model add" in Rules(open_to_all=False).judge(path, vouched=False).fault
+
+
+def test_a_file_is_read_in_the_sandbox_that_it_is_to_run_in(tmp_path: Path) -> None:
+    if fault := bubblewrap.fault():
+        pytest.skip(fault)
+    text = f"{PAINTER}\nprint(Path('/etc/passwd').read_text())\n"
+    found = shelf.describe(written(tmp_path, text), shelf.environment(), shut=True)
+    assert "FileNotFoundError" in found.fault
+    found = shelf.describe(written(tmp_path, PAINTER), shelf.environment(), shut=True)
+    assert (found.facts["name"], found.shut) == ("my-painter", True)

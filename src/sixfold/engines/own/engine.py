@@ -30,6 +30,7 @@ class FunctionEngine:
 
     def __init__(self, *, path: str, version: str) -> None:
         self.version = version
+        self._path = Path(path)
         try:
             self._function, _ = files.load(Path(path))
         except WrongFile as wrong:
@@ -48,6 +49,7 @@ class FunctionEngine:
         try:
             value = self._function(**given)
         except Exception as error:
+            context.log(f"{files.place(error, self._path)}{type(error).__name__}")
             raise EngineError(f"{type(error).__name__}: {error}"[:2000]) from error
         return _result(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def load(path: Path) -> tuple[Callable[..., Any], Facts]:
     except SyntaxError as error:
         raise WrongFile(f"line {error.lineno}: {error.msg}") from error
     except (Exception, SystemExit) as error:
-        raise WrongFile(f"{type(error).__name__}: {error}") from error
+        raise WrongFile(f"{place(error, path)}{type(error).__name__}: {error}") from error
     found = [
         each
         for each in vars(module).values()
@@ -43,3 +44,10 @@ def load(path: Path) -> tuple[Callable[..., Any], Facts]:
             "it has no function with @sixfold.model" if not found else "it has more than one model"
         )
     return found[0], getattr(found[0], MARK)
+
+
+def place(error: BaseException, path: Path) -> str:
+    """`line 3: `, the last line of the file on the way to an error; nothing where none was."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f"line {lines[-1]}: " if lines else ""

@@ -1,12 +1,14 @@
 """The operator's own models: `DATA/models/*.py`, watched, and each made a model of his account.
 
-A file is run in a process of its own to learn what it takes, never in the server. What is live is a copy by
-its content, so that an order of an older version still finds its program.
+A file is run in a process of its own to learn what it takes, never in the server, and in a sandbox if its
+model is to run in one. What is live is a copy by its content, so that an order of an older version still
+finds its program. What is wrong with `greet.py` is said in the log, by `model list`, and in `greet.py.error`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import logging
@@ -24,9 +26,13 @@ from sixfold.core.accounts import accounts
 from sixfold.core.database import Database
 from sixfold.core.work.metering import CONTAINER_TIME
 from sixfold.core.work.own import OwnModels
+from sixfold.engines.own.rules import Rules
 from sixfold.settings import Settings, worker_environment
+from sixfold.upstreams import bubblewrap
+from sixfold.upstreams.bubblewrap import Cell
 
 KIND = "model"
+SANDBOX = "sandbox"  # the driver of those that are shut in
 ADDED = "added.json"  # what `sixfold model add` put there, and on which hardware
 _LOG = logging.getLogger("sixfold.models")
 _LOOK_SECONDS = 0.5
@@ -36,18 +42,23 @@ _FACTORY = "sixfold.engines.own.engine:FunctionEngine"
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A file as it was read: its hash, and its description or what is wrong with it."""
+    """A file as it was read: its hash, and its description or what is wrong with it.
+
+    `shut`: it runs in a sandbox; `note` is what its author should know.
+    """
 
     path: Path
     sha256: str
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     fault: str = ""
+    shut: bool = False
+    note: str = ""
 
 
 def build(settings: Settings, own: OwnModels, database: Database) -> Shelf:
     """The shelf of a server of these settings."""
     alone = settings.on_loopback and not settings.public_url
-    return Shelf(settings.data_dir / "models", own, database, environment(), open_to_all=alone)
+    return Shelf(settings.data_dir / "models", own, database, environment(), Rules(alone, settings.sandbox))
 
 
 def environment() -> dict[str, str]:
@@ -56,12 +67,22 @@ def environment() -> dict[str, str]:
     return {**worker_environment(), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
-def describe(path: Path, environ: Mapping[str, str]) -> Described:
-    """Run a file in a process of its own and hear what it is."""
+def look(path: Path, environ: Mapping[str, str], rules: Rules, chosen: Mapping[str, str]) -> Described:
+    """A file as the rules have it read; `chosen` is what `sixfold model add` noted of it."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    verdict = rules.judge(path, vouched=chosen.get("sha256") == sha256)
+    if verdict.fault:
+        return Described(path, sha256, fault=verdict.fault)
+    return dataclasses.replace(describe(path, environ, shut=verdict.shut), note=verdict.note)
+
+
+def describe(path: Path, environ: Mapping[str, str], *, shut: bool = False) -> Described:
+    """Run a file in a process of its own, `shut` in or not, and hear what it is."""
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    cell = bubblewrap.command(Cell(shown=(path.absolute(),))) if shut else []
     try:
         ended = subprocess.run(  # noqa: S603 - our own interpreter and module, on the operator's own file
-            [sys.executable, "-m", "sixfold.engines.own.describe", str(path)],
+            [*cell, sys.executable, "-m", "sixfold.engines.own.describe", str(path.absolute())],
             capture_output=True,
             timeout=_DESCRIBE_SECONDS,
             env=dict(environ),
@@ -74,7 +95,7 @@ def describe(path: Path, environ: Mapping[str, str]) -> Described:
         return Described(path, sha256, fault="it ended before it was read")
     if "fault" in found:
         return Described(path, sha256, fault=str(found["fault"]))
-    return Described(path, sha256, found)
+    return Described(path, sha256, found, shut=shut)
 
 
 def added(folder: Path) -> dict[str, dict[str, str]]:
@@ -87,7 +108,7 @@ def added(folder: Path) -> dict[str, dict[str, str]]:
 
 
 class Shelf:
-    """Watches the folder. `open_to_all`: a file is live as soon as it lies there, not only once added."""
+    """Watches the folder."""
 
     def __init__(
         self,
@@ -95,15 +116,14 @@ class Shelf:
         own: OwnModels,
         database: Database,
         environ: Mapping[str, str],
-        *,
-        open_to_all: bool,
+        rules: Rules,
     ) -> None:
         self.faults: dict[str, str] = {}
         self._folder = folder
         self._own = own
         self._database = database
         self._environ = environ
-        self._open = open_to_all
+        self._rules = rules
         self._rates = own.rates
         self._seen: dict[Path, tuple[int, ...]] = {}
         self._names: dict[Path, str] = {}
@@ -136,8 +156,10 @@ class Shelf:
         chosen = await asyncio.to_thread(added, self._folder)
         for path in self._seen.keys() - stamps.keys():
             await self._forget(operator.id, path)
+        noted = self._folder / ADDED
+        anew = stamps.get(noted) != self._seen.get(noted)
         for path, stamp in stamps.items():
-            if path.suffix == ".py" and (stamp != self._seen.get(path) or path not in self._names):
+            if path.suffix == ".py" and (anew or stamp != self._seen.get(path) or path not in self._names):
                 await self._take(operator.id, path, chosen.get(path.name, {}))
         self._seen = stamps
         self._first = False
@@ -153,17 +175,16 @@ class Shelf:
                     await self._forget(account_id, path)
 
     async def _take(self, account_id: str, path: Path, chosen: Mapping[str, str]) -> None:
-        found = await asyncio.to_thread(describe, path, self._environ)
-        fault = found.fault
-        if not fault and not self._open and chosen.get("sha256") != found.sha256:
-            fault = "on a public address a file is live once it came by `sixfold model add`"
-        if not fault:
-            fault = await self._put(account_id, found, chosen)
+        found = await asyncio.to_thread(look, path, self._environ, self._rules, chosen)
+        fault = found.fault or await self._put(account_id, found, chosen)
+        await asyncio.to_thread(_say, path, fault)
         if fault:
             self.faults[path.name] = fault
             _LOG.warning("%s is no model: %s", path.name, fault)
-        else:
-            self.faults.pop(path.name, None)
+            return
+        self.faults.pop(path.name, None)
+        if found.note:
+            _LOG.warning("%s %s", path.name, found.note)
 
     async def _put(self, account_id: str, found: Described, chosen: Mapping[str, str]) -> str:
         """Make it the account's model; gives what is wrong with it."""
@@ -191,6 +212,7 @@ class Shelf:
     async def _forget(self, account_id: str, path: Path) -> None:
         name = self._names.pop(path, None)
         self.faults.pop(path.name, None)
+        await asyncio.to_thread(_say, path, "")
         if name is not None:
             try:
                 await self._own.remove(account_id, name)
@@ -210,6 +232,15 @@ def _stamps(folder: Path) -> dict[Path, tuple[int, ...]]:
     return found
 
 
+def _say(path: Path, fault: str) -> None:
+    """Say beside a file what is wrong with it, or nothing more."""
+    said = path.with_name(f"{path.name}.error")
+    if fault and path.exists():
+        said.write_text(f"{fault}\n", "utf-8")
+    else:
+        said.unlink(missing_ok=True)
+
+
 def _keep(path: Path, kept: Path) -> None:
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not kept.exists():
@@ -220,15 +251,13 @@ def _keep(path: Path, kept: Path) -> None:
 
 def _document(found: Described, name: str, kept: Path, hardware: str | None) -> dict[str, Any]:
     facts, version = found.facts, found.sha256[:16]
+    inner = {"factory": _FACTORY, "options": {"path": str(kept), "version": version}}
     engine = {
-        "factory": _FACTORY,
+        **(_shut_in(inner, kept) if found.shut else {"kind": "own", "unlock": "", **inner}),
         "version": version,
         "quality": "full",
-        "kind": "own",
         "concurrency": 0,
         "idle_seconds": 120,
-        "unlock": "",
-        "options": {"path": str(kept), "version": version},
     }
     model = {
         "title": facts["title"],
@@ -241,3 +270,9 @@ def _document(found: Described, name: str, kept: Path, hardware: str | None) -> 
     }
     template = {"image": f"file:{found.path.name}", "license": "your own", "tags": ["model", "python"]}
     return {"engines": {name: engine}, "models": {name: model}, "template": template, "file": found.path.name}
+
+
+def _shut_in(engine: Mapping[str, Any], kept: Path) -> dict[str, Any]:
+    """An engine's row in the hands of the driver that shuts it in."""
+    options = {**engine, "shown": [str(kept)]}
+    return {"kind": SANDBOX, "factory": SANDBOX, "unlock": bubblewrap.UNLOCK, "options": options}

@@ -1,0 +1,198 @@
+"""Workers for programs that nobody vouches for: each a process of its own, shut in by Bubblewrap.
+
+A worker reads what it runs on, its program and its runs' files, and writes in a folder of its own; there is
+no network, no other process, no key. What it leaves is moved out of its reach before anybody looks at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import secrets
+import shutil
+import signal
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sixfold import settings
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Completed, Failed, Outcome, Reports, StagedFile, WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers import forkserver
+from sixfold.drivers.process import Patience, ProcessDriver, ProcessWorker, Starter
+from sixfold.upstreams import bubblewrap
+from sixfold.upstreams.bubblewrap import Cell
+from sixfold.worker import alone, protocol
+
+KIND = "sandbox"  # of engines in the catalogue, and the factory that leads here
+_WORK, _GIVEN = "work", "given"
+
+
+class Cells:
+    """Starts and ends processes in cells, in the place of a fork server."""
+
+    alive = True
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.shown: dict[str, tuple[Path, ...]] = {}  # by a worker's folder, what its program is
+        self._environ = forkserver.environment(environ)
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._watches: set[asyncio.Task[None]] = set()
+
+    async def spawn(self, order: protocol.Spawn, link: int, output: int) -> asyncio.Future[str]:
+        """Start a worker; gives what will say how it ended."""
+        work = Path(order.scratch)
+        cell = Cell(shown=(work.parent / _GIVEN, *self.shown.pop(order.scratch, ())), own=(work,))
+        process = await asyncio.create_subprocess_exec(
+            *bubblewrap.command(cell),
+            *(sys.executable, "-m", "sixfold.worker.alone", str(link), alone.text(order)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=self._environ,
+            pass_fds=(link,),
+            start_new_session=True,
+        )
+        self._processes[order.worker] = process
+        exited: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        watch = asyncio.create_task(self._watch(order.worker, process, exited))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return exited
+
+    def kill(self, worker: str) -> None:
+        """End the worker and what it has started: all of it goes with the first process of its cell."""
+        process = self._processes.get(worker)
+        if process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def pid_of(self, worker: str) -> int | None:
+        """The process that holds the worker, while it lives."""
+        process = self._processes.get(worker)
+        return None if process is None else process.pid
+
+    async def _watch(
+        self, worker: str, process: asyncio.subprocess.Process, exited: asyncio.Future[str]
+    ) -> None:
+        status = await process.wait()
+        self.kill(worker)
+        del self._processes[worker]
+        exited.set_result(_reason(status))
+
+
+def _reason(status: int) -> str:
+    number = -status if status < 0 else status - 128  # a cell's own status tells of a signal within
+    if status < 0 or 0 < number < signal.NSIG:
+        return f"was killed by signal {number}"
+    return f"exited with status {status}"
+
+
+class SandboxWorker(ProcessWorker):
+    """A worker in a cell: its files go in as copies, and come out only as files."""
+
+    def __init__(self, driver: SandboxDriver, spec: WorkerSpec, starter: Starter, output: int) -> None:
+        super().__init__(driver, spec, starter, output)
+        self._cell = spec.scratch.absolute().parent
+
+    async def run(self, task: Task, reports: Reports) -> Outcome:
+        """Run `task` to its end; never raises for what the engine or the worker did."""
+        given = self._cell / _GIVEN / secrets.token_hex(8)
+        try:
+            files = await asyncio.to_thread(_copied, task.files, given)
+            outcome = await super().run(dataclasses.replace(task, files=files), reports)
+            if isinstance(outcome, Completed):
+                return await asyncio.to_thread(self._moved, outcome)
+            return outcome
+        finally:
+            await asyncio.to_thread(shutil.rmtree, given, ignore_errors=True)
+
+    def clean(self) -> None:
+        """Remove its cell's folders."""
+        shutil.rmtree(self._cell, ignore_errors=True)
+
+    def _moved(self, outcome: Completed) -> Outcome:
+        """The outcome with its files where the program cannot reach them; a link or a folder is no file."""
+        moved: list[StagedFile] = []
+        try:
+            for file in outcome.files:
+                target = self._cell.parent / file.path.name
+                file.path.rename(target)
+                moved.append(dataclasses.replace(file, path=target))
+                if not stat.S_ISREG(target.lstat().st_mode):
+                    raise FileNotFoundError
+        except OSError:
+            for file in moved:
+                _removed(file.path)
+            return Failed("The model left something that is no file.", public=True)
+        return dataclasses.replace(outcome, files=tuple(moved))
+
+
+def _removed(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _copied(files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+    """Copies of a run's files, since the originals are shared with others."""
+    if not files:
+        return {}
+    folder.mkdir(mode=0o700)
+    made: dict[str, Path] = {}
+    for number, (name, path) in enumerate(files.items()):
+        target = folder / f"{number}{path.suffix}"
+        shutil.copyfile(path, target)
+        made[name] = target
+    return made
+
+
+class SandboxDriver(ProcessDriver):
+    """Starts workers in cells. A spec's options are `factory`, its `options`, and the paths in `shown`."""
+
+    name = KIND
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str] | None = None,
+        failpoints: Mapping[str, protocol.Failpoint] | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        super().__init__(environ=environ, failpoints=failpoints, patience=patience)
+        self._cells = Cells(settings.worker_environment() if environ is None else environ)
+
+    async def start(self, spec: WorkerSpec) -> ProcessWorker:
+        """A worker with its engine loaded; raises `WorkerStartFailed`, too, where nothing can be shut in."""
+        fault = await asyncio.to_thread(bubblewrap.fault)
+        if fault:
+            raise StartFailed(f"it runs in a sandbox only, and {fault}")
+        cell = spec.scratch.absolute() / f"{secrets.token_hex(8)}.cell"
+        inner = _inner(spec, cell / _WORK)
+        for folder in (cell / _WORK, cell / _GIVEN):
+            folder.mkdir(mode=0o700, parents=True)
+        self._cells.shown[str(inner.scratch)] = tuple(map(Path, spec.options.get("shown", ())))
+        return await super().start(inner)
+
+    async def starter(self) -> Starter:
+        """The cells."""
+        return self._cells
+
+    def made(self, spec: WorkerSpec, starter: Starter, output: int) -> ProcessWorker:
+        """The worker of a process that is about to start."""
+        return SandboxWorker(self, spec, starter, output)
+
+
+def _inner(spec: WorkerSpec, work: Path) -> WorkerSpec:
+    """The worker that is shut in."""
+    factory: Any = spec.options.get("factory")
+    if not isinstance(factory, str):
+        raise StartFailed("a sandbox needs the factory of what runs in it")
+    options: dict[str, Any] = dict(spec.options.get("options", {}))
+    return dataclasses.replace(spec, factory=factory, options=options, scratch=work)

@@ -1,0 +1,159 @@
+"""Programs in a sandbox: they work, and reach nothing of this machine; with a real Bubblewrap."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers.process import ProcessWorker
+from sixfold.drivers.sandbox import SandboxDriver
+from sixfold.upstreams import bubblewrap
+from tests.contract.test_driver import Heard, left
+
+PROGRAM = '''
+import json, os, pathlib, socket, subprocess, sys
+from typing import Any
+import sixfold
+
+def tried(what):
+    try:
+        return what()
+    except OSError as error:
+        return type(error).__name__
+
+def connected(port):
+    with socket.create_connection(("127.0.0.1", port), 1):
+        return "reached"
+
+PROBES = {
+    "work": lambda given: pathlib.Path(given).read_text(),
+    "read": lambda given: pathlib.Path(given).read_text(),
+    "write": lambda given: pathlib.Path(given, "new").write_text("x"),
+    "overwrite": lambda given: pathlib.Path(given).write_text("x"),
+    "list": lambda given: sorted(os.listdir(given)),
+    "net": lambda given: connected(int(given)),
+    "signal": lambda given: os.kill(int(given), 9),
+    "env": lambda given: sorted(os.environ),
+    "others": lambda given: [pid for pid in os.listdir("/proc") if pid.isdigit()],
+    "interfaces": lambda given: [name for _, name in socket.if_nameindex()],
+    "root": lambda given: [os.getuid(), pathlib.Path("/proc/self/status").read_text().count("0" * 16)],
+    "namespace": lambda given: subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode,
+}
+
+@sixfold.model(name="probe")
+def probe(do: str, given: str = "", file: pathlib.Path | None = None) -> Any:
+    """Try to get out."""
+    if do == "die":
+        subprocess.Popen(["sleep", "1000"])
+        os._exit(3)
+    if do == "link":
+        target = pathlib.Path("out.txt")
+        target.symlink_to(given)
+        return target
+    if do == "file":
+        target = pathlib.Path("out.txt")
+        target.write_text(file.read_text().upper())
+        tried(lambda: file.write_text("spoilt"))
+        return target
+    return {"got": tried(lambda: PROBES[do](given))}
+'''
+
+
+@pytest.fixture
+async def driver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SandboxDriver]:
+    if fault := bubblewrap.fault():
+        pytest.skip(fault)
+    monkeypatch.setenv("SIXFOLD_FAL_KEY", "a-secret-key")
+    made = SandboxDriver()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def worker(driver: SandboxDriver, tmp_path: Path) -> ProcessWorker:
+    return await driver.start(spec(tmp_path))
+
+
+def spec(folder: Path) -> WorkerSpec:
+    program = folder / "probe.py"
+    program.write_text(PROGRAM, "utf-8")
+    options: dict[str, Any] = {
+        "factory": "sixfold.engines.own.engine:FunctionEngine",
+        "options": {"path": str(program), "version": "1"},
+        "shown": [str(program)],
+    }
+    return WorkerSpec("own", "sandbox", 1 << 30, folder / "scratch", options=options)
+
+
+async def run(worker: ProcessWorker, do: str, given: object = "", **files: Path) -> Outcome:
+    return await worker.run(Task("t", "m", {"do": do, "given": str(given)}, files), Heard().reports())
+
+
+async def got(worker: ProcessWorker, do: str, given: object = "") -> Any:
+    outcome = await run(worker, do, given)
+    assert isinstance(outcome, Completed), outcome
+    return outcome.data["got"]
+
+
+async def test_it_works_on_copies_of_its_files(
+    worker: ProcessWorker, driver: SandboxDriver, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text("words")
+    outcome = await run(worker, "file", file=tmp_path / "in.txt")
+    assert isinstance(outcome, Completed), outcome
+    assert [file.path.read_text() for file in outcome.files] == ["WORDS"]
+    assert (tmp_path / "in.txt").read_text() == "words"
+    await driver.close()
+    assert left(tmp_path / "scratch") == [outcome.files[0].path.name]
+
+
+async def test_no_file_of_the_user_is_there(worker: ProcessWorker, tmp_path: Path) -> None:
+    secret = tmp_path / "local.key"
+    secret.write_text("sf_secret")
+    assert await got(worker, "read", secret) == "FileNotFoundError"
+    assert await got(worker, "read", "/etc/passwd") == "FileNotFoundError"
+    assert "home" not in await got(worker, "list", "/")
+    assert set(await got(worker, "list", tmp_path)) <= {"__pycache__", "probe.py", "scratch"}
+    assert await got(worker, "overwrite", tmp_path / "probe.py") == "OSError"
+    for folder in ("/", "/usr", "/etc", Path(bubblewrap.__file__).parent):
+        assert await got(worker, "write", folder) in ("OSError", "PermissionError")
+
+
+async def test_there_is_no_network_no_process_no_key_and_no_right(worker: ProcessWorker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as near:
+        assert await got(worker, "net", near.getsockname()[1]) == "ConnectionRefusedError"
+    assert await got(worker, "interfaces") == ["lo"]
+    assert len(await got(worker, "others")) <= 3, "itself and what holds it"
+    assert await got(worker, "signal", worker.pid or 0) == "ProcessLookupError"
+    assert not [name for name in await got(worker, "env") if "KEY" in name or "SIXFOLD" in name]
+    user, empty_sets = await got(worker, "root")
+    assert user != 0
+    assert empty_sets >= 4, "no capability, in any of its sets"
+    assert await got(worker, "namespace") != 0
+
+
+async def test_a_link_is_not_followed_for_it(worker: ProcessWorker, tmp_path: Path) -> None:
+    (tmp_path / "local.key").write_text("sf_secret")
+    outcome = await run(worker, "link", tmp_path / "local.key")
+    assert isinstance(outcome, Failed), outcome
+
+
+async def test_what_it_started_dies_with_it(worker: ProcessWorker) -> None:
+    outcome = await run(worker, "die")
+    assert isinstance(outcome, Lost)
+    assert not worker.alive
+
+
+async def test_what_is_no_program_is_told(driver: SandboxDriver, tmp_path: Path) -> None:
+    wanted = spec(tmp_path)
+    (tmp_path / "probe.py").write_text("def broken(:\n", "utf-8")
+    with pytest.raises(StartFailed, match="line 1: invalid syntax"):
+        await driver.start(wanted)
+    assert left(tmp_path / "scratch") == []
