@@ -152,6 +152,8 @@ def _download(
     configured: Settings, gathered: Path, order: _Order, shelf: WeightStore, say: _Say
 ) -> dict[str, Any] | None:
     """Fetch what is missing; None when exactly this is installed already."""
+    if "repository" not in order.row:
+        raise Refused(f"{order.name} is not on the Hub: fetch it from its makers, then --from FILE")
     repository, revision = str(order.row["repository"]), str(order.row.get("revision", "main"))
     with Hub(configured.hub_url) as hub:
         tree = hub.tree(repository, revision)
@@ -173,6 +175,8 @@ def _download(
 def _chosen(hub: Hub, tree: Tree, gathered: Path, order: _Order) -> list[File]:
     by_path = {file.path: file for file in tree.files}
     variant = str(order.row.get("variant", ""))
+    if order.role == "onnx":
+        return [by_path[path] for path in layout.of_file(by_path, str(order.row["file"]))]
     if order.role != "pipeline":
         return [by_path[path] for path in layout.of_model(by_path, variant)]
     index = by_path.get(sources.INDEX)
@@ -200,6 +204,8 @@ def _copy(source: Path, gathered: Path, order: _Order, shelf: WeightStore) -> di
     origin: dict[str, Any] = {"from": source.name}
     if source.is_dir():
         pairs = _of_folder(source, order)
+    elif order.role == "onnx":
+        pairs = [(source, source.name)]
     else:
         found = sources.find(str(source), None, None)
         pairs = [(found.folder / name, name) for name in _small_files(found.folder)]
@@ -215,7 +221,9 @@ def _copy(source: Path, gathered: Path, order: _Order, shelf: WeightStore) -> di
 def _of_folder(source: Path, order: _Order) -> list[tuple[Path, str]]:
     names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
     variant = str(order.row.get("variant", ""))
-    if order.role == "pipeline":
+    if order.role == "onnx":
+        chosen = [name for name in names if name.endswith((".onnx", ".onnx_data"))]
+    elif order.role == "pipeline":
         sources.check(source)
         variant = variant or sources.variant(source) or ""
         chosen = layout.of_pipeline(names, sources.read_json(source / sources.INDEX), variant)
@@ -241,7 +249,7 @@ def _record(order: _Order, gathered: Path, origin: Mapping[str, Any]) -> dict[st
         name = path.relative_to(gathered).as_posix()
         if path.is_file() and path.suffix != ".part" and name not in {sources.RECORD, _CHECK_FILE}:
             files[name] = {"bytes": path.stat().st_size, "sha256": known.get(name) or store.sha256(path)}
-    kept = ("licence", "commercial", "role", "control", "serves", "sampling")
+    kept = ("licence", "commercial", "role", "control", "like", "serves", "sampling")
     return {
         "family": order.family,
         "name": order.name,
@@ -267,20 +275,31 @@ def _checked(gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
         found = packages.check(gathered)
         say.line(f"  Tried: {found['by']}" if found["passed"] else f"  Not tried yet: {found['by']}")
         return found
-    if order.role != "pipeline":
+    if order.role == "controlnet":
         sources.check_component(gathered, order.name)
         return {"passed": True, "by": "its files are whole"}
-    missing = next((name for name in ("torch", "diffusers") if importlib.util.find_spec(name) is None), None)
+    needed = ("onnxruntime",) if order.role == "onnx" else ("torch", "diffusers")
+    missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
     if missing:
-        say.line(f"  Not tried yet: {missing} is not installed here (`make weights`)")
+        how = "`pip install 'sixfold[onnx]'`" if order.role == "onnx" else "`make weights`"
+        say.line(f"  Not tried yet: {missing} is not installed here ({how})")
         return {"passed": False, "by": f"{missing} is not installed"}
-    from sixfold.engines.image.diffusers import selfcheck
-
+    tried = importlib.import_module(_CHECKS.get(order.family, _CHECKS[order.role]))
     with say.bar("a first picture", 100) as heard:
-        data, line = selfcheck.picture(gathered, lambda fraction: heard(round(100 * fraction)))
+        data, line = tried.picture(gathered, lambda fraction: heard(round(100 * fraction)))
     (gathered / _CHECK_FILE).write_bytes(data)
     say.line(f"  {_CHECK_FILE} shows neither black nor noise: {line}")
     return {"passed": True, "by": line, "file": _CHECK_FILE}
+
+
+# What makes a first picture, by family or role.
+_CHECKS: Mapping[str, str] = {
+    "pipeline": "sixfold.engines.image.diffusers.selfcheck",
+    "film": "sixfold.engines.video.diffusers.selfcheck",
+    "film-words": "sixfold.engines.video.diffusers.selfcheck",
+    "onnx": "sixfold.engines.image.matting.selfcheck",
+    "film-matting": "sixfold.engines.video.cutout.selfcheck",
+}
 
 
 class _Say:

@@ -36,3 +36,20 @@ def filler(path: Path, side: int = 32) -> Path:
     graph = _node("Max", ("x", "mask"), "y") + _field(11, _value("x", (1, 3, side, side)))
     graph += _field(11, _value("mask", (1, 1, side, side))) + _field(12, _value("y", (1, 3, side, side)))
     return _saved(path, graph)
+
+
+def recurrent(path: Path) -> Path:
+    """RVM's inputs and outputs: red is the subject, half as sure in the first frame of a memory."""
+    graph = _node("Conv", ("src", "w"), "red") + _node("Add", ("red", "r1i"), "more")
+    graph += _node("Clip", ("more", "low", "high"), "pha") + _node("Identity", ("src",), "fgr")
+    graph += _node("Max", ("r1i", "half"), "r1o")
+    graph += b"".join(_node("Identity", (f"r{n}i",), f"r{n}o") for n in (2, 3, 4))
+    graph += _field(5, _tensor("w", (1, 3, 1, 1), (0.5, -0.5, -0.5)))
+    graph += _field(5, _tensor("half", (1, 1, 1, 1), (0.5,)))
+    graph += _field(5, _tensor("low", (), (0.0,))) + _field(5, _tensor("high", (), (1.0,)))
+    graph += _field(11, _value("src", (1, 3, "h", "w")))
+    graph += b"".join(_field(11, _value(f"r{n}i", (1, f"c{n}", f"h{n}", f"w{n}"))) for n in (1, 2, 3, 4))
+    graph += _field(11, _value("downsample_ratio", (1,)))
+    graph += _field(12, _value("fgr", (1, 3, "h", "w"))) + _field(12, _value("pha", (1, 1, "h", "w")))
+    graph += b"".join(_field(12, _value(f"r{n}o", (1, f"d{n}", f"e{n}", f"f{n}"))) for n in (1, 2, 3, 4))
+    return _saved(path, graph)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from sixfold.core.work.engines import EngineError
 
 Array = NDArray[Any]
 
+RECORD = "sixfold.json"
+_RECORD_WITHIN = 3  # folders above a model's file
 _PREFERRED = ("CUDAExecutionProvider", "CoreMLExecutionProvider", "CPUExecutionProvider")
 
 
@@ -31,6 +34,7 @@ class Session:
         self._faults = (faults.InvalidArgument, faults.RuntimeException, faults.Fail)
         path = found(place)
         self.stem = path.stem
+        self.told = told(path)
         try:
             self._session = onnxruntime.InferenceSession(
                 str(path), providers=_providers(onnxruntime.get_available_providers())
@@ -39,32 +43,55 @@ class Session:
             raise EngineError(f"{path.name} is no ONNX model that can be loaded") from error
         self._inputs = self._session.get_inputs()
         self.shapes = tuple(_sides(one.shape) for one in self._inputs)
+        self.names = frozenset(one.name for one in self._inputs)
 
     def run(self, *tensors: Array) -> Array:
         """The first output for the inputs in order, as float32."""
         if len(tensors) != len(self._inputs):
             raise EngineError(f"{self.stem} takes {len(self._inputs)} inputs and not {len(tensors)}")
-        fed: Mapping[str, Array] = {
-            one.name: np.ascontiguousarray(tensor, _TYPES.get(one.type, np.float32))
-            for one, tensor in zip(self._inputs, tensors, strict=True)
+        names = [one.name for one in self._inputs]
+        return next(iter(self.outputs(dict(zip(names, tensors, strict=True))).values()))
+
+    def outputs(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """Every output by its name, as float32, for inputs by theirs."""
+        fed = {
+            one.name: np.ascontiguousarray(tensors[one.name], _TYPES.get(one.type, np.float32))
+            for one in self._inputs
         }
         try:
-            return np.asarray(self._session.run(None, dict(fed))[0], np.float32)
+            found = self._session.run(None, fed)
         except self._faults as error:
             raise EngineError(f"{self.stem} does not take a picture as this engine gives it") from error
+        names = [one.name for one in self._session.get_outputs()]
+        return {name: np.asarray(one, np.float32) for name, one in zip(names, found, strict=True)}
 
 
 def found(place: str) -> Path:
     """The model's file; raises `EngineError` where there is none."""
     path = Path(place).expanduser()
     if path.is_dir():
-        inside = sorted(path.rglob("*.onnx"))
+        inside = sorted(one for one in path.rglob("*.onnx") if not _hidden(one.relative_to(path)))
         if not inside:
             raise EngineError(f"There is no ONNX model in {path.name}")
         path = inside[0]
     if not path.is_file():
         raise EngineError(f"There is no ONNX model {path.name}")
     return path
+
+
+def told(path: Path) -> Mapping[str, Any]:
+    """What `engines add` wrote beside a model, or nothing."""
+    for folder in path.parents[:_RECORD_WITHIN]:
+        try:
+            found = json.loads((folder / RECORD).read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)  # what is still being fetched
 
 
 def planes(rgb: Array) -> Array:
@@ -77,5 +104,5 @@ def _providers(available: Sequence[str]) -> list[str]:
 
 
 def _sides(shape: Sequence[Any]) -> tuple[int | None, int | None]:
-    height, width = (side if isinstance(side, int) and side > 0 else None for side in tuple(shape)[-2:])
-    return height, width
+    sides = [side if isinstance(side, int) and side > 0 else None for side in tuple(shape)[-2:]]
+    return (sides[0], sides[1]) if len(sides) == 2 else (None, None)

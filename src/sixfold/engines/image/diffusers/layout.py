@@ -33,6 +33,14 @@ def of_model(paths: Iterable[str], variant: str = "") -> list[str]:
     return papers + _component(top, variant, must=True, title="the repository")
 
 
+def of_file(paths: Iterable[str], file: str) -> list[str]:
+    """One ONNX model, with the data that may lie beside it and the repository's papers."""
+    known = sorted(paths)
+    if file not in known:
+        raise EngineError(f"The repository has no {file}.")
+    return [path for path in known if path in {file, f"{file}_data"} or _is_paper(path)]
+
+
 def _component(paths: list[str], variant: str, *, must: bool, title: str) -> list[str]:
     names = {path: PurePosixPath(path).name for path in paths}
     weights: list[str] = []

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,13 @@ class Loaded:
 
     def pipeline_for(self, *, image: bool, control: str = "") -> Any:
         """The pipeline for a picture from text or from a picture, led by a ControlNet or not."""
-        made = self._made.get((image, control))
+        return self.through((image, control), lambda: self._make(image, control))
+
+    def through(self, key: tuple[bool, str], make: Callable[[], Any]) -> Any:
+        """A pipeline of the same components, made once and placed where it runs."""
+        made = self._made.get(key)
         if made is None:
-            made = self._made[image, control] = self._make(image, control)
+            made = self._made[key] = make()
         if self._placed is not made and self.offload != "none":
             placement.place(made, self.where, self.offload)  # hooks belong to one pipeline at a time
         self._placed = made

@@ -28,7 +28,7 @@ class MattingEngine:
         if confidence < FULL_FROM:
             context.log(
                 f"the subject is hard to tell from its background (confidence {confidence:.2f}): "
-                "look at the edges, or name an ONNX model in sixfold.toml ([engines.weights-matting] source)"
+                "look at the edges, or run `sixfold engines add matting`"
             )
         quality: Quality = "full" if confidence >= FULL_FROM else "preview"
         result = finished(picture, alpha, confidence, quality)

@@ -63,11 +63,11 @@ class OnnxMattingEngine:
         side: int = 0,
         logits: bool | None = None,
     ) -> None:
-        self._model = sessions.Session(source or weights)
-        self.version = f"1/{self._model.stem}"
-        known = convention(like or self._model.stem)
+        self.session = sessions.Session(source or weights)
+        self.version = f"1/{self.session.stem}"
+        known = convention(like or str(self.session.told.get("like", "")) or self.session.stem)
         self._convention = replace(known, logits=known.logits if logits is None else logits)
-        height, width = (given or side or known.side for given in self._model.shapes[0])
+        height, width = (given or side or known.side for given in self.session.shapes[0])
         self._size = min(_MAX_SIDE, width), min(_MAX_SIDE, height)
 
     def run(self, task: Task, context: Context) -> Result:
@@ -80,7 +80,7 @@ class OnnxMattingEngine:
 
     def alpha(self, rgb: Pixels) -> tuple[Array, float]:
         """The soft mask (HxW, 0 to 1) of HxWx3 uint8, and how decided the model is (0 to 1)."""
-        seen = self._model.run(self._prepared(rgb))
+        seen = self.session.run(self._prepared(rgb))
         mask = seen.reshape(-1, *seen.shape[-2:])[0]
         if self._convention.logits:
             mask = 1 / (1 + np.exp(-np.clip(mask, -30, 30)))
@@ -88,8 +88,7 @@ class OnnxMattingEngine:
             low, high = float(mask.min()), float(mask.max())
             mask = (mask - low) / max(1e-6, high - low)
         mask = np.nan_to_num(np.clip(mask, 0, 1))
-        undecided = 4 * float((mask * (1 - mask)).mean()) / max(1e-3, float(mask.mean()))
-        return edges.enlarged(rgb, mask), float(np.clip(1 - undecided, 0, 1))
+        return edges.enlarged(rgb, mask), decided(mask)
 
     def _prepared(self, rgb: Pixels) -> Array:
         scaled = cv2.resize(rgb, self._size, interpolation=cv2.INTER_AREA).astype(np.float32)
@@ -97,3 +96,9 @@ class OnnxMattingEngine:
         mean, deviation = self._convention.mean, self._convention.deviation
         scaled = (scaled - np.array(mean, np.float32)) / np.array(deviation, np.float32)
         return sessions.planes(scaled)
+
+
+def decided(mask: Array) -> float:
+    """How far a model's mask is from saying neither, 0 to 1."""
+    undecided = 4 * float((mask * (1 - mask)).mean()) / max(1e-3, float(mask.mean()))
+    return float(np.clip(1 - undecided, 0, 1))

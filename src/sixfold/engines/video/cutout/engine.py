@@ -52,7 +52,7 @@ class CutoutEngine:
             raise EngineError("Background removal needs a film.")
         wanted = str(task.inputs.get("format", "webm"))
         target = context.scratch / "film"
-        masks = Masks()
+        masks = self.masks()
         with closing(Reel(source)) as reel:
             frames, size = _cut(reel, masks, _Job(source, target, wanted), context)
             rate = reel.rate
@@ -68,6 +68,19 @@ class CutoutEngine:
         data = {"confidence": round(masks.confidence, 3)}
         return Result((Artifact(content_type, b"", info, target),), data)
 
+    def masks(self) -> FrameMasks:
+        """The masks of one film."""
+        return Masks()
+
+
+class FrameMasks(Protocol):
+    """Gives the alpha of frames that come in order."""
+
+    @property
+    def confidence(self) -> float: ...
+
+    def alpha(self, rgb: Array) -> Array: ...
+
 
 class _Job:
     def __init__(self, source: Path, target: Path, wanted: str) -> None:
@@ -77,7 +90,7 @@ class _Job:
         self.seconds = headers.seconds(source) or _GUESSED_SECONDS
 
 
-def _cut(reel: Reel, masks: Masks, job: _Job, context: Context) -> tuple[int, tuple[int, int]]:
+def _cut(reel: Reel, masks: FrameMasks, job: _Job, context: Context) -> tuple[int, tuple[int, int]]:
     """Every frame cut out and written; gives how many there are, and their size."""
     size = reel.size(reel.at(0.0))
     number = 0

@@ -22,9 +22,25 @@ _SHARE = 0.25  # of a new drawing where the flow is sure of the old mask
 _KEPT = 0.85  # of what was given before, where nothing moved
 _SURE = 0.05  # of full brightness by which a pixel may have changed on its way
 _CUT = 0.14  # mean change from which it is another shot
+_GLANCE_SIDE = 96  # pixels of the longer side by which a cut is seen
 _STEEP = 1.35  # by which a carried edge is drawn together again, as each carrying softens it
 _REST = (0.25, 0.5)  # pixels of flow up to which all is at rest, and from which it moves: grain seems to
 _NOTHING: Any = None
+
+
+class Shot:
+    """Tells where a film is cut, from frames in order."""
+
+    def __init__(self) -> None:
+        self._before: Array | None = None
+
+    def begins(self, rgb: Array) -> bool:
+        """Whether the next frame is the first of a shot."""
+        small = saliency.reduced(rgb, _GLANCE_SIDE).astype(np.float32)
+        before, self._before = self._before, small
+        if before is None or before.shape != small.shape:
+            return True
+        return float(np.abs(small - before).mean()) / 255 > _CUT
 
 
 class Masks:

@@ -1,0 +1,1 @@
+"""Films by a diffusion model's weights."""

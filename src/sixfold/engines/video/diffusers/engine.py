@@ -1,0 +1,181 @@
+"""The engine: films from words and from pictures, by a diffusion model's weights (Wan, LTX)."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.engines.audio.sound import track
+from sixfold.engines.image.diffusers import loading, options, placement
+from sixfold.engines.image.diffusers.loading import Loaded
+from sixfold.engines.video import encode, orders, sizes, stills
+from sixfold.engines.video.diffusers import making, profiles
+from sixfold.engines.video.diffusers.making import Plan
+from sixfold.engines.video.diffusers.profiles import Profile
+from sixfold.engines.video.interpolate import Between
+from sixfold.engines.video.orders import Order
+
+Array = NDArray[Any]
+
+_PICTURES = ("image_url", "image")
+_LOADED, _DENOISED = 0.02, 0.95  # progress when the pipeline is there, and when only encoding is left
+_PARTS = 12  # of the time between two frames that were made, at most
+_TOO_LARGE = "The film is too large for this machine's memory: ask for a shorter or a smaller one."
+_WORDLESS = "the scene comes to life with gentle, natural movement"
+
+
+class FilmDiffusersEngine:
+    """Serves the models that make films; options are those of the picture engine."""
+
+    name = "weights-film"
+    version = "1"
+
+    def __init__(self, **given: Any) -> None:
+        self._options = options.parse(given)
+        self._shelf = loading.Shelf(self._options)
+        with suppress(EngineError):  # whoever asks for them will be told, in these very words
+            self.load()
+
+    def load(self) -> Loaded:
+        """Have the weights at hand that serve whatever has none of its own; raises `EngineError`."""
+        return self._shelf.get(self._options.source_of(""))
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Make one film, exactly as long, as large and of as many frames as was asked for."""
+        order = orders.read(task.inputs)
+        loaded = self._shelf.get(self._options.source_of(task.model))
+        profile = self.profile_of(loaded)
+        source = next((task.files[name] for name in _PICTURES if name in task.files), None)
+        picture = None if source is None else stills.opened(source, max(profile.size_for((1920, 1080))))
+        shape = None if picture is None else (picture.shape[1], picture.shape[0])
+        size = order.size or sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))
+        plan = _plan(task, order, profile, size)
+        if picture is not None:
+            plan = replace(plan, picture=stills.covering(picture, plan.size))
+        context.log(_introduced(loaded, plan))
+        context.progress(_LOADED)
+        target = context.scratch / "film.mp4"
+        shot = _Shot(order, plan, size, target)
+        self._made(loaded, profile, shot, context)
+        rate = order.shown_rate
+        info = {
+            "width": size[0],
+            "height": size[1],
+            "duration": round(order.seconds, 3),
+            "fps": float(rate) if rate.denominator > 1 else int(rate),
+        }
+        data: dict[str, Any] = {
+            "seed": order.seed,
+            "weights": loaded.source.name,
+            "pipeline": type(loaded.pipeline).__name__,
+            "steps": plan.steps,
+        }
+        if order.sound:
+            data["sound"] = track.mix_of(order.prompt).told
+        context.progress(1.0)
+        return Result((Artifact("video/mp4", b"", info, target),), data, "full")
+
+    def profile_of(self, loaded: Loaded) -> Profile:
+        """What loaded weights take, with the operator's word over it."""
+        chosen = {"steps": self._options.steps, "guidance": self._options.guidance}
+        given = loaded.source.record.get("sampling", {}) | {
+            name: number for name, number in chosen.items() if number is not None
+        }
+        return profiles.of(loaded.pipeline, given)
+
+    def _made(self, loaded: Loaded, profile: Profile, shot: _Shot, context: Context) -> None:
+        """The film, written; once more with less on the device where memory ran out."""
+
+        def step(fraction: float) -> None:
+            context.progress(_LOADED + (_DENOISED - _LOADED) * fraction)
+
+        while True:
+            try:
+                return shot.write(making.frames(loaded, profile, shot.plan, step))
+            except (torch.OutOfMemoryError, MemoryError) as error:
+                placement.release(loaded.where.kind)
+                if not loaded.harder():
+                    raise EngineError(_TOO_LARGE) from error
+                tiles = ", decoding in tiles" if loaded.tiled else ""
+                context.log(f"out of memory: {loaded.offload} offload{tiles} from now on")
+
+
+def _plan(task: Task, order: Order, profile: Profile, size: tuple[int, int]) -> Plan:
+    """What the pipeline makes: frames by number as they are asked for, by time at the model's own rate."""
+    numbered = bool(task.inputs.get("num_frames"))
+    rate = int(order.rate) if numbered else profile.rate
+    steps, guidance = task.inputs.get("num_inference_steps"), task.inputs.get("guidance_scale")
+    return Plan(
+        prompt=order.prompt or _WORDLESS,
+        negative=order.negative or profile.negative,
+        seed=order.seed,
+        frames=order.frames if numbered else int(np.ceil(order.seconds * rate)) + 1,
+        rate=rate,
+        size=profile.size_for(size),
+        steps=int(steps) if steps else profile.steps,
+        guidance=float(guidance) if guidance is not None else profile.guidance,
+        picture=None,
+    )
+
+
+class _Shot:
+    """One film on its way to its file."""
+
+    def __init__(self, order: Order, plan: Plan, size: tuple[int, int], target: Path) -> None:
+        self.order, self.plan, self.size, self.target = order, plan, size, target
+
+    def write(self, made: Iterator[Array]) -> None:
+        """Every frame at its moment, between two that were made where it falls there."""
+        order = self.order
+        wave = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
+        heard = None if wave is None else encode.Sound.of(wave)
+        with encode.Film(self.target, self.size, order.shown_rate, heard) as film:
+            pairs = _Pairs(made)
+            for index in range(order.all_frames):
+                place = index / order.shown_rate * self.plan.rate
+                film.add(stills.covering(pairs.at(place), self.size))
+
+
+class _Pairs:
+    """Looks at frames by a place that only grows; two of them are held."""
+
+    def __init__(self, made: Iterator[Array]) -> None:
+        self._made = made
+        self._before = self._after = next(made)
+        self._first = 0  # the number of `_before`
+        self._flow = Between()
+
+    def at(self, place: Fraction) -> Array:
+        """The frame at a place between two numbers; the last one holds."""
+        if self._after is self._before:
+            self._after = next(self._made, self._before)
+        while place >= self._first + 1:
+            self._before, self._first = self._after, self._first + 1
+            self._after = next(self._made, self._before)
+        share = (place - self._first).limit_denominator(_PARTS)
+        if share == 1:
+            return self._after
+        if share == 0 or self._after is self._before:
+            return self._before
+        between = self._flow.frames(self._before, self._after, share.denominator - 1)
+        return next(islice(between, share.numerator - 1, None))
+
+
+def _introduced(loaded: Loaded, plan: Plan) -> str:
+    width, height = plan.size
+    return (
+        f"{type(loaded.pipeline).__name__} {loaded.source.name} on {loaded.where}: {plan.frames} frames of "
+        f"{width} x {height}, {plan.steps} steps"
+    )

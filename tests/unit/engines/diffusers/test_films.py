@@ -1,0 +1,137 @@
+"""Films by weights: tiny random pipelines of Wan and LTX, on the very road that real ones take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import Canceled, EngineError, Result, Task
+from sixfold.engines.video.reading import NoSound, Reel, Voice
+from tests.fakes import serving
+from tests.unit.engines.diffusers.conftest import PACKAGE_MISSING, Listener
+
+pytestmark = pytest.mark.weights
+
+BASE = {"prompt": "waves on a shore", "width": 96, "height": 64, "seed": 7, "frames_per_second": 24}
+SHORT = {**BASE, "duration": 0.25}
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Engines by the name of their tiny weights; skips where torch is not installed."""
+    for package in ("diffusers", "ftfy"):
+        pytest.importorskip(package, reason=PACKAGE_MISSING)
+    from sixfold.engines.video.diffusers.engine import FilmDiffusersEngine  # noqa: PLC0415 - it needs torch
+    from tests.unit.engines.diffusers import tiny_films  # noqa: PLC0415 - it needs torch
+
+    folder = tmp_path_factory.mktemp("films")
+    tiny_films.wan(folder / "wan")
+    tiny_films.wan(folder / "wan-both", pictures=True)
+    tiny_films.ltx(folder / "ltx")
+    engines: dict[str, Any] = {}
+
+    def of(name: str) -> Any:
+        if name not in engines:
+            engines[name] = FilmDiffusersEngine(weights=str(folder), source=name, steps=2, threads=1)
+        return engines[name]
+
+    return of
+
+
+def picture(folder: Path) -> dict[str, Path]:
+    path = folder / "in.png"
+    path.write_bytes(serving.picture(300, 200, seed=3))
+    return {"image_url": path}
+
+
+def shown(result: Result) -> list[Any]:
+    """Every frame, decoded."""
+    (artifact,) = result.artifacts
+    assert artifact.path is not None
+    with closing(Reel(artifact.path)) as reel:
+        size = (artifact.info["width"], artifact.info["height"])
+        frames, index = [], 0
+        while not reel.over(float(index / reel.rate)):
+            frames.append(reel.pixels(reel.at(float(index / reel.rate)), size))
+            index += 1
+    return frames
+
+
+@pytest.mark.parametrize("name", ["wan", "ltx"])
+def test_words_become_a_film_of_exactly_the_frames_and_the_size_that_were_asked_for(
+    films: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    listener = Listener(tmp_path)
+    result = films(name).run(Task("pred_1", "video-c", SHORT), listener)
+    frames = shown(result)
+    assert (len(frames), frames[0].shape) == (6, (64, 96, 3))
+    assert result.artifacts[0].info == {"width": 96, "height": 64, "duration": 0.25, "fps": 24}
+    assert result.quality == "full"
+    assert np.std(frames[2]) > 1
+    assert listener.fractions == sorted(listener.fractions)
+    assert listener.fractions[-1] == 1.0
+
+
+@pytest.mark.parametrize("name", ["wan-both", "ltx"])
+def test_a_picture_is_how_the_film_begins_and_long_films_are_made_in_pieces(
+    films: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    task = Task("pred_1", "video-image", {**BASE, "duration": 0.75, "sound": True}, picture(tmp_path))
+    result = films(name).run(task, Listener(tmp_path))
+    assert len(shown(result)) == 18  # twice what these weights make at once
+    assert result.artifacts[0].path is not None
+    with closing(Voice(result.artifacts[0].path)) as voice:
+        assert np.abs(voice.read(24_000)).max() > 0.01
+
+
+def test_frames_by_number_are_kept_and_frames_between_are_put_between(
+    films: Callable[..., Any], tmp_path: Path
+) -> None:
+    asked = {**BASE, "num_frames": 9, "frames_per_second": 16, "num_interpolated_frames": 2}
+    task = Task("pred_1", "video-a", {**asked, "interpolator_model": "film"}, picture(tmp_path))
+    result = films("ltx").run(task, Listener(tmp_path))
+    assert len(shown(result)) == 8 * 3 + 1
+    assert result.artifacts[0].info["fps"] == 48
+    assert result.artifacts[0].path is not None
+    with pytest.raises(NoSound):
+        Voice(result.artifacts[0].path)
+
+
+def test_the_same_seed_gives_the_same_film_and_another_seed_another(
+    films: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = []
+    for number, seed in enumerate((7, 7, 8)):
+        scratch = tmp_path / str(number)
+        scratch.mkdir()
+        result = films("wan").run(Task("pred_1", "video-c", {**SHORT, "seed": seed}), Listener(scratch))
+        made.append(result.artifacts[0].path.read_bytes())
+    assert made[0] == made[1] != made[2]
+
+
+def test_weights_for_words_alone_say_so(films: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="films from words only"):
+        films("wan").run(Task("pred_1", "video-c", SHORT, picture(tmp_path)), Listener(tmp_path))
+    with pytest.raises(EngineError, match=r"0\.5625 seconds at most"):
+        films("wan").run(Task("pred_1", "video-c", {**BASE, "duration": 2}), Listener(tmp_path))
+
+
+def test_a_run_that_is_canceled_ends_between_two_steps(films: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(Canceled):
+        films("wan").run(Task("pred_1", "video-c", SHORT), Listener(tmp_path, cancel_at=0.3))
+
+
+def test_a_picture_model_is_told_to_make_pictures(
+    films: Callable[..., Any], weights: Any, tmp_path: Path
+) -> None:
+    from sixfold.engines.video.diffusers.engine import FilmDiffusersEngine  # noqa: PLC0415 - it needs torch
+
+    weights.path("sd")
+    engine = FilmDiffusersEngine(weights=str(weights.folder), source="sd", threads=1)
+    with pytest.raises(EngineError, match="makes no films"):
+        engine.run(Task("pred_1", "video-c", SHORT), Listener(tmp_path))

@@ -1,0 +1,100 @@
+"""Films cut out by ONNX models: one that remembers, and one of pictures, on the road of real ones."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import EngineError, Task
+from sixfold.engines.image.matting import selfcheck as pictures
+from sixfold.engines.video import encode
+from sixfold.engines.video.cutout import selfcheck
+from sixfold.engines.video.reading import Reel
+from tests.unit.engines import onnx_model, onnx_tiny
+from tests.unit.engines.video.films import Recorder
+
+pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+
+from sixfold.engines.video.cutout.onnx import WeightsCutoutEngine
+
+
+def frame(at: int, ground: int = 128) -> Any:
+    """A red square before grey, and where it is."""
+    rgb = np.full((48, 64, 3), ground, np.uint8)
+    rgb[10:40, at : at + 20] = (250, 0, 0)
+    return rgb
+
+
+def test_a_model_that_remembers_is_given_what_it_saw_until_the_film_is_cut(tmp_path: Path) -> None:
+    masks = WeightsCutoutEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx"))).masks()
+    first, second = masks.alpha(frame(10)), masks.alpha(frame(11))
+    assert first[20, 20] == pytest.approx(0.49, abs=0.01)
+    assert second[20, 20] == pytest.approx(0.99, abs=0.01)
+    assert first[2, 2] == 0
+    after = masks.alpha(frame(40, ground=10))
+    assert after[20, 50] == pytest.approx(0.49, abs=0.01)
+
+
+def test_a_film_is_cut_out_at_its_own_size_and_says_how_sure_the_model_was(tmp_path: Path) -> None:
+    source = tmp_path / "in.mp4"
+    with encode.Film(source, (64, 48), Fraction(10)) as film:
+        for step in range(5):
+            film.add(frame(10 + step))
+    engine = WeightsCutoutEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx")))
+    result = engine.run(
+        Task("pred_1", "remove-background-video", {}, {"video_url": source}), Recorder(tmp_path)
+    )
+    (artifact,) = result.artifacts
+    assert (artifact.content_type, artifact.info["width"], artifact.info["height"]) == ("video/webm", 64, 48)
+    assert 0 <= result.data["confidence"] <= 1
+    assert artifact.path is not None
+    with closing(Reel(artifact.path)) as reel:
+        shown = reel.pixels(reel.at(0.1), (64, 48))
+    assert shown[3, 3, 3] < 90 < 200 < shown[20, 22, 3]
+
+
+def test_a_model_of_pictures_serves_every_frame_and_what_rests_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "isnet-tiny"
+    folder.mkdir()
+    onnx_model.write(folder / "model.onnx", (1.0, -0.5, -0.5))
+    (folder / "sixfold.json").write_text(json.dumps({"like": "isnet"}))
+    engine = WeightsCutoutEngine(weights=str(tmp_path))
+    assert not engine.remembers
+    masks = engine.masks()
+    rng = np.random.default_rng(3)
+    given = []
+    for _ in range(3):
+        noisy = np.clip(frame(20) + rng.normal(0, 4, (48, 64, 3)), 0, 255).astype(np.uint8)
+        given.append(masks.alpha(noisy))
+    assert given[2][20, 30] > 0.8 > 0.3 > given[2][2, 2]
+    assert np.abs(given[2] - given[1]).mean() < 0.02
+
+
+def test_new_weights_are_tried_and_those_that_find_nothing_are_refused(tmp_path: Path) -> None:
+    good, blind = tmp_path / "good", tmp_path / "blind"
+    good.mkdir()
+    blind.mkdir()
+    onnx_model.write(good / "isnet.onnx", (2.0, -1.0, -1.0), side=64)
+    onnx_model.write(blind / "isnet.onnx", (0.0, 0.0, 0.0), bias=0.5, side=64)
+    data, line = pictures.picture(good)
+    assert data.startswith(b"\x89PNG")
+    assert "tells subject from ground" in line
+    with pytest.raises(EngineError, match="cut nothing out"):
+        pictures.picture(blind)
+    onnx_tiny.recurrent(tmp_path / "rvm.onnx")
+    _, line = selfcheck.picture(tmp_path / "rvm.onnx")
+    assert "remembers" in line
+
+
+def test_what_is_still_being_fetched_is_no_model(tmp_path: Path) -> None:
+    folder = tmp_path / ".unfinished-rvm"
+    folder.mkdir()
+    onnx_tiny.recurrent(folder / "rvm.onnx")
+    with pytest.raises(EngineError, match="no ONNX model"):
+        WeightsCutoutEngine(weights=str(tmp_path))
