@@ -93,6 +93,39 @@ class LedgerMachine(RuleBasedStateMachine):
         self.posted[owner] -= amount
         del self.pending[name]
 
+    @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4))
+    def hold_several(self, whose: list[tuple[int, int]]) -> None:
+        """All of them or none."""
+        accounts = sorted(self.posted)
+        wanted = [
+            ledger.Wanted(accounts[which], f"hold{next(self.names)}", amount) for which, amount in whose
+        ]
+        asked = {name: sum(each.amount for each in wanted if each.account_id == name) for name in self.posted}
+        if any(amount > self.available(name) for name, amount in asked.items()):
+            with pytest.raises(errors.InsufficientCredits):
+                self.write(ledger.hold_all(wanted))
+        else:
+            self.write(ledger.hold_all(wanted))
+            self.pending |= {each.hold_id: (each.account_id, each.amount) for each in wanted}
+
+    @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4))
+    def capture_several(self, shares: list[float]) -> None:
+        """All of them or none."""
+        held = [(name, *self.pending[name]) for name in list(self.pending)[: len(shares)]]
+        parts = [
+            (name, owner, max(1, round(amount * share)) if share else 0, amount)
+            for (name, owner, amount), share in zip(held, shares, strict=False)
+        ]
+        charges = [ledger.Charge(name, part, ENTRY) for name, _, part, _ in parts]
+        if any(part > amount for _, _, part, amount in parts):
+            with pytest.raises(ledger.LedgerFault):
+                self.write(ledger.capture_all(charges))
+            return
+        self.write(ledger.capture_all(charges))
+        for name, owner, part, _ in parts:
+            self.posted[owner] -= part
+            del self.pending[name]
+
     @rule(name=holds)
     def release(self, name: str) -> None:
         if name not in self.pending:

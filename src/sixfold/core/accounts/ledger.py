@@ -6,13 +6,16 @@ prediction and its money change together or not at all. Amounts are micro-dollar
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Each, Query, Row, Transaction, one
 
 WORLD = "world"
 REVENUE = "revenue"
@@ -29,6 +32,25 @@ class Entry:
     kind: str
     description: str
     request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A hold that is asked for beside others."""
+
+    account_id: str
+    hold_id: str
+    amount: int
+    payer: Payer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What is to be captured of a hold, beside others; 0 releases it."""
+
+    hold_id: str
+    amount: int
+    entry: Entry
 
 
 def hold(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
@@ -79,6 +101,78 @@ def _uncount(hold_row: Row, amount: int) -> Transaction[None]:
         yield from limits.give_back(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 
 
+def hold_all(wanted: Sequence[Wanted]) -> Transaction[None]:
+    """Set every amount aside or none: raises what `hold` raises where all of them do not fit together."""
+    if any(each.amount <= 0 for each in wanted):
+        raise LedgerFault("a hold needs a positive amount")
+    of_account, of_key = Counter[str](), Counter[Payer]()
+    for each in wanted:
+        of_account[each.account_id] += each.amount
+        if each.payer is not None:
+            of_key[each.payer] += each.amount
+    yield Each("hold_insert", [_hold_row(each) for each in wanted])
+    for payer, amount in of_key.items():
+        yield from limits.spend(payer, amount)
+    for account_id, amount in of_account.items():
+        if not (yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})):
+            raise errors.InsufficientCredits
+
+
+def _hold_row(wanted: Wanted) -> dict[str, str | int | None]:
+    key_id = wanted.payer.key_id if wanted.payer is not None else None
+    return {
+        "id": wanted.hold_id,
+        "account_id": wanted.account_id,
+        "amount": wanted.amount,
+        "key_id": key_id,
+    }
+
+
+def capture_all(charges: Sequence[Charge]) -> Transaction[None]:
+    """End many pending holds, all of them or none; raises `LedgerFault` as `capture` does."""
+    states = ("released", "captured")
+    ended = yield Each(
+        "hold_end",
+        [
+            {"id": charge.hold_id, "state": states[charge.amount > 0], "captured": charge.amount}
+            for charge in charges
+        ],
+    )
+    owner = {str(row["id"]): str(row["account_id"]) for row in ended}
+    if len(owner) != len(charges):
+        raise LedgerFault("a hold is not pending, or holds less than is to be captured")
+    captured = {charge.hold_id: charge.amount for charge in charges}
+    held, paid, unspent = Counter[str](), Counter[str](), Counter[tuple[str, int]]()
+    for row in ended:
+        hold_id, account_id, amount = str(row["id"]), str(row["account_id"]), int(row["amount"])
+        held[account_id] += amount
+        paid[account_id] += captured[hold_id]
+        if row["key_id"] is not None:
+            unspent[str(row["key_id"]), int(row["created_at"]) // DAY_US] += amount - captured[hold_id]
+    for account_id, amount in held.items():
+        params = {"account_id": account_id, "amount": amount, "captured": paid[account_id]}
+        yield Query("ledger_settle", params)
+    if total := paid.total():
+        yield Query("ledger_post", {"account_id": REVENUE, "amount": total})
+        yield Each(
+            "transfer_insert",
+            [
+                _transfer_row(
+                    f"capture:{charge.hold_id}",
+                    (owner[charge.hold_id], REVENUE),
+                    charge.amount,
+                    charge.entry,
+                    charge.hold_id,
+                )
+                for charge in charges
+                if charge.amount
+            ],
+        )
+    for (key_id, day), amount in unspent.items():
+        if amount:
+            yield from limits.give_back(key_id, day * DAY_US, amount)
+
+
 def refund(hold_id: str, entry: Entry) -> Transaction[int]:
     """Give back what was captured of a hold, once; gives the amount, 0 when there is nothing to give."""
     captured = yield from one("transfer_of_hold", hold_id=hold_id)
@@ -107,16 +201,19 @@ def deposit(account_id: str, amount: int, entry: Entry, transfer_id: str | None 
 def _transfer(
     transfer_id: str, sides: tuple[str, str], amount: int, entry: Entry, hold_id: str | None
 ) -> Query:
-    return Query(
-        "transfer_insert",
-        {
-            "id": transfer_id,
-            "debit": sides[0],
-            "credit": sides[1],
-            "amount": amount,
-            "hold_id": hold_id,
-            "kind": entry.kind,
-            "description": entry.description,
-            "request_id": entry.request_id,
-        },
-    )
+    return Query("transfer_insert", _transfer_row(transfer_id, sides, amount, entry, hold_id))
+
+
+def _transfer_row(
+    transfer_id: str, sides: tuple[str, str], amount: int, entry: Entry, hold_id: str | None
+) -> dict[str, str | int | None]:
+    return {
+        "id": transfer_id,
+        "debit": sides[0],
+        "credit": sides[1],
+        "amount": amount,
+        "hold_id": hold_id,
+        "kind": entry.kind,
+        "description": entry.description,
+        "request_id": entry.request_id,
+    }

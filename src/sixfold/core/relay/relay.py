@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sixfold import errors
 from sixfold.core.accounts import limits
@@ -31,6 +29,7 @@ from sixfold.core.relay.policy import Policy
 from sixfold.core.relay.ports import Ask, Broken
 from sixfold.core.relay.requestlog import Call, Ending
 from sixfold.core.relay.routing import Router, Target
+from sixfold.core.relay.till import Till
 from sixfold.core.relay.usage import FREE, PriceBook, Rates, Usage
 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
@@ -69,7 +68,7 @@ class Relay:
         self.policy = policy
         self.router = router
         self.counts = Counts()
-        self.boot = ""
+        self._till = Till(database)
         self._database = database
         self._health = health
         self._attempts = Attempts(policy, health)
@@ -78,7 +77,15 @@ class Relay:
         self._cache: Cache[Reply] | None = None
         if policy.cache:
             self._cache = Cache(policy.cache_bytes, policy.cache_seconds, time.monotonic)
-        self._settling: set[asyncio.Task[None]] = set()
+
+    @property
+    def boot(self) -> str:
+        """The name of the running server, by which its calls are known."""
+        return self._till.holder
+
+    @boot.setter
+    def boot(self, name: str) -> None:
+        self._till.holder = name
 
     # -- what is asked -----------------------------------------------------------------------------
 
@@ -97,10 +104,10 @@ class Relay:
         try:
             reply = await self._answered(asked)
         except BaseException as error:
-            await self._shielded(self._settle(asked, Ending("failed", error=_told(error))))
+            await self._settle(asked, Ending("failed", error=_told(error)))
             raise
         ending = Ending("succeeded", reply.usage, reply.cost, counted_by=_counted_by(reply.usage))
-        await self._shielded(self._settle(asked, ending))
+        await self._settle(asked, ending)
         if self._cache is not None:
             self._cache.put(ask, reply, len(reply.raw or b"") + len(ask.body) + 1024)
         return reply
@@ -111,7 +118,7 @@ class Relay:
         try:
             opened = await self._attempts.open(asked, first_block)
         except BaseException as error:
-            await self._shielded(self._settle(asked, Ending("failed", error=_told(error))))
+            await self._settle(asked, Ending("failed", error=_told(error)))
             raise
         return Flow(asked, opened, self.policy.call_seconds, self._end)
 
@@ -192,7 +199,7 @@ class Relay:
 
     async def drain(self) -> None:
         """Wait until the money of every call that has ended is booked."""
-        await asyncio.gather(*self._settling, return_exceptions=True)
+        await self._till.drain()
 
     # -- before a server is asked ------------------------------------------------------------------
 
@@ -213,8 +220,7 @@ class Relay:
         if self.policy.log_bodies:
             call.request = ask.body[:_KEPT_CHARS].decode("utf-8", "replace")
         if plan.held:
-            # Only what is acknowledged is durable: with the machine's power the call is lost, and its hold.
-            await self._database.write(requestlog.begin(call, self.boot, payer), durable=False)
+            await self._till.begin(call, payer)
         return Asked(ask, plan, call, time.perf_counter())
 
     def _plan(self, ask: Ask) -> Plan:
@@ -259,17 +265,14 @@ class Relay:
 
     # -- money -------------------------------------------------------------------------------------
 
-    async def _settle(self, asked: Asked, ending: Ending) -> None:
+    def _settle(self, asked: Asked, ending: Ending) -> asyncio.Future[None]:
         """Book how a call ended; what a broken store keeps from that, the next sweep does."""
         call, ask = asked.call, asked.ask
         call.total_us = int((time.perf_counter() - asked.began) * 1_000_000)
         self._count(call, ending)
         if ask.tpm is not None and ask.key_id is not None:
             self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)
-        if call.held:
-            await self._database.write(requestlog.finish(call, ending))
-        else:
-            await self._database.write(requestlog.insert(call, ending, self.boot), durable=False)
+        return self._till.end(call, ending)
 
     def _count(self, call: Call, ending: Ending) -> None:
         counts, server = (
@@ -287,14 +290,7 @@ class Relay:
             ask.request_id, ask.account_id, ask.key_id, ask.face, ask.model[:200], kept.target, streamed=False
         )
         ending = Ending("succeeded", kept.usage, counted_by="cache")
-        await self._database.write(requestlog.insert(call, ending, self.boot), durable=False)
-
-    async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do `work` to its end, even when whoever waits for it goes away."""
-        task = asyncio.ensure_future(work)
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-        await asyncio.shield(task)
+        await self._till.end(call, ending)
 
     async def _end(self, asked: Asked, opened: Opened, usage: Usage | None, state: str, error: str) -> None:
         """End a flow; without usage it failed."""
@@ -304,7 +300,7 @@ class Relay:
         else:
             cost = min(opened.rates.cost(usage), asked.plan.held)
             ending = Ending(state, usage, cost, counted_by=_counted_by(usage))
-        await self._shielded(self._settle(asked, ending))
+        await self._settle(asked, ending)
 
 
 def _counted_by(usage: Usage) -> str:

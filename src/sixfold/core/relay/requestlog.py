@@ -6,12 +6,13 @@ is written once, when it has ended. Its id is its request's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Query, Row, Transaction, Value
+from sixfold.core.database import Each, Query, Row, Transaction, Value
 from sixfold.core.relay.usage import NOTHING, Usage
 
 CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its hold is given back
@@ -60,13 +61,40 @@ def finish(call: Call, ending: Ending) -> Transaction[None]:
     """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
     rows = yield Query("relay_finish", {"id": call.id, "target": call.target, **_end(call, ending)})
     if rows:
-        entry = ledger.Entry("chat", f"{call.model} by {call.target}", call.id)
-        yield from ledger.capture(call.id, ending.cost, entry)
+        yield from ledger.capture(call.id, ending.cost, _entry(call))
 
 
 def insert(call: Call, ending: Ending, holder: str) -> Transaction[None]:
     """Write a call that was free."""
     yield Query("relay_insert", {**_who(call, holder), **_end(call, ending)})
+
+
+def book(
+    begun: Sequence[tuple[Call, Payer | None]], ended: Sequence[tuple[Call, Ending]], holder: str
+) -> Transaction[None]:
+    """What `begin`, `finish` and `insert` do, for many calls at once: all of it or nothing.
+
+    Raises what they raise; where the calls do not fit together, each may still fit by itself.
+    """
+    if begun:
+        yield from ledger.hold_all(
+            [ledger.Wanted(call.account_id, call.id, call.held, payer) for call, payer in begun]
+        )
+        yield Each("relay_begin", [{**_who(call, holder), "held": call.held} for call, _ in begun])
+    free = [{**_who(call, holder), **_end(call, ending)} for call, ending in ended if not call.held]
+    if free:
+        yield Each("relay_insert", free)
+    held = [(call, ending) for call, ending in ended if call.held]
+    if not held:
+        return
+    rows = yield Each(
+        "relay_finish",
+        [{"id": call.id, "target": call.target, **_end(call, ending)} for call, ending in held],
+    )
+    open_ids = {str(row["id"]) for row in rows}
+    yield from ledger.capture_all(
+        [ledger.Charge(call.id, ending.cost, _entry(call)) for call, ending in held if call.id in open_ids]
+    )
 
 
 def sweep(holder: str, before: int, *, alone: bool) -> Transaction[int]:
@@ -118,6 +146,10 @@ def page(
     )
     found = tuple(rows[:limit])
     return found, str(found[-1]["id"]) if len(rows) > limit else None
+
+
+def _entry(call: Call) -> ledger.Entry:
+    return ledger.Entry("chat", f"{call.model} by {call.target}", call.id)
 
 
 def _who(call: Call, holder: str) -> dict[str, Value]:

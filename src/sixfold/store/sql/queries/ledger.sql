@@ -10,7 +10,7 @@ VALUES (:id, :account_id, :amount, 'pending', :now, :key_id);
 -- name: hold_end | End a pending hold, once: captured (with an amount) or released.
 UPDATE hold SET state = :state, captured = :captured, ended_at = :now
 WHERE id = :id AND state = 'pending' AND amount >= :captured
-RETURNING account_id, amount, key_id, created_at;
+RETURNING id, account_id, amount, key_id, created_at;
 
 -- name: ledger_settle | Give held money back, less what was captured of it.
 UPDATE account SET held = held - :amount, posted = posted - :captured WHERE id = :account_id
