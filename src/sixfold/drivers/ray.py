@@ -1,7 +1,8 @@
 """Workers as actors of a Ray cluster: one detached actor for each, on whichever machine has room.
 
 Ray places actors and sees machines die; whether a run is done, tried again or paid stays in the database.
-Files travel both ways as bytes, so the machines need no common folder, only Sixfold installed.
+Files travel both ways as bytes, so the machines need no common folder, only Sixfold installed. An actor's
+name begins with that of the server that hired it, so that those of a dead server are found and stopped.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import importlib
 import shutil
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from sixfold.core.work.live import Step
 from sixfold.core.work.ports import (
     Completed,
     Failed,
+    Living,
     Lost,
     Outcome,
     Reports,
@@ -314,8 +316,10 @@ def _first_line(error: Exception) -> str:
 class RayDriver:
     """Starts an actor for each worker. `address` is the cluster's (`auto`: the one on this machine).
 
-    An actor asks for one processor and the memory of its spec, and for one of the resource that the
-    spec's `hardware` names. `failpoints` (tests only) as with the other drivers.
+    An actor asks for one processor and the memory of its spec. `hardware` has the kinds that a spec may
+    name, with the GiB of their GPUs: in a cluster whose machines name some of them as resources, the actor
+    also asks for one of its own kind, and for a GPU where Ray sees any. `namespace` keeps the actors of one
+    database apart. `failpoints` (tests only) as with the other drivers.
     """
 
     name = "ray"
@@ -324,6 +328,8 @@ class RayDriver:
         self,
         address: str = "auto",
         *,
+        namespace: str = NAMESPACE,
+        hardware: Mapping[str, int] | None = None,
         failpoints: Mapping[str, protocol.Failpoint] | None = None,
         start_seconds: float = START_SECONDS,
         cancel_seconds: float = 2.0,
@@ -334,6 +340,9 @@ class RayDriver:
         self.stop_seconds = 2.0
         self.workers: set[RayWorker] = set()
         self._address = address
+        self._namespace = namespace
+        self._hardware = dict(hardware or {})
+        self._suspects: frozenset[str] = frozenset()
         self._joining = asyncio.Lock()
         self._closed = False
 
@@ -343,10 +352,24 @@ class RayDriver:
             raise StartFailed("the driver is closed")
         await asyncio.to_thread(spec.scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
         await self._join()
-        worker = RayWorker(self, spec, self._seat(spec))
+        worker = RayWorker(self, spec, await asyncio.to_thread(self._seat, spec))
         self.workers.add(worker)
         await worker.begin()
         return worker
+
+    async def sweep(self, living: Living) -> int:
+        """Kill the actors of servers that were gone at the last look and still are; gives how many."""
+        try:
+            await self._join()
+            names = [name for name in await asyncio.to_thread(_names) if "/" in name]
+            boots = {name.partition("/")[0] for name in names}
+            gone = frozenset(boots - set(await living(sorted(boots)))) if boots else frozenset()
+            stray = [name for name in names if name.partition("/")[0] in gone & self._suspects]
+            self._suspects = gone
+            await asyncio.to_thread(_kill, stray)
+        except (StartFailed, RayError):
+            return 0  # no cluster now: the next look tells
+        return len(stray)
 
     async def close(self) -> None:
         """Kill every actor. Idempotent; the cluster stays as it is."""
@@ -359,22 +382,37 @@ class RayDriver:
         async with self._joining:
             if not ray.is_initialized():
                 try:
-                    await asyncio.to_thread(_join, self._address)
+                    await asyncio.to_thread(_join, self._address, self._namespace)
                 except (ConnectionError, RuntimeError, ValueError, RayError) as error:
                     raise StartFailed(f"no Ray cluster at {self._address}: {_first_line(error)}") from error
 
     def _seat(self, spec: WorkerSpec) -> Any:
         made: Any = ray.remote(Seat)
+        offered = ray.cluster_resources()
+        placed = spec.hardware in self._hardware and not self._hardware.keys().isdisjoint(offered)
+        drawn = placed and "GPU" in offered and self._hardware[spec.hardware] > 0
         return made.options(
-            name=f"sixfold-{uuid.uuid4().hex}",
+            name=f"{spec.holder or NAMESPACE}/{uuid.uuid4().hex}",
             lifetime="detached",
             num_cpus=1,
+            num_gpus=1 if drawn else 0,
             memory=spec.memory_bytes or None,
-            resources={spec.hardware: 1} if spec.hardware else None,
+            resources={spec.hardware: 1} if placed else None,
             max_restarts=0,  # a run is tried again by its lease, on another worker
             max_concurrency=2 * spec.lanes + 8,
         ).remote(self.failpoints, max(self.cancel_seconds, spec.cancel_seconds))
 
 
-def _join(address: str) -> None:
-    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+def _join(address: str, namespace: str) -> None:
+    ray.init(address=address, namespace=namespace, log_to_driver=False, configure_logging=False)
+
+
+def _names() -> list[str]:
+    found: list[str] = ray.util.list_named_actors()
+    return found
+
+
+def _kill(names: Sequence[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ValueError, RayError):  # it has ended meanwhile
+            ray.kill(ray.get_actor(name))

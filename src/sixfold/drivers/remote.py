@@ -18,7 +18,7 @@ import httpx
 from sixfold import errors
 from sixfold.core.work.children import Children
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task
-from sixfold.core.work.ports import Driver, Lost, Outcome, Reports, Worker, WorkerSpec
+from sixfold.core.work.ports import Detached, Driver, Living, Lost, Outcome, Reports, Worker, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.core.work.remote import MachineLost, Outside, RemoteEngine
 from sixfold.drivers import outcomes
@@ -259,6 +259,10 @@ class Drivers:
         """A worker from the driver that the spec belongs to; raises `WorkerStartFailed`."""
         usual = self._remote if spec.remote else self._local
         return await self._others.get(spec.factory, usual).start(spec)
+
+    async def sweep(self, living: Living) -> int:
+        """Stop what servers left that are gone, where workers outlive them."""
+        return await self._local.sweep(living) if isinstance(self._local, Detached) else 0
 
     async def close(self) -> None:
         """Kill every worker of all. Idempotent."""

@@ -17,13 +17,15 @@ _BACKOFF_FIRST, _BACKOFF_LAST = 0.1, 30.0
 class Seat:
     """One worker, from before its start to after its end, and how many runs it holds.
 
-    `idle_seconds` is how long it may idle by what it ran last; None leaves that to its engine.
+    `idle_seconds` is how long it may idle by what it ran last; None leaves that to its engine. `hardware` is
+    what it was started on, where that matters.
     """
 
     starting: asyncio.Task[Worker] | None = None
     runs: int = 0
     since: float = 0.0  # when it became idle, monotonic seconds
     idle_seconds: float | None = None
+    hardware: str = ""
 
     @property
     def worker(self) -> Worker | None:
@@ -41,12 +43,21 @@ class Seat:
         return self.worker is not None and self.worker.alive
 
 
+@dataclass(slots=True, eq=False)
+class Wait:
+    """A run whose worker is still to start; it takes any other on its hardware that is free before."""
+
+    hardware: str
+    found: asyncio.Future[Seat]
+
+
 @dataclass(slots=True)
 class Pool:
     """The seats of one engine, and how long it has to wait after workers that did not start."""
 
     engine: EngineSpec
     seats: list[Seat] = field(default_factory=list[Seat])
+    waits: list[Wait] = field(default_factory=list[Wait])
     failures: int = 0
     resume_at: float = 0.0
 
@@ -76,6 +87,43 @@ class Pool:
     def may_grow(self, slots: int) -> bool:
         """Whether one more worker is allowed, with so many slots in the server."""
         return sum(1 for seat in self.seats if seat.usable) < (self.engine.concurrency or slots)
+
+    def kinds(self) -> tuple[str, ...]:
+        """The hardware that its workers stand on."""
+        return tuple(dict.fromkeys(seat.hardware for seat in self.seats))
+
+    async def seated(self, seat: Seat) -> Seat:
+        """The first seat on the same hardware that a run may have: this one once it has started, or another.
+
+        Raises `WorkerStartFailed`.
+        """
+        assert seat.starting is not None  # noqa: S101 - whoever claimed for it has seen to that
+        wait = Wait(seat.hardware, asyncio.get_running_loop().create_future())
+        self.waits.append(wait)
+        try:
+            await asyncio.wait({seat.starting, wait.found}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.waits.remove(wait)
+        if wait.found.done():
+            seat.runs -= 1
+            return wait.found.result()
+        await asyncio.shield(seat.starting)
+        return seat
+
+    def offer(self, seat: Seat) -> None:
+        """A seat has become free: whoever waits longest for such a one has it."""
+        if seat.worker is None or not seat.worker.alive or seat.runs:
+            return
+        for wait in self.waits:
+            if wait.hardware == seat.hardware and not wait.found.done():
+                seat.runs += 1
+                wait.found.set_result(seat)
+                return
+
+    def stuck(self, seconds: float) -> bool:
+        """Whether a run has waited for so long for its worker to start."""
+        before = time.monotonic() - seconds
+        return any(seat.runs and seat.worker is None and seat.since < before for seat in self.seats)
 
     def failed(self) -> float:
         """Note that a worker did not start; gives the seconds to wait before the next."""

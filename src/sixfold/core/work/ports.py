@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sixfold.core.work.engines import Quality, Task
 
@@ -111,6 +111,7 @@ class WorkerSpec:
     start_seconds: float = 0.0  # how long its engine may take to load, if more than the driver's own
     cancel_seconds: float = 0.0  # how long a canceled run may take to notice, the same
     hardware: str = ""  # what a cluster places it on; empty is any machine
+    holder: str = ""  # the server that hires it, by its name among those of the database
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,4 +215,16 @@ class Driver(Protocol):
 
     async def close(self) -> None:
         """Kill every worker and free everything. Idempotent."""
+        ...
+
+
+Living = Callable[[Sequence[str]], Awaitable[Collection[str]]]
+
+
+@runtime_checkable
+class Detached(Protocol):
+    """A driver whose workers outlive their server."""
+
+    async def sweep(self, living: Living) -> int:
+        """Stop what servers left that are gone; `living` tells which of some still live. Gives how many."""
         ...

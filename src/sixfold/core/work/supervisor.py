@@ -13,10 +13,12 @@ import math
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -26,13 +28,14 @@ from sixfold.core.work import predictions
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.events import Bus, Moved
 from sixfold.core.work.pools import Pool, Seat
-from sixfold.core.work.ports import Driver, Worker, WorkerSpec, WorkerStartFailed
+from sixfold.core.work.ports import Detached, Driver, Worker, WorkerSpec, WorkerStartFailed
 from sixfold.core.work.predictions import Lease
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.runs import Finisher, Run, WorkerCrashed
 
 _LOG = logging.getLogger("sixfold.supervisor")
 _SWEEP_SECONDS = 1.0
+_STUCK_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Policy:
     """How many runs at once, for how long, and how often a lost one is tried again.
 
     A worker idles for `idle_seconds` where that is given, else as long as `idle_of` says of the model that it
-    ran last, else as its engine's row says.
+    ran last, else as its engine's row says. Without `slots` nothing is claimed. `placed`: a worker starts on
+    the hardware that its run is paid for, as on a cluster; elsewhere every kind of it is this machine.
     """
 
     slots: int
@@ -52,10 +56,11 @@ class Policy:
     memory_bytes: int
     scratch: Path
     idle_of: Callable[[str], float | None] = lambda _model: None
+    placed: bool = False
 
 
-def worker_spec(engine: EngineSpec, policy: Policy) -> WorkerSpec:
-    """The worker that an engine runs in."""
+def worker_spec(engine: EngineSpec, policy: Policy, hardware: str = "", holder: str = "") -> WorkerSpec:
+    """The worker that an engine runs in, on some hardware, for the server `holder`."""
     return WorkerSpec(
         engine=engine.name,
         factory=engine.factory,
@@ -67,6 +72,8 @@ def worker_spec(engine: EngineSpec, policy: Policy) -> WorkerSpec:
         remote=engine.remote,
         start_seconds=engine.start_seconds,
         cancel_seconds=engine.cancel_seconds,
+        hardware=hardware if policy.placed else "",
+        holder=holder,
     )
 
 
@@ -111,6 +118,13 @@ class Supervisor:
             asyncio.create_task(self._every(self._policy.lease_seconds / 3, self._beat), name="heartbeat"),
             asyncio.create_task(self._every(_SWEEP_SECONDS, self._sweep), name="sweep"),
         ]
+        if isinstance(self._driver, Detached):
+            stray = self._driver.sweep
+            self._loops.append(
+                asyncio.create_task(
+                    self._every(self._policy.lease_seconds / 6, lambda: stray(self._living)), name="strays"
+                )
+            )
 
     async def drain(self, seconds: float) -> None:
         """Claim nothing more and let what runs finish, for at most `seconds`."""
@@ -191,6 +205,8 @@ class Supervisor:
                 self.feed(name)  # else what comes, or the end of one of its runs, feeds it again
 
     def _free_slots(self, pool: Pool) -> int:
+        if not self._policy.slots:
+            return 0
         if pool.engine.remote:
             return (pool.engine.concurrency or self._policy.slots) - pool.busy
         return self._policy.slots - sum(each.slots() for each in self._pools.values())
@@ -206,11 +222,26 @@ class Supervisor:
             return ready
         return [Seat()] * pool.engine.lanes
 
+    def _offers(self, pool: Pool) -> Iterator[tuple[list[Seat], str | None]]:
+        """Places to fill, lot by lot, each with the hardware that its runs must want (None: any)."""
+        if not self._policy.placed:
+            yield self._places(pool), None
+            return
+        for kind in pool.kinds():
+            yield [seat for seat in self._places(pool) if seat.starting and seat.hardware == kind], kind
+        if self._free_slots(pool) > 0 and pool.may_grow(self._policy.slots):
+            yield [Seat()] * pool.engine.lanes, None
+        else:
+            yield self._places(pool)[:1], None  # which moves to where its run wants it
+
     async def _claim(self, pool: Pool) -> bool:
         """Claim for the open places; False when there is none, or nothing waits."""
-        places = self._places(pool)
-        if not places:
-            return False
+        for places, hardware in self._offers(pool):
+            if places and await self._fill(pool, places, hardware):
+                return True
+        return False
+
+    async def _fill(self, pool: Pool, places: list[Seat], hardware: str | None) -> bool:
         pool.seats.extend(seat for seat in places[:1] if seat not in pool.seats)
         for seat in places:  # before the claim, so that nobody else counts on them
             seat.runs += 1
@@ -218,20 +249,33 @@ class Supervisor:
         claimed: tuple[Prediction, ...] = ()
         try:
             claimed = await self._database.write(
-                predictions.claim(pool.engine.name, self._lease, len(places), warm=warm), durable=False
+                predictions.claim(pool.engine.name, self._lease, len(places), warm=warm, hardware=hardware),
+                durable=False,
             )
         finally:
             for seat in places[len(claimed) :]:
                 seat.runs -= 1
             pool.seats = [seat for seat in pool.seats if seat.runs or seat.starting is not None]
         for prediction, seat in zip(claimed, places, strict=False):
-            seat.starting = seat.starting or asyncio.create_task(self._start(pool))
+            self._seat(pool, seat, self._hardware(prediction))
             seat.idle_seconds = self._policy.idle_of(prediction.model)
             self._bus.publish(prediction.id, Moved(prediction))
             run = Run(prediction, self._finisher, self._bus, self._policy.run_limit_seconds)
             self._runs[prediction.id] = run  # here, so that a cancel in the same commit finds it
             self._spawn(self._serve(pool, run, seat))
         return bool(claimed)
+
+    def _hardware(self, prediction: Prediction) -> str:
+        return (prediction.hardware or "") if self._policy.placed else ""
+
+    def _seat(self, pool: Pool, seat: Seat, hardware: str) -> None:
+        """Have a worker started where there is none, and where the one there is stands on other hardware."""
+        if seat.starting is not None and seat.hardware != hardware and seat.runs == 1:
+            self._spawn(_dismiss(seat.starting))
+            seat.starting = None
+        if seat.starting is None:
+            seat.hardware, seat.since = hardware, time.monotonic()
+            seat.starting = asyncio.create_task(self._start(pool, hardware))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -241,9 +285,9 @@ class Supervisor:
     async def _serve(self, pool: Pool, run: Run, seat: Seat) -> None:
         try:
             self._finisher.failpoints.hit("claim.after")
-            worker = await self._worker(pool, run, seat)
-            if worker is not None:
-                await run.run(worker)
+            seat = await self._seated(pool, run, seat)
+            if seat.worker is not None:
+                await run.run(seat.worker)
                 pool.failures = 0
         except WorkerCrashed as crash:  # its prediction is tried again a few times; others need not wait
             _LOG.warning("a worker was lost", extra={"engine": pool.engine.name, "reason": str(crash)})
@@ -259,31 +303,30 @@ class Supervisor:
             del self._runs[run.id]
             self._leave(pool, seat)
 
-    async def _worker(self, pool: Pool, run: Run, seat: Seat) -> Worker | None:
-        """The seat's worker; None when it could not start (the run is ended then)."""
+    async def _seated(self, pool: Pool, run: Run, seat: Seat) -> Seat:
+        """Where a run has its worker; without one when that could not start (the run is ended then)."""
         if seat.worker is not None and seat.worker.alive:
-            return seat.worker
+            return seat
         began = time.perf_counter_ns()
-        assert seat.starting is not None  # noqa: S101 - `_claim` set it
         try:
-            worker = await asyncio.shield(seat.starting)
+            seat = await pool.seated(seat)
         except WorkerStartFailed as failure:
             await run.give_back(f"the worker did not start: {failure}")
-            return None
         run.cold_start_us = (time.perf_counter_ns() - began) // 1000
-        return worker
+        return seat
 
     def _leave(self, pool: Pool, seat: Seat) -> None:
         seat.runs -= 1
         seat.since = time.monotonic()
         if not seat.usable and seat in pool.seats:
             pool.seats.remove(seat)
+        pool.offer(seat)
         self.feed(pool.engine.name)
 
-    async def _start(self, pool: Pool) -> Worker:
+    async def _start(self, pool: Pool, hardware: str) -> Worker:
         engine = pool.engine
         try:
-            return await self._driver.start(worker_spec(engine, self._policy))
+            return await self._driver.start(worker_spec(engine, self._policy, hardware, self.boot))
         except WorkerStartFailed as failure:
             _LOG.warning("a worker did not start", extra={"engine": engine.name, "reason": str(failure)})
             asyncio.get_running_loop().call_later(pool.failed(), self.feed, engine.name)
@@ -308,6 +351,7 @@ class Supervisor:
         await self._expire()
         await self._look_for_work()
         await self._stop_idle()
+        await self._make_room()
 
     async def _expire(self) -> None:
         before_us = int(self._policy.queue_ttl_seconds * SECOND_US)
@@ -330,12 +374,31 @@ class Supervisor:
         for name in await self._database.read(_engines_waiting()):
             self.feed(name)
 
+    async def _living(self, boots: Sequence[str]) -> frozenset[str]:
+        return await self._database.read(_servers_living(boots, self.boot))
+
     async def _stop_idle(self) -> None:
         for pool in self._pools.values():
             for seat in pool.tired(self._policy.idle_seconds):
                 if seat.worker is not None:
                     with contextlib.suppress(OSError):
                         await seat.worker.stop()
+
+    async def _make_room(self) -> None:
+        """On a cluster that is full, whoever has idled longest goes so that another can start."""
+        if not self._policy.placed or not any(pool.stuck(_STUCK_SECONDS) for pool in self._pools.values()):
+            return
+        idle = [
+            (seat.since, pool, seat)
+            for pool in self._pools.values()
+            for seat in pool.seats
+            if seat.worker is not None and not seat.runs
+        ]
+        if idle:
+            _, pool, seat = min(idle, key=lambda each: each[0])
+            pool.seats.remove(seat)
+            assert seat.starting is not None  # noqa: S101 - it has a worker
+            await _dismiss(seat.starting)
 
 
 _LAPSED = Query("prediction_lapsed", {"limit": 1})
@@ -348,6 +411,16 @@ def _rows(query: Query) -> Transaction[int]:
 def _engines_waiting() -> Transaction[tuple[str, ...]]:
     rows = yield Query("prediction_engines_waiting", {})
     return tuple(str(row["engine"]) for row in rows)
+
+
+def _servers_living(boots: Sequence[str], own: str) -> Transaction[frozenset[str]]:
+    rows = yield Query("servers_living", {"boots": msgspec.json.encode(boots).decode(), "own": own})
+    return frozenset(str(row["boot"]) for row in rows)
+
+
+async def _dismiss(starting: asyncio.Task[Worker]) -> None:
+    with contextlib.suppress(WorkerStartFailed, OSError):
+        await (await starting).stop()
 
 
 def _count_stale(life_us: int) -> Transaction[int]:
