@@ -127,6 +127,7 @@ _CLASSES: dict[str, Row] = {
     ),
     "JoinImageWithAlpha": ({"image": ["IMAGE", {}], "alpha": ["MASK", {}]}, _IMAGE),
     "ImageUpscaleWithModel": ({"upscale_model": ["UPSCALE_MODEL", {}], "image": ["IMAGE", {}]}, _IMAGE),
+    "CustomTint": ({"image": _IMAGE, "strength": _number(0.5, 1)}, _IMAGE),  # nobody's but this server's
     "PreviewImage": ({"images": _IMAGE}, []),
     "SaveImage": ({"images": _IMAGE, "filename_prefix": ["STRING", {"default": "ComfyUI"}]}, []),
     "SaveImageWebsocket": ({"images": _IMAGE}, []),
@@ -309,6 +310,13 @@ async def _upscaled(run: Running, upscale_model: int, image: Floats) -> tuple[An
     return (_each(image, lambda picture: picture.resize(size, Image.Resampling.BICUBIC)),)
 
 
+async def _tinted(run: Running, image: Floats, strength: float) -> tuple[Any, ...]:
+    for step in range(2):
+        await run.step(step + 1, 2)
+    red = np.asarray([1, 0, 0], np.float32) * np.float32(strength)
+    return (image[..., :3] * np.float32(1 - strength) + red,)
+
+
 def _each(images: Floats, change: Callable[[Image.Image], Image.Image]) -> Floats:
     made = [np.asarray(change(Image.fromarray(_bytes(image))), np.float32) / 255 for image in images]
     return np.stack(made)
@@ -372,6 +380,7 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "JoinImageWithAlpha": _join,
     "UpscaleModelLoader": _upscaler,
     "ImageUpscaleWithModel": _upscaled,
+    "CustomTint": _tinted,
     "PreviewImage": _preview,
     "SaveImage": _save,
     "SaveImageWebsocket": _send,

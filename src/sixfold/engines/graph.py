@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,10 +15,11 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.graphs import embedded, execute, interface, spaces
 from sixfold.core.graphs import ports as graphs
+from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
 from sixfold.core.graphs.execute import Ended, Place
 from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
-from sixfold.core.graphs.validate import Verdict, validate
+from sixfold.core.graphs.validate import Verdict
 from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.work import media as media_files
 from sixfold.core.work.children import Child, Children
@@ -81,13 +83,15 @@ class _Run:
 
     async def go(self, threads: ThreadPoolExecutor) -> Result:
         workshop = self._workshop
-        targets: list[str] | None = self._task.inputs.get("targets")
-        verdict = validate(self._graph, workshop.registry, targets=targets)
-        if verdict.missing_classes or execute.unrunnable(verdict):
-            return await self._elsewhere()
+        await workshop.look(self._graph)
+        verdict = workshop.check(self._graph, targets=self._task.inputs.get("targets"))
+        if verdict.missing_classes or (not verdict.elsewhere and execute.unrunnable(verdict)):
+            raise EngineError(workshop.lacking(verdict))
         if verdict.error is not None:
             raise UnusableInput("; ".join(str(each["message"]) for each in verdict.errors))
         self._telling.begin(len(verdict.nodes))
+        if verdict.elsewhere and workshop.elsewhere is not None:
+            return await self._elsewhere(workshop.elsewhere, verdict)
         place = Place(
             children=self,
             files=self,
@@ -190,44 +194,45 @@ class _Run:
             info["name"] = "file" if self._parent.face != "comfyui" else "files"
         return Artifact(row["content_type"], await self._workshop.media.blobs.get(row["blob"]), info)
 
-    async def _elsewhere(self) -> Result:
-        """The whole graph, unchanged, on a ComfyUI that has its classes."""
-        elsewhere = self._workshop.elsewhere
-        registry = await elsewhere.registry() if elsewhere is not None else None
-        if elsewhere is None or registry is None:
-            verdict = self._workshop.check(self._graph)
-            missing = ", ".join(sorted({*verdict.missing_classes, *execute.unrunnable(verdict)}))
-            raise EngineError(f"No engine here has the node classes {missing}")
-        verdict = self._workshop.check(self._graph, self._workshop.registry.joined(registry))
-        self._telling.begin(len(verdict.nodes))
-        files = await self._named(verdict)
-        graph = {**self._graph}
-        self._telling.heard(Event("execution_start", {}))
-        fetched = await elsewhere.run(
-            graph, verdict.outputs, files, self._context.scratch, self._telling.heard
-        )
-        outputs: dict[str, dict[str, list[Any]]] = {}
-        for node_id, ui in fetched.items():
-            for kind, rows in ui.items():
-                for row, path, content_type in rows:
-                    temporary = row.get("type") == "temp"
-                    made = Made(content_type, path=path, kind=kind, temporary=temporary)
-                    told = await self.keep(node_id, made)
-                    outputs.setdefault(node_id, {}).setdefault(kind, []).append(told)
-        for node_id, ui in outputs.items():
-            self._telling.heard(Event("executed", {"node": node_id, "display_node": node_id, "output": ui}))
-        self._telling.heard(Event("execution_success", {}))
-        self._telling.heard(Event("executing", {"node": None}))
-        return await self._result(Ended(outputs, tuple(verdict.nodes), ()))
+    # -- on a ComfyUI --------------------------------------------------------------------------------
 
-    async def _named(self, verdict: Verdict) -> dict[str, File]:
-        named = {
-            value: spec_kind
-            for node in verdict.nodes.values()
-            for name, spec_kind in node.spec.uploads.items()
-            if isinstance(value := node.values.get(name), str) and value
+    async def _elsewhere(self, elsewhere: Elsewhere, verdict: Verdict) -> Result:
+        """The whole graph as it is, on a ComfyUI that has its classes; paid like the same work here."""
+        files = {place: await self.find(*told) for place, told in self._named(verdict).items()}
+        heard, scratch = self._telling.heard, self._context.scratch
+        try:
+            fetched = await elsewhere.run(self._graph, files, scratch, heard)
+        except NodeLost as lost:
+            told = {"node_id": lost.node_id, "node_type": lost.class_type, "exception_message": str(lost)}
+            heard(Event("execution_error", {**_FAILED, **told}))
+            raise
+        outputs = {node_id: await self._brought(node_id, shown) for node_id, shown in fetched.shown.items()}
+        for node_id, ui in outputs.items():
+            heard(Event("executed", {"node": node_id, "display_node": node_id, "output": ui}))
+        result = await self._result(Ended(outputs, tuple(verdict.nodes), fetched.cached))
+        return dataclasses.replace(
+            result, billed=self._workshop.estimate(verdict, without=fetched.cached).micros
+        )
+
+    async def _brought(self, node_id: str, shown: Mapping[str, Any]) -> dict[str, Any]:
+        """What an output node showed there, its files kept here."""
+        return {
+            kind: [await self.keep(node_id, row) if isinstance(row, Made) else row for row in rows]
+            if isinstance(rows, list)
+            else rows
+            for kind, rows in shown.items()
         }
-        return {value: await self.find(value, kind) for value, kind in named.items()}
+
+    def _named(self, verdict: Verdict) -> dict[tuple[str, str], tuple[str, str]]:
+        """The files that inputs name, with their kinds: what came with the order, and what a class loads."""
+        uploads = {node_id: node.spec.uploads for node_id, node in verdict.nodes.items()}
+        return {
+            (node_id, name): (value, uploads.get(node_id, {}).get(name, "file"))
+            for node_id, node in self._graph.items()
+            for name, value in node["inputs"].items()
+            if isinstance(value, str)
+            and (value.startswith(_GIVEN) or (value and name in uploads.get(node_id, ())))
+        }
 
 
 def _applied(task: Task) -> dict[str, dict[str, Any]]:
@@ -245,5 +250,13 @@ def _taken(made: Made) -> bytes:
     return data
 
 
+# What ComfyUI says of a failure beside where and why it was.
+_FAILED: Mapping[str, Any] = {
+    "executed": [],
+    "exception_type": "NodeLost",
+    "traceback": [],
+    "current_inputs": {},
+    "current_outputs": [],
+}
 # What a file is taken for; whoever reads it looks at its bytes.
 _TYPES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}

@@ -29,13 +29,15 @@ class Catalogue:
 
     async def page(self, request: Request) -> Response:
         """All of them; with a key, the account's own too."""
-        found = list(self._built_in.values())
         principal = await self._known(request)
-        if principal is not None:
-            own = await self._services.pipeline.own.of(principal.account_id, KIND)
-            found += [await self._of(each) for each in own]
+        found = await self.all(principal.account_id if principal is not None else None)
         rows = [self.record(space) for space in found]
         return answers.json({"spaces": rows, "success": True}, headers=_FRESH)
+
+    async def all(self, account_id: str | None) -> list[Space]:
+        """The built-in spaces, then those of an account."""
+        own = [] if account_id is None else await self._services.pipeline.own.of(account_id, KIND)
+        return [*self._built_in.values(), *[await self._of(each) for each in own]]
 
     async def show(self, request: Request) -> Response:
         """One space."""
@@ -51,8 +53,12 @@ class Catalogue:
 
     async def picture(self, request: Request) -> Response:
         """The graph, drawn."""
-        space = await self._asked(request)
-        drawn = drawing.draw(space.graph, self._services.workshop.registry, space.name)
+        drawn = self.drawn(await self._asked(request))
+        return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
+
+    def drawn(self, space: Space) -> str:
+        """A graph in SVG."""
+        return drawing.draw(space.graph, self._services.workshop.classes, space.name)
         return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
     def record(self, space: Space) -> dict[str, Any]:

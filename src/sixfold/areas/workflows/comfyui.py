@@ -19,6 +19,7 @@ from sixfold.core.graphs import schema
 from sixfold.core.graphs.documents import listed
 from sixfold.core.graphs.faults import fault
 from sixfold.core.graphs.models import KINDS
+from sixfold.core.graphs.nodes import Registry
 from sixfold.web import answers, auth, bodies, calls
 from sixfold.web.routing import Face, Handler, Route, Socket
 from sixfold.web.services import Services
@@ -68,7 +69,7 @@ class Comfy:
         self._services = services
         self._doors = doors
         self._runs = Runs(services)
-        self._classes: dict[str, Any] | None = None
+        self._classes: tuple[Registry, dict[str, Any]] | None = None
 
     async def prompt(self, request: Request) -> Response:
         """Queue a graph."""
@@ -130,9 +131,10 @@ class Comfy:
         """The schemas of all classes, or of one."""
         await self._doors.enter(request)
         wanted = request.scope["path_params"].get("class_type")
-        if self._classes is None:
-            self._classes = schema.write(self._services.workshop.registry)
-        known = self._classes
+        classes = self._services.workshop.classes
+        if self._classes is None or self._classes[0] is not classes:
+            self._classes = classes, schema.write(classes)
+        known = self._classes[1]
         return answers.json(known if wanted is None else {wanted: known[wanted]} if wanted in known else {})
 
     async def models(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.graphs import faults, prompts, spaces
 from sixfold.core.graphs.documents import listed, mapping
-from sixfold.core.graphs.validate import Verdict, validate
+from sixfold.core.graphs.validate import Verdict
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
@@ -89,15 +89,9 @@ class Runs:
 
     async def _checked(self, graph: object, targets: list[str] | None, *, strict: bool) -> Verdict:
         """The verdict here; on a graph with foreign classes, that of the ComfyUI that has them."""
-        workshop = self._workshop
-        verdict = validate(graph, workshop.registry, targets=targets, strict_models=strict)
-        unknown = bool(verdict.missing_classes) or workshop.is_foreign(verdict)
-        if unknown and workshop.elsewhere is not None:
-            theirs = await workshop.elsewhere.registry()
-            if theirs is not None:
-                return validate(graph, workshop.registry.joined(theirs), targets=targets)
-        if unknown and not verdict.missing_classes:
-            raise errors.EngineUnavailable(workshop.lacking(verdict))
+        await self._workshop.look(graph)
+        verdict = self._workshop.check(graph, targets=targets, strict_models=strict)
+        self._workshop.require(verdict)
         return verdict
 
     async def _missing_files(self, account_id: str, verdict: Verdict) -> Told | None:

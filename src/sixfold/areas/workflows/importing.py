@@ -74,6 +74,7 @@ class Importing:
         body = bodies.parse_object(await request.body())
         converted = self._converted(_document(body, "workflow"))
         strict = body.get("strict_models") is True
+        await self._workshop.look(converted.graph)
         verdict = self._workshop.check(converted.graph, strict_models=strict)
         return answers.json(
             {
@@ -104,7 +105,7 @@ class Importing:
             await self._enter(request)
 
     def _converted(self, document: Mapping[str, Any]) -> Converted:
-        converted = convert(document, self._workshop.registry)
+        converted = convert(document, self._workshop.classes)
         if len(converted.graph) > _MOST_NODES:
             raise errors.BadRequest(f"A workflow may have at most {_MOST_NODES} nodes")
         return converted
@@ -138,7 +139,8 @@ class Importing:
         return space
 
     async def _space(self, account_id: str, brought: Brought, converted: Converted) -> Space:
-        registry, graph = self._workshop.registry, converted.graph
+        await self._workshop.look(converted.graph)
+        registry, graph = self._workshop.classes, converted.graph
         verdict = self._workshop.check(graph)
         found = models.named(graph, registry, converted.models)
         kind = self._kind(graph)
@@ -179,7 +181,7 @@ class Importing:
     def _kind(self, graph: Graph) -> str:
         """What a graph makes, by what its output nodes take; empty where nothing says so."""
         for node in graph.values():
-            spec = self._workshop.registry.get(str(node["class_type"]))
+            spec = self._workshop.classes.get(str(node["class_type"]))
             if spec is not None and spec.output_node:
                 for each in spec.inputs:
                     if each.type in _OUTPUTS:

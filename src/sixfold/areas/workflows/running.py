@@ -55,6 +55,7 @@ class Running:
         principal.require_service(space.model)
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)
+        await self._services.workshop.look(space.graph)
         quote = pipeline.quote(model, given)  # before any file is fetched
         order = Order(
             account_id=principal.account_id,
@@ -78,7 +79,7 @@ class Running:
         found: dict[str, Source] = {}
         problems: list[errors.Problem] = []
         for each in space.inputs or ():
-            kind, value = upload(space, each, self._services.workshop.registry), values.get(each.name)
+            kind, value = upload(space, each, self._services.workshop.classes), values.get(each.name)
             if not kind or not isinstance(value, str) or not value:
                 continue
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sixfold import errors
 from sixfold.core.graphs.ports import Asked, Given, NodeContext
 from sixfold.core.graphs.validate import Verdict
 from sixfold.core.work.engines import EngineError
@@ -18,10 +19,13 @@ class Unknown:
 UNKNOWN: Final = Unknown()
 
 
-def orders(verdict: Verdict, context: NodeContext | None = None) -> tuple[tuple[str, Asked], ...]:
+def orders(
+    verdict: Verdict, context: NodeContext | None = None, *, lenient: bool = False
+) -> tuple[tuple[str, Asked], ...]:
     """The orders of a checked graph by node, in the order of its nodes; none is placed.
 
     Raises what a node's own estimate raises: an `EngineUnavailable` says so before anything is held.
+    `lenient`: another server runs the graph, and such a node orders nothing.
     """
     values: dict[str, tuple[Any, ...]] = {}
     found: list[tuple[str, Asked]] = []
@@ -32,13 +36,23 @@ def orders(verdict: Verdict, context: NodeContext | None = None) -> tuple[tuple[
         spec = node.spec
         unknown = (UNKNOWN,) * len(spec.outputs)
         if spec.estimate is not None:
-            found += [(node_id, each) for each in spec.estimate(inputs)]
+            found += [(node_id, each) for each in _asked(spec.estimate, inputs, lenient=lenient)]
         values[node_id] = unknown
         if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
             values[node_id] = (None,) * len(spec.outputs)  # no file is named
         elif spec.where == "inline" and spec.run is not None and not spec.output_node:
             values[node_id] = _tried(spec.run, context, inputs) or unknown
     return tuple(found)
+
+
+def _asked(estimated: Any, inputs: dict[str, Any], *, lenient: bool) -> tuple[Asked, ...]:
+    try:
+        asked: tuple[Asked, ...] = estimated(inputs)
+    except (EngineError, errors.SixfoldError, KeyError, TypeError, ValueError):
+        if not lenient:
+            raise
+        return ()
+    return asked
 
 
 def _tried(run: Any, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:

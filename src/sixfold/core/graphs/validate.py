@@ -35,6 +35,7 @@ class Verdict:
     `nodes` are those that the good `outputs` need, each after what it needs itself. `error` is ComfyUI's
     word on the whole graph, None when some output can run; `node_errors` are its words on nodes.
     `missing_classes` maps an unknown class to its nodes, `missing_models` are files that no folder has.
+    `elsewhere`: by the classes of a ComfyUI, which alone can run it.
     """
 
     nodes: Mapping[str, Node]
@@ -43,6 +44,7 @@ class Verdict:
     node_errors: Mapping[str, Any]
     missing_classes: Mapping[str, tuple[str, ...]]
     missing_models: tuple[Mapping[str, str], ...] = ()
+    elsewhere: bool = False
 
     @property
     def valid(self) -> bool:

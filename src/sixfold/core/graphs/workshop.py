@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.prices import Price
 from sixfold.core.graphs import estimate, interface, spaces
+from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.elsewhere import Elsewhere, adopted
 from sixfold.core.graphs.estimate import UNKNOWN
 from sixfold.core.graphs.execute import unrunnable
 from sixfold.core.graphs.hub import Hub
 from sixfold.core.graphs.interface import ApiInput
 from sixfold.core.graphs.keeping import Names, Outcomes
-from sixfold.core.graphs.nodes import Graph, Registry
-from sixfold.core.graphs.ports import Asked, Event, File, Packer
+from sixfold.core.graphs.nodes import NodeSpec, Registry
+from sixfold.core.graphs.ports import Asked, Packer
 from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.validate import Verdict, validate
 from sixfold.core.work import inputs as checks
@@ -26,33 +29,6 @@ from sixfold.core.work.pipeline import Pipeline
 
 _PLACE = "data:,"  # stands for a file that only a run can know
 _MOST_ACCOUNTS = 1000
-
-
-class Elsewhere(Protocol):
-    """A ComfyUI server that runs whole graphs with classes that are not known here."""
-
-    @property
-    def unlock(self) -> str:
-        """What would make it reachable, as a clause."""
-        ...
-
-    async def registry(self) -> Registry | None:
-        """Its classes; None where no server answers."""
-        ...
-
-    async def run(
-        self,
-        graph: Graph,
-        wanted: tuple[str, ...],
-        files: Mapping[str, File],
-        scratch: Path,
-        emit: Callable[[Event], None],
-    ) -> Mapping[str, Mapping[str, list[tuple[Mapping[str, Any], Path, str]]]]:
-        """Run a graph there; gives each output node's files, fetched into `scratch`.
-
-        `files` are those that inputs name, by that name.
-        """
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +62,15 @@ class Craft:
     packer: Callable[[Path], Packer]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Theirs:
+    """The classes of a ComfyUI: as it told them, with what is known of them here, and beside our own."""
+
+    known: Registry
+    own: Registry
+    joined: Registry
+
+
 class Workshop:
     """Everything about graphs that faces and the engine share."""
 
@@ -105,6 +90,7 @@ class Workshop:
         self.packer = craft.packer
         self.media = names.media
         self.elsewhere = elsewhere
+        self._found: _Theirs | None = None
         self.hub = Hub()
 
     @property
@@ -127,21 +113,51 @@ class Workshop:
 
     # -- whether, and for how much -----------------------------------------------------------------
 
-    def check(
-        self, graph: object, registry: Registry | None = None, *, strict_models: bool = False
-    ) -> Verdict:
-        """Whether a graph can run."""
-        return validate(graph, registry or self.registry, strict_models=strict_models)
+    async def look(self, graph: object = None) -> None:
+        """See what the ComfyUI has, for a graph that only it can run; without one, now and then."""
+        if self.elsewhere is None:
+            return
+        names = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
+        foreign = [name for name in names if not _runs(self.registry.get(name))]
+        if foreign or graph is None:
+            await self.elsewhere.look(foreign)
 
-    def estimate(self, verdict: Verdict, *, charged: bool = True) -> Estimate:
-        """What a checked graph would cost at most.
+    def check(
+        self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
+    ) -> Verdict:
+        """Whether a graph can run: here, or whole on the ComfyUI where that alone has its classes."""
+        verdict = validate(graph, self.registry, targets=targets, strict_models=strict_models)
+        theirs = self._theirs()
+        if theirs is None or not (verdict.missing_classes or unrunnable(verdict)):
+            return verdict
+        either = validate(graph, theirs.joined, targets=targets)
+        if either.missing_classes:
+            return either
+        return dataclasses.replace(validate(graph, theirs.own, targets=targets), elsewhere=True)
+
+    @property
+    def classes(self) -> Registry:
+        """All classes that can be named: those that are known here, and those of the ComfyUI."""
+        theirs = self._theirs()
+        return self.registry if theirs is None else theirs.joined
+
+    def _theirs(self) -> _Theirs | None:
+        known = self.elsewhere.known if self.elsewhere is not None else None
+        if known is None:
+            self._found = None
+        elif self._found is None or self._found.known is not known:
+            own = Registry(adopted(known, self.registry))
+            self._found = _Theirs(known, own, Registry([*own, *self.registry]))
+        return self._found
+
+    def estimate(self, verdict: Verdict, *, charged: bool = True, without: Collection[str] = ()) -> Estimate:
+        """What a checked graph would cost at most, without some nodes.
 
         Raises `EngineUnavailable` where an order has no engine here, `InvalidInput` where one is refused.
         """
-        orders = tuple(
-            (node_id, asked.model, self._quoted(asked, charged=charged))
-            for node_id, asked in estimate.orders(verdict)
-        )
+        price = self._worth if verdict.elsewhere else functools.partial(self._quoted, charged=charged)
+        asked = estimate.orders(verdict, lenient=verdict.elsewhere)
+        orders = tuple((node, each.model, price(each)) for node, each in asked if node not in without)
         return Estimate(sum(micros for _, _, micros in orders), orders)
 
     def _quoted(self, asked: Asked, *, charged: bool) -> int:
@@ -151,13 +167,15 @@ class Workshop:
             raise errors.EngineUnavailable(
                 f"{error.message}: no engine can serve this graph here."
             ) from error
-        given = {name: value for name, value in asked.inputs.items() if value is not UNKNOWN}
-        for each in model.inputs:
-            if each.type in checks.MEDIA_TYPES and (each.name in asked.inputs or each.required):
-                given[each.name] = _PLACE
-            elif each.required and each.name not in given and each.default is None:
-                given[each.name] = _standing(each)
-        return self._pipeline.quote(model, given, charged=charged).price.micros
+        return self._pipeline.quote(model, _given(model, asked), charged=charged).price.micros
+
+    def _worth(self, asked: Asked) -> int:
+        """The price of what the ComfyUI does, whether or not an engine here could."""
+        catalog = self._pipeline.catalog
+        if asked.model not in catalog:
+            return 0
+        model = catalog[asked.model]
+        return catalog.price(model, model.check(_given(model, asked))).micros
 
     def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Price:
         """What is held for a run of a space (`Pipeline.by_children`); raises what `estimate` does."""
@@ -168,13 +186,13 @@ class Workshop:
         verdict = self.check(interface.apply(graph, inputs, values))
         if not verdict.valid:
             self.refuse(verdict, inputs)
-        if self.is_foreign(verdict) and self.elsewhere is None:
-            raise errors.EngineUnavailable(self.lacking(verdict))
+        self.require(verdict)
         return self.estimate(verdict, charged=charged).price
 
-    def is_foreign(self, verdict: Verdict) -> bool:
-        """Whether some class of a checked graph is known by its schema only."""
-        return bool(unrunnable(verdict))
+    def require(self, verdict: Verdict) -> None:
+        """Raise `EngineUnavailable` where nothing runs some class that is known."""
+        if not verdict.elsewhere and unrunnable(verdict):
+            raise errors.EngineUnavailable(self.lacking(verdict))
 
     def lacking(self, verdict: Verdict) -> str:
         """The sentence on the classes that nothing here can run."""
@@ -183,8 +201,6 @@ class Workshop:
 
     def refuse(self, verdict: Verdict, inputs: tuple[ApiInput, ...] = ()) -> None:
         """Raise what keeps a graph from running: `EngineUnavailable`, or `InvalidInput` with every fault."""
-        if verdict.missing_classes and self.elsewhere is not None:
-            return
         if verdict.missing_classes:
             raise errors.EngineUnavailable(self.lacking(verdict))
         named = {(each.node_id, each.field): each.name for each in inputs}
@@ -206,3 +222,18 @@ def _standing(each: checks.Descriptor) -> Any:
     if each.type in ("integer", "number"):
         return each.min or 1
     return each.choices[0] if each.choices else "…"
+
+
+def _runs(spec: NodeSpec | None) -> bool:
+    return spec is not None and spec.run is not None
+
+
+def _given(model: Model, asked: Asked) -> dict[str, Any]:
+    """An order's inputs, with something in the place of what only a run can know."""
+    given = {name: value for name, value in asked.inputs.items() if value is not UNKNOWN}
+    for each in model.inputs:
+        if each.type in checks.MEDIA_TYPES and (each.name in asked.inputs or each.required):
+            given[each.name] = _PLACE
+        elif each.required and each.name not in given and each.default is None:
+            given[each.name] = _standing(each)
+    return given

@@ -75,6 +75,8 @@ def charge(prediction: Prediction, run_us: int, billed: float | None) -> Charge 
             return Charge.of(-(-prediction.rate * run_us // _HOUR_US), prediction.price)
         case "units" if billed is not None:
             return Charge.of(-(-prediction.rate * round(billed * _MILLI) // _MILLI), prediction.price)
+        case "children" if billed is not None:  # micro-dollars of what no child did
+            return Charge.of(round(billed), prediction.price)
         case _:
             return None
 

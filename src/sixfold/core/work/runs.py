@@ -206,7 +206,7 @@ class Run:
             charge=metering.charge(self._prediction, trace.run_us, done.billed),
         )
         self._hit("capture.before")
-        by_children = self._prediction.meter == "children"
+        by_children = self._prediction.meter == "children" and success.charge is None
         succeed = predictions.succeed_with_children if by_children else predictions.succeed
         await self._finish(lambda: succeed(self.id, self._attempt, success))
         self._hit("capture.after")

@@ -35,10 +35,16 @@ class Refused(ComfyError):
 
 
 class NodeFailed(ComfyError):
-    """A node raised: `class_type` says which kind, `memory` that there was too little of it."""
+    """A node raised: `class_type` says which kind, `memory` that there was too little of it.
 
-    def __init__(self, message: str, class_type: str, *, memory: bool = False) -> None:
-        super().__init__(message)
+    `text` is why, without its name.
+    """
+
+    def __init__(self, text: str, node_id: str, class_type: str, *, memory: bool = False) -> None:
+        begin = f"ComfyUI ran out of memory in {class_type}" if memory else f"ComfyUI failed in {class_type}"
+        super().__init__(f"{begin}: {text}")
+        self.text = f"ComfyUI ran out of memory: {text}" if memory else text
+        self.node_id = node_id
         self.class_type = class_type
         self.memory = memory
 
@@ -64,12 +70,12 @@ def plain(text: str) -> str:
 
 
 def node_failed(data: Mapping[str, Any]) -> NodeFailed:
-    class_type = str(data.get("node_type") or "a node")
+    node_id, class_type = str(data.get("node_id") or ""), str(data.get("node_type") or "a node")
     text = plain(str(data.get("exception_message") or ""))
     if "OutOfMemory" in str(data.get("exception_type")) or "out of memory" in text.lower():
         short = "a smaller picture, or fewer at once, may fit."
-        return NodeFailed(f"ComfyUI ran out of memory in {class_type}: {short}", class_type, memory=True)
-    return NodeFailed(f"ComfyUI failed in {class_type}: {text.rstrip('.')}.", class_type)
+        return NodeFailed(short, node_id, class_type, memory=True)
+    return NodeFailed(f"{text.rstrip('.')}.", node_id, class_type)
 
 
 def refusal(said: Any) -> Refused:

@@ -1,0 +1,160 @@
+"""Whole graphs on the operator's ComfyUI, as they came: its classes, a run, what it made."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import re
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sixfold.core.graphs import schema
+from sixfold.core.graphs.elsewhere import Fetched, NodeLost, Place
+from sixfold.core.graphs.nodes import Graph, Registry
+from sixfold.core.graphs.ports import Event, File, Made
+from sixfold.engines.remote.comfyui_stock import DEFAULT_URL
+from sixfold.upstreams.comfyui import faults, hearing
+from sixfold.upstreams.comfyui import server as comfyui
+
+_FRESH_SECONDS = 300.0  # megabytes of schemas are not read more often
+_PATIENCE_SECONDS = 5.0  # but again for a class that may have come since
+_MOST_BYTES = 512 * 2**20
+_NUMBER = re.compile(r"_\d+_?$")
+_PNG = b"\x89PNG"
+
+
+class ComfyWorkflows:
+    """`graphs.elsewhere.Elsewhere` on one server."""
+
+    def __init__(self, client: httpx.AsyncClient, url: str = "") -> None:
+        self._client = client
+        self._url = url or DEFAULT_URL
+        self._known: Registry | None = None
+        self._looked_at: float | None = None
+        self._looking = asyncio.Lock()
+
+    @property
+    def known(self) -> Registry | None:
+        """Its classes when it was last looked at."""
+        return self._known
+
+    async def look(self, wanted: Collection[str] = ()) -> None:
+        """Read its classes, where there is a reason to."""
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            lacking = self._known is None or any(name not in self._known for name in wanted)
+            patience = _PATIENCE_SECONDS if lacking else _FRESH_SECONDS
+            if self._looked_at is not None and now - self._looked_at < patience:
+                return
+            try:
+                server = self._server()
+                await server.stats()  # another Sixfold, or what is none, says so here
+                self._known = schema.read(await server.object_info())
+            except faults.Slow:
+                pass  # it loads a model, and has what it had
+            except faults.ComfyError:
+                self._known = None
+            self._looked_at = now
+
+    async def run(
+        self, graph: Graph, files: Mapping[Place, File], scratch: Path, emit: Callable[[Event], None]
+    ) -> Fetched:
+        """Send the files, then the graph; fetch what came of it."""
+        watch, server = _Watch(emit), self._server()
+        try:
+            sent = await _with_files(server, graph, files)
+            emit(Event("execution_start", {}))
+            outputs = await server.run(sent, (), watch.heard)
+        except faults.NodeFailed as failed:
+            raise NodeLost(failed.node_id, failed.class_type, failed.text) from failed
+        watch.over()
+        shown = {node: await _shown(server, told, scratch) for node, told in outputs.items()}
+        return Fetched(shown, tuple(watch.cached))
+
+    def _server(self) -> comfyui.Server:
+        return comfyui.Server(self._client, self._url)
+
+
+async def _with_files(server: comfyui.Server, graph: Graph, files: Mapping[Place, File]) -> Graph:
+    """The graph with the names that its files have there: by content, so that none is another's."""
+    sent = {node_id: {**node, "inputs": dict(node["inputs"])} for node_id, node in graph.items()}
+    there: dict[str, str] = {}
+    for (node_id, name), file in files.items():
+        if file.digest not in there:
+            extension = mimetypes.guess_extension(file.content_type) or ""
+            data = await asyncio.to_thread(file.path.read_bytes)
+            wanted = f"sixfold-{file.digest[:24]}{extension}"
+            kept = await server.upload(wanted, data, file.content_type, "input")
+            there[file.digest] = f"{kept.subfolder}/{kept.filename}".lstrip("/")
+        sent[node_id]["inputs"][name] = there[file.digest]
+    return sent
+
+
+async def _shown(server: comfyui.Server, told: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    """What an output node showed, each file that it names fetched."""
+    shown: dict[str, Any] = {}
+    for kind, rows in told.items():
+        if isinstance(rows, list):
+            shown[kind] = [await _row(server, kind, row, scratch) for row in rows]
+        else:
+            shown[kind] = rows
+    return shown
+
+
+async def _row(server: comfyui.Server, kind: str, row: Any, scratch: Path) -> Any:
+    if not isinstance(row, Mapping) or not isinstance(row.get("filename"), str):
+        return row
+    name, folder = row["filename"], str(row.get("subfolder") or "")
+    file = comfyui.File(name, folder, str(row.get("type") or "output"))
+    path = scratch / secrets.token_hex(12)
+    with path.open("wb") as target:
+        content_type = await server.view(file, target, _MOST_BYTES)
+    guessed = mimetypes.guess_type(name)[0]
+    stem = _NUMBER.sub("", Path(name).stem)
+    return Made(
+        content_type=guessed or content_type or "application/octet-stream",
+        path=path,
+        kind=kind,
+        prefix=f"{folder}/{stem}".lstrip("/"),
+        temporary=file.type == "temp",
+    )
+
+
+class _Watch:
+    """What a run there says, in the words of a run here."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._node = ""
+        self._step: tuple[str, float] = ("", -1.0)
+        self.cached: list[str] = []
+
+    def heard(self, event: hearing.Event) -> None:
+        """Pass on one word."""
+        match event:
+            case hearing.Started(node):
+                self.over()
+                self._node = node
+                self._emit(Event("executing", {"node": node, "display_node": node}))
+            case hearing.Stepped(node, done, of):
+                if (node, done) != self._step:  # later versions tell each step twice
+                    self._step = (node, done)
+                    self._emit(Event("progress", {"value": done, "max": of, "node": node}))
+            case hearing.Reused(nodes):
+                self.cached += nodes
+                self._emit(Event("execution_cached", {"nodes": list(nodes)}))
+            case hearing.Previewed(data):
+                kind = "image/png" if data.startswith(_PNG) else "image/jpeg"
+                self._emit(Event("preview", {"node": self._node, "content_type": kind}, data))
+            case hearing.Finished():
+                pass  # told once its files are here
+
+    def over(self) -> None:
+        """The node that ran has nothing left to do: they run one after the other there."""
+        if self._node:
+            self._emit(Event("finished", {"node": self._node}))
+            self._node = ""
