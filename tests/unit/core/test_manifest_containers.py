@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -358,7 +359,7 @@ def test_a_text_that_unpacks_to_more_than_allowed_is_not_read() -> None:
 
 def test_edits_that_overlap_are_refused() -> None:
     with pytest.raises(edits.Unembeddable):
-        edits.splice(b"abcdef", [edits.Edit(0, 3, b""), edits.Edit(2, 4, b"")])
+        edits.ordered([edits.Edit(2, 4, b""), edits.Edit(0, 3, b"")])
 
 
 HOSTILE = [
@@ -426,3 +427,31 @@ def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> Non
     found = embedding.extract(bytes(data))
     assert found is None or len(found) <= record.MAX_TEXT_BYTES
     embedding.embed(bytes(data), content_type, TEXT)
+
+
+@every_file
+@pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
+def test_a_file_where_it_lies_becomes_what_its_bytes_would(name: str, text: str, tmp_path: Path) -> None:
+    content_type, data = made(name)
+    path = tmp_path / "staged"
+    for before in (data, embedding.embed(data, content_type, LONG)):
+        path.write_bytes(before)
+        embedding.embed_file(path, content_type, text)
+        assert path.read_bytes() == embedding.embed(before, content_type, text)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_large_film_is_never_whole_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    with path.open("wb") as file:
+        file.write(b"\0\0\0\x10ftypisom\0\0\0\0" + (200 << 20).to_bytes(4) + b"mdat")
+        file.truncate(16 + (200 << 20))  # 200 MB of nothing
+    tracemalloc.start()
+    try:
+        embedding.embed_file(path, "video/mp4", TEXT)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    with path.open("rb") as file:
+        file.seek(200 << 20)
+        assert TEXT.encode() in file.read()

@@ -55,6 +55,7 @@ EXTENSIONS = {
 }
 MEDIA_PATH = "/media/"
 _GRACE_US = DAY_US
+_WHOLE_BYTES = 4 << 20  # what is larger is never whole in memory
 _NO_USE = (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest)
 _FILMED = frozenset({"video", "audio"})
 _LONG = _FILMED | {"file"}
@@ -318,12 +319,24 @@ class Media:
         """Put a run's files into blobs, each with its manifest text embedded; the staged files go."""
         files: list[OutputFile] = []
         for file, text in zip(staged, texts, strict=True):
-            data, key = await asyncio.to_thread(_with_manifest, file, text)
-            await self._blobs.put(key, data, content_type=file.content_type)
-            name = new_name(file.content_type)
-            files.append(OutputFile(name, key, file.content_type, len(data), dict(file.info)))
+            key, size = await self._store_output(file, text)
+            files.append(
+                OutputFile(new_name(file.content_type), key, file.content_type, size, dict(file.info))
+            )
         records = tuple(record(file, account_id, "output", prediction_id=prediction_id) for file in files)
         return Stored(tuple(files), records, sum(file.size for file in files))
+
+    async def _store_output(self, file: StagedFile, text: str) -> tuple[str, int]:
+        """Store one staged file, which goes; gives its key and how large it is."""
+        if file.path.stat().st_size > _WHOLE_BYTES:
+            key, size = await asyncio.to_thread(_signed, file, text)
+            await self._blobs.put_file(key, file.path, content_type=file.content_type)
+            with contextlib.suppress(FileNotFoundError):  # the store may have moved it
+                file.path.unlink()
+            return key, size
+        data, key = await asyncio.to_thread(_with_manifest, file, text)
+        await self._blobs.put(key, data, content_type=file.content_type)
+        return key, len(data)
 
     async def upload(self, account_id: str, path: Path, content_type: str) -> Upload:
         """Keep the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
@@ -408,6 +421,13 @@ def _with_manifest(file: StagedFile, text: str) -> tuple[bytes, str]:
     data = embedding.embed(file.path.read_bytes(), file.content_type, text)
     file.path.unlink()
     return data, blob_key(data)
+
+
+def _signed(file: StagedFile, text: str) -> tuple[str, int]:
+    """Embed the text in the file where it lies; its key, and how large it is then."""
+    embedding.embed_file(file.path, file.content_type, text)
+    key, _, size = _hashes(file.path)
+    return key, size
 
 
 def _hashes(path: Path) -> tuple[str, str, int]:

@@ -6,8 +6,10 @@ text equals the original's file.
 
 from __future__ import annotations
 
+import mmap
 import re
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, cast
 
 from sixfold.core.work.manifest.containers import (
     flac,
@@ -23,7 +25,15 @@ from sixfold.core.work.manifest.containers import (
     webm,
     webp,
 )
-from sixfold.core.work.manifest.containers.edits import MAX_TEXT_BYTES, Unembeddable
+from sixfold.core.work.manifest.containers.edits import (
+    MAX_TEXT_BYTES,
+    Edit,
+    Mapped,
+    Unembeddable,
+    apply,
+    ordered,
+    splice,
+)
 from sixfold.core.work.manifest.record import ManifestTooLarge
 
 _UNFIT = re.compile("[\0-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
@@ -36,8 +46,8 @@ class Container(Protocol):
         """Whether the bytes begin like this container."""
         ...
 
-    def embed(self, data: bytes, text: str) -> bytes:
-        """The file with the text in it; raises `Unembeddable`."""
+    def edits(self, data: bytes, text: str) -> list[Edit]:
+        """What puts the text into the file; raises `Unembeddable`."""
         ...
 
     def extract(self, data: bytes) -> str | None:
@@ -91,17 +101,29 @@ def embed(data: bytes, content_type: str, text: str) -> bytes:
     output without a manifest is better than none. Raises `ManifestTooLarge` over 256 KiB and
     `ValueError` for a text that has control characters in it; `record.canonical` makes neither.
     """
+    found = _edits(data, content_type, text)
+    return splice(data, found) if found else data
+
+
+def embed_file(path: Path, content_type: str, text: str) -> None:
+    """`embed` for the file at `path`, which is never whole in memory: most are only written on."""
+    with path.open("rb") as file, Mapped(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        found = _edits(cast("bytes", mapped), content_type, text)  # it is looked into as bytes are
+    apply(path, found)
+
+
+def _edits(data: bytes, content_type: str, text: str) -> list[Edit]:
     if _UNFIT.search(text):
         raise ValueError("a manifest's text has no control characters")
     if len(text.encode()) > MAX_TEXT_BYTES:
         raise ManifestTooLarge("a manifest's text is limited to 256 KiB")
     container = CONTAINERS.get(content_type.partition(";")[0].strip().lower())
     if container is None or not container.matches(data):
-        return data
+        return []
     try:
-        return container.embed(data, text)
+        return ordered(container.edits(data, text))
     except Unembeddable:
-        return data
+        return []
 
 
 def extract(data: bytes) -> str | None:

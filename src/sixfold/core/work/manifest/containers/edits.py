@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import itertools
+import mmap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from sixfold.core.work.manifest.record import MAX_TEXT_BYTES
 
 MAX_STEPS = 1_000_000  # chunks, boxes or elements that are looked at in one file
+_PIECE_BYTES = 1 << 20
 
 
 class Unembeddable(ValueError):
@@ -22,16 +26,60 @@ class Edit(NamedTuple):
     new: bytes
 
 
-def splice(data: bytes, edits: Iterable[Edit]) -> bytes:
-    """Apply edits that do not overlap, in any order; at one place, in the order given."""
+def ordered(changes: Iterable[Edit]) -> list[Edit]:
+    """Edits by their place; at one place, in the order given. Raises `Unembeddable` where they overlap."""
+    found = sorted(changes, key=lambda edit: edit.start)
+    if any(one.end > other.start for one, other in itertools.pairwise(found)):
+        raise Unembeddable("the file's parts overlap")
+    return found
+
+
+def splice(data: bytes, changes: Iterable[Edit]) -> bytes:
+    """Apply edits that are ordered."""
     parts: list[bytes] = []
     at = 0
-    for start, end, new in sorted(edits, key=lambda edit: edit.start):
-        if start < at:
-            raise Unembeddable("the file's parts overlap")
+    for start, end, new in changes:
         parts += [data[at:start], new]
         at = end
     return b"".join([*parts, data[at:]])
+
+
+class Mapped(mmap.mmap):
+    """A file as bytes that are read where they are looked at: it is never whole in memory."""
+
+    def startswith(self, prefix: bytes | tuple[bytes, ...], at: int = 0) -> bool:
+        """As of bytes."""
+        prefixes = prefix if isinstance(prefix, tuple) else (prefix,)
+        return any(self[at : at + len(one)] == one for one in prefixes)
+
+    def decode(self) -> str:
+        """As of bytes; this does read it all."""
+        return self[:].decode()
+
+
+def apply(path: Path, changes: Sequence[Edit]) -> None:
+    """`splice` for a file: written over where nothing shifts, else by way of another beside it."""
+    size = path.stat().st_size
+    if all(len(edit.new) == edit.end - edit.start or edit.start == size for edit in changes):
+        with path.open("r+b") as file:
+            for edit in changes:
+                file.seek(edit.start)
+                file.write(edit.new)
+        return
+    beside = path.with_name(f"{path.name}.edited")
+    with path.open("rb") as file, beside.open("wb") as out:
+        for start, end, new in changes:
+            _copy(file, out, start - file.tell())
+            out.write(new)
+            file.seek(end)
+        _copy(file, out, size - file.tell())
+    beside.replace(path)
+
+
+def _copy(file: BinaryIO, out: BinaryIO, count: int) -> None:
+    while count > 0 and (piece := file.read(min(count, _PIECE_BYTES))):
+        out.write(piece)
+        count -= len(piece)
 
 
 def text_of(raw: bytes) -> str | None:

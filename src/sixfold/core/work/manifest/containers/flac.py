@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sixfold.core.work.manifest.containers import vorbis
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable
 
 _COMMENT = 4
 _LAST = 0x80
@@ -16,7 +16,7 @@ def matches(data: bytes) -> bool:
     return data.startswith(b"fLaC")
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text among the comments; positions in the seek table count from the first frame."""
     blocks = list(_blocks(data))
     if not blocks or blocks[0][0] & 0x7F or not blocks[-1][0] & _LAST:
@@ -24,10 +24,10 @@ def embed(data: bytes, text: str) -> bytes:
     for head, start, end in blocks:
         if head & 0x7F == _COMMENT:
             block = _block(head, vorbis.merged(data[start + 4 : end], text))
-            return splice(data, [Edit(start, end, block)])
+            return [Edit(start, end, block)]
     head, start, end = blocks[0]
     block = _block(head & _LAST | _COMMENT, vorbis.merged(None, text))
-    return splice(data, [Edit(start, start + 1, b"\0"), Edit(end, end, block)])
+    return [Edit(start, start + 1, b"\0"), Edit(end, end, block)]
 
 
 def extract(data: bytes) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice, text_of
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
 
 _HEAD = b"\x21\xff\x0bSIXFOLD11.0"
 _EXTENSION = 0x21
@@ -17,7 +17,7 @@ def matches(data: bytes) -> bool:
     return data.startswith((b"GIF87a", b"GIF89a"))
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text behind the extensions that hold for the whole file, its loop count among them."""
     start = _body(data)
     blocks = list(_extensions(data, start))
@@ -26,7 +26,7 @@ def embed(data: bytes, text: str) -> bytes:
         raise Unembeddable("not a complete GIF")
     cuts = [Edit(begin, end, b"") for begin, end in blocks if data.startswith(_HEAD, begin)]
     version = Edit(0, 6, b"GIF89a")  # the older version has no extensions
-    return splice(data, [version, *cuts, Edit(at, at, _block(text.encode()))])
+    return [version, *cuts, Edit(at, at, _block(text.encode()))]
 
 
 def extract(data: bytes) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sixfold.core.work.manifest.containers.edits import Edit, Unembeddable, splice, text_of
+from sixfold.core.work.manifest.containers.edits import Edit, Unembeddable, text_of
 
 _JSON = b"JSON"
 _Object = dict[str, msgspec.Raw]
@@ -15,7 +15,7 @@ def matches(data: bytes) -> bool:
     return data[:8] == b"glTF\x02\0\0\0"
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text into the asset's extras."""
     end = _json_end(data)
     if end is None or int.from_bytes(data[8:12], "little") != len(data):
@@ -33,7 +33,7 @@ def embed(data: bytes, text: str) -> bytes:
     body += b" " * (-len(body) % 4)
     total = len(data) - end + 20 + len(body)
     sizes = total.to_bytes(4, "little") + len(body).to_bytes(4, "little") + _JSON
-    return splice(data, [Edit(8, end, sizes + body)])
+    return [Edit(8, end, sizes + body)]
 
 
 def extract(data: bytes) -> str | None:

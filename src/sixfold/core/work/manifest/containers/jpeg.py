@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice, text_of
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
 
 _COMMENT = 0xFE
 _START_OF_SCAN = 0xDA
@@ -25,7 +25,7 @@ def matches(data: bytes) -> bool:
     return data.startswith(b"\xff\xd8\xff")
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text behind JFIF and Exif, but before a table of further pictures in the file (MPF).
 
     The table counts from its own place, so what is put before it shifts nothing.
@@ -39,7 +39,7 @@ def embed(data: bytes, text: str) -> bytes:
         if marker not in _OPENING:
             break
         at = end
-    return splice(data, [Edit(at, at, _comments(text.encode())), *cuts])
+    return [Edit(at, at, _comments(text.encode())), *cuts]
 
 
 def extract(data: bytes) -> str | None:

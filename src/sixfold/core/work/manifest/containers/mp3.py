@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice, text_of
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
 
 _DESCRIPTION = "sixfold"
 _UNSYNCHRONISED = 0x80
@@ -54,7 +54,7 @@ def matches(data: bytes) -> bool:
     return data[:3] == b"ID3" or (data[:1] == b"\xff" and len(data) > 3 and data[1] & 0xE6 == 0xE2)
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text into the file's tag, or a new one before its first frame."""
     if not matches(data):
         raise Unembeddable("not an MP3")
@@ -71,7 +71,7 @@ def embed(data: bytes, text: str) -> bytes:
     if len(body) >= 2**28:
         raise Unembeddable("the ID3 tag of this MP3 is too large")
     head = b"ID3" + bytes([tag.number, 0, 0]) + _integer(len(body), 4, 7)
-    return splice(data, [Edit(0, tag.end, head + body)])
+    return [Edit(0, tag.end, head + body)]
 
 
 def extract(data: bytes) -> str | None:

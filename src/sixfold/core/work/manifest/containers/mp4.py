@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice, text_of
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
 
 _UUID = bytes.fromhex("a4d2c0e66b1f4c58932e7d05f1b86a3c")
 _FIRST = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"styp"})
@@ -29,23 +29,23 @@ def matches(data: bytes) -> bool:
     return data[4:8] in _FIRST and len(data) >= 16
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text at the end."""
     boxes = list(_boxes(data))
     if not boxes or boxes[-1].end != len(data):
         raise Unembeddable("not a complete MP4")
-    edits = [_closed(data, boxes[-1])] if boxes[-1].open else []
+    found = [_closed(data, boxes[-1])] if boxes[-1].open else []
     at = boxes[-1].start if boxes[-1].kind == _INDEX else len(data)
     for box in boxes:
         if not _is_ours(data, box):
             continue
         if box.end == at:
-            edits.append(Edit(box.start, box.end, b""))
+            found.append(Edit(box.start, box.end, b""))
         else:
-            edits.append(Edit(box.start + 4, box.start + 8, b"free"))
-            edits.append(Edit(box.body, box.body + 16, bytes(16)))
+            found.append(Edit(box.start + 4, box.start + 8, b"free"))
+            found.append(Edit(box.body, box.body + 16, bytes(16)))
     body = b"uuid" + _UUID + text.encode()
-    return splice(data, [*edits, Edit(at, at, (len(body) + 4).to_bytes(4) + body)])
+    return [*found, Edit(at, at, (len(body) + 4).to_bytes(4) + body)]
 
 
 def extract(data: bytes) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sixfold.core.work.manifest.containers import vorbis
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable
 
 _HEADS = {b"OpusHead": (b"OpusTags", 1), b"\x01vorbis": (b"\x03vorbis", 2)}  # comment magic, packets
 _CONTINUED = 1
@@ -45,22 +45,22 @@ def matches(data: bytes) -> bool:
     return data.startswith(b"OggS")
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text among the comments."""
     headers = _headers(data)
     if headers is None:
         raise Unembeddable("not an Ogg file with one Opus or Vorbis stream")
     comment = vorbis.merged(headers.packets[0][len(headers.magic) :], text)
     pages = _laid([headers.magic + comment, *headers.packets[1:]], headers.serial)
-    edits = [Edit(headers.start, headers.end, b"".join(pages))]
+    found = [Edit(headers.start, headers.end, b"".join(pages))]
     shift = len(pages) - headers.pages
     if shift:
-        edits += [
+        found += [
             Edit(page.start, page.end, _renumbered(data[page.start : page.end], page.number + shift))
             for page in _pages(data, headers.end)
             if page.serial == headers.serial
         ]
-    return splice(data, edits)
+    return found
 
 
 def extract(data: bytes) -> str | None:

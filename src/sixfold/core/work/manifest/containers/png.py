@@ -10,7 +10,6 @@ from sixfold.core.work.manifest.containers.edits import (
     MAX_TEXT_BYTES,
     Edit,
     Unembeddable,
-    splice,
     text_of,
 )
 
@@ -24,14 +23,14 @@ def matches(data: bytes) -> bool:
     return data.startswith(_SIGNATURE)
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text before the image data, where every reader sees it."""
     chunks = list(_chunks(data))
     if not chunks or chunks[0][0] != b"IHDR" or chunks[-1][0] != b"IEND":
         raise Unembeddable("not a complete PNG")
     cuts = [Edit(start, end, b"") for kind, start, end in chunks if _is_ours(data, kind, start)]
     behind_header = chunks[0][2]
-    return splice(data, [Edit(behind_header, behind_header, _chunk(text.encode())), *cuts])
+    return [Edit(behind_header, behind_header, _chunk(text.encode())), *cuts]
 
 
 def extract(data: bytes) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable
 
 _MAX_SIZE = 2**32 - 2
 
@@ -56,11 +56,12 @@ def chunk(kind: bytes, body: bytes) -> bytes:
     return kind + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2)
 
 
-def rewritten(data: bytes, found: list[Chunk], edits: list[Edit], last: bytes) -> bytes:
-    """The file with `edits` made, `last` behind its last chunk and its size set right."""
+def rewritten(found: list[Chunk], own: list[Edit], last: bytes) -> list[Edit]:
+    """The edits `own`, with `last` put behind the last chunk and the size set right."""
     end = found[-1].end
-    kept = splice(data[:end], edits)
-    body = kept + b"\0" * (len(kept) % 2) + last
-    if len(body) - 8 > _MAX_SIZE:
+    kept = end + sum(len(edit.new) - (edit.end - edit.start) for edit in own)
+    behind = b"\0" * (kept % 2) + last
+    size = kept + len(behind) - 8
+    if size > _MAX_SIZE:
         raise Unembeddable("the file would be larger than RIFF allows")
-    return body[:4] + (len(body) - 8).to_bytes(4, "little") + body[8:] + data[end:]
+    return [Edit(4, 8, size.to_bytes(4, "little")), *own, Edit(end, end, behind)]

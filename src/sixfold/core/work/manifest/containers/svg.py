@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sixfold.core.work.manifest.containers import markup
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice, text_of
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
 
 _OURS = re.compile(rb'<(?:[\w.-]{1,64}:)?metadata id="sixfold-manifest">([^<]*)</(?:[\w.-]{1,64}:)?metadata>')
 _ROOT = re.compile(rb"<((?:[\w.-]{1,64}:)?)svg(?=[\s/>])")
@@ -21,7 +21,7 @@ def matches(data: bytes) -> bool:
     return _root(data) is not None
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text right behind the root's start tag."""
     root = _root(data)
     tag = _ATTRIBUTES.match(data, root.end()) if root else None
@@ -36,9 +36,9 @@ def embed(data: bytes, text: str) -> bytes:
     ours %= (prefix, markup.escaped(text).encode(), prefix)
     end = tag.end()
     if data[end - 2 : end] == b"/>":
-        return splice(data, [Edit(end - 2, end, b">" + ours + b"</%bsvg>" % prefix)])
+        return [Edit(end - 2, end, b">" + ours + b"</%bsvg>" % prefix)]
     cuts = [Edit(*match.span(), b"") for match in _OURS.finditer(data, end)]
-    return splice(data, [Edit(end, end, ours), *cuts])
+    return [Edit(end, end, ours), *cuts]
 
 
 def extract(data: bytes) -> str | None:

@@ -14,13 +14,13 @@ def matches(data: bytes) -> bool:
     return riff.is_form(data, _FORM)
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text into a chunk of its own, the last."""
     found = riff.complete(data, _FORM)
     if not {b"fmt ", b"data"} <= {chunk.kind for chunk in found}:
         raise Unembeddable("a WAV without format or samples")
     cuts = [Edit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == _KIND]
-    return riff.rewritten(data, found, cuts, riff.chunk(_KIND, text.encode()))
+    return riff.rewritten(found, cuts, riff.chunk(_KIND, text.encode()))
 
 
 def extract(data: bytes) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, splice, text_of
+from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
 
 _HEADER = 0x1A45DFA3
 _SEGMENT = 0x18538067
@@ -40,7 +40,7 @@ def matches(data: bytes) -> bool:
     return data.startswith(_HEADER.to_bytes(4))
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text behind the last element of the segment."""
     segment = _segment(data)
     if segment is None:
@@ -49,15 +49,15 @@ def embed(data: bytes, text: str) -> bytes:
     if not elements or elements[-1].end != segment.end:
         raise Unembeddable("the elements of this WebM do not fill its segment")
     first = elements[0]
-    edits = [_void(first.start, first.end)] if first.ident == _CRC else list[Edit]()
+    found = [_void(first.start, first.end)] if first.ident == _CRC else list[Edit]()
     for element in _last_tags(elements):
-        edits += _removal(data, element, segment.end)
+        found += _removal(data, element, segment.end)
     tags = _tags(text)
-    grown = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in edits)
+    grown = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in found)
     if not segment.open:
         size = segment.end - segment.body + grown
-        edits.append(_resized(segment, size))
-    return splice(data, [*edits, Edit(segment.end, segment.end, tags)])
+        found.append(_resized(segment, size))
+    return [*found, Edit(segment.end, segment.end, tags)]
 
 
 def extract(data: bytes) -> str | None:

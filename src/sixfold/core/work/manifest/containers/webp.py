@@ -15,19 +15,19 @@ def matches(data: bytes) -> bool:
     return riff.is_form(data, _FORM)
 
 
-def embed(data: bytes, text: str) -> bytes:
+def edits(data: bytes, text: str) -> list[Edit]:
     """Put the text into the file's XMP packet, its last chunk."""
     found = riff.complete(data, _FORM)
-    edits = [Edit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == b"XMP "]
+    own = [Edit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == b"XMP "]
     packets = [data[chunk.body : chunk.body + chunk.size] for chunk in found if chunk.kind == b"XMP "]
     first = found[0]
     if first.kind == b"VP8X" and first.size >= 10:
         flags = data[first.body] | _HAS_XMP
-        edits.insert(0, Edit(first.body, first.body + 1, bytes([flags])))
+        own.insert(0, Edit(first.body, first.body + 1, bytes([flags])))
     else:
-        edits.insert(0, Edit(first.start, first.start, _extended_header(data, first)))
+        own.insert(0, Edit(first.start, first.start, _extended_header(data, first)))
     packet = xmp.merged(packets[0] if packets else None, text)
-    return riff.rewritten(data, found, edits, riff.chunk(b"XMP ", packet))
+    return riff.rewritten(found, own, riff.chunk(b"XMP ", packet))
 
 
 def extract(data: bytes) -> str | None:
