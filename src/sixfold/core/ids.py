@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_LENGTH = 36  # 180 bits: 4 spare, 48 of time, 128 random
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_SHIFTS = tuple(range(170, -10, -10))  # 36 characters, 180 bits: 4 spare, 48 of time, 128 random
 
 
 def new(prefix: str) -> str:
     """A fresh id such as `pred_06g…`; ids of one prefix sort by the millisecond they were made in."""
-    value = (time.time_ns() // 1_000_000) << 128 | secrets.randbits(128)
+    value = (time.time_ns() // 1_000_000) << 128 | int.from_bytes(os.urandom(16))
     return f"{prefix}_{_encode(value)}"
 
 
@@ -34,8 +36,4 @@ def secret(prefix: str) -> str:
 
 
 def _encode(value: int) -> str:
-    digits: list[str] = []
-    for _ in range(_LENGTH):
-        value, low = divmod(value, 32)
-        digits.append(_ALPHABET[low])
-    return "".join(reversed(digits))
+    return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])

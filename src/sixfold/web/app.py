@@ -18,6 +18,7 @@ from sixfold.core import ids
 from sixfold.web import limits
 from sixfold.web.answers import coded
 from sixfold.web.metrics import Metrics
+from sixfold.web.plain import Answer, Call, Plain
 from sixfold.web.routing import Face, Match, Table
 
 _LOG = logging.getLogger("sixfold.web")
@@ -81,7 +82,7 @@ class App:
         finally:
             _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - began)
 
-    async def _answer(self, scope: Scope, receive: Receive, match: Match) -> Response | None:
+    async def _answer(self, scope: Scope, receive: Receive, match: Match) -> Response | Answer | None:
         dialect, request_id = match.face.dialect, scope["sixfold.request_id"]
         try:
             return await _handle(scope, receive, match)
@@ -114,7 +115,7 @@ class App:
             _ACCESS.info("%s %s %d", method, route, status, extra=extra)
 
 
-async def _handle(scope: Scope, receive: Receive, match: Match) -> Response:
+async def _handle(scope: Scope, receive: Receive, match: Match) -> Response | Answer:
     route = match.route
     if route is None:
         raise errors.NotFound
@@ -124,9 +125,12 @@ async def _handle(scope: Scope, receive: Receive, match: Match) -> Response:
         response = match.face.dialect(errors.MethodNotAllowed(), scope["sixfold.request_id"])
         response.headers["Allow"] = ", ".join(sorted(route.handlers))
         return response
-    if any(name == _HOP for name, _ in scope["headers"]):
+    headers = dict(reversed(scope["headers"]))
+    if _HOP in headers:
         raise errors.Forbidden("This server was asked by itself")
     limits.check_length(scope, route.body_bytes)
+    if isinstance(handler, Plain):
+        return await handler.answer(Call(scope, receive, headers, route.body_bytes))
     response = await handler(Request(scope, limits.capped(receive, route.body_bytes)))
     if method == "HEAD" and isinstance(response, StreamingResponse):  # nobody would wait for its end
         return Response(None, response.status_code, dict(response.headers))

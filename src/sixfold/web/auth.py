@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from starlette.requests import Request
@@ -19,7 +18,11 @@ _MAX_KEY_CHARS = 512
 
 def bearer_token(request: Request) -> str | None:
     """The text behind `Authorization: Bearer`, or None; an empty one where the header says nothing else."""
-    header = request.headers.get("authorization")
+    return token_of(request.headers.get("authorization"))
+
+
+def token_of(header: str | None) -> str | None:
+    """The same of the header's text."""
     if header is None:
         return None
     scheme, _, token = header.strip().partition(" ")
@@ -33,20 +36,20 @@ class Doors:
         self._database = database
         self._open_image_service = settings.open_image_service
         self._origins = origins
-        self._rates = limits.Rates(time.monotonic)
+        self._rates = limits.rates(database, "requests", shared=settings.on_postgres)
 
     async def key(self, api_key: Any) -> Principal:
         """Whom a key speaks for; a missing one, or what is no text, is as invalid as an unknown one."""
         if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
             raise errors.Unauthenticated
         principal = await self._database.read(keys.authenticate(api_key))
-        return self.admit(principal)
+        return await self.admit(principal)
 
-    def admit(self, principal: Principal) -> Principal:
+    async def admit(self, principal: Principal) -> Principal:
         """Let a key's request in, for whose account and budget it then runs; raises `TooManyRequests`."""
         limits.speaking.set(principal)
         if principal.scope.rpm is not None and principal.key_id is not None:
-            self._rates.spend(principal.key_id, principal.scope.rpm)
+            await self._rates.spend(principal.key_id, principal.scope.rpm)
         return principal
 
     async def bearer(self, request: Request) -> Principal:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
@@ -23,19 +25,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "sixfold_requests",
-            "Answered requests",
-            ("face", "route", "method", "status"),
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
-            "sixfold_request_seconds",
-            "From a request's first byte to its answer's last",
-            ("face", "route"),
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
+        self._answers = _Answers()
+        self._registry.register(self._answers)
         self._predictions = Gauge(
             "sixfold_predictions",
             "Predictions that have not ended",
@@ -56,8 +47,7 @@ class Metrics:
 
     def answered(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
         """Count one answer. `route` is a template, never a path that somebody chose."""
-        self._requests.labels(face, route, method, str(status)).inc()
-        self._seconds.labels(face, route).observe(seconds)
+        self._answers.add(face, route, method, status, seconds)
 
     async def text(self, database: Database, supervisor: Supervisor) -> bytes:
         """Everything, in Prometheus' text format."""
@@ -69,6 +59,42 @@ class Metrics:
                 self._workers.labels(engine, state).set(count)
         self._held.set(held / 1_000_000)
         return generate_latest(self._registry)
+
+
+class _Answers(Collector):
+    """Answered requests and how long they took: plain numbers, as every request counts here."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str, int], int] = {}
+        self._times: dict[tuple[str, str], tuple[list[int], list[float]]] = {}  # by bucket, and the sum
+
+    def add(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
+        """Count one."""
+        key = (face, route, method, status)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        found = self._times.get((face, route))
+        if found is None:
+            found = self._times[face, route] = ([0] * (len(_BUCKETS) + 1), [0.0])
+        found[0][bisect_left(_BUCKETS, seconds)] += 1
+        found[1][0] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """Both, as Prometheus reads them."""
+        requests = CounterMetricFamily(
+            "sixfold_requests", "Answered requests", labels=("face", "route", "method", "status")
+        )
+        for (face, route, method, status), count in self._counts.items():
+            requests.add_metric((face, route, method, str(status)), count)
+        seconds = HistogramMetricFamily(
+            "sixfold_request_seconds",
+            "From a request's first byte to its answer's last",
+            labels=("face", "route"),
+        )
+        ends = [*(str(float(end)) for end in _BUCKETS), "+Inf"]
+        for labels, (counts, (total,)) in self._times.items():
+            buckets = list(zip(ends, map(float, accumulate(counts)), strict=True))
+            seconds.add_metric(labels, buckets, total)
+        yield from (requests, seconds)
 
 
 class _Relayed(Collector):

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from sixfold.errors import SixfoldError
+from sixfold.web.plain import Plain
 
 Handler = Callable[[Request], Awaitable[Response]]
 Conversation = Callable[[WebSocket], Awaitable[None]]
@@ -27,7 +28,7 @@ class Route:
     """
 
     path: str
-    handlers: Mapping[str, Handler]
+    handlers: Mapping[str, Handler | Plain]
     body_bytes: int = 0
 
 

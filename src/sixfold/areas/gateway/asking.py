@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,10 @@ from sixfold.core.relay.chat import Answer, Chat, Event
 from sixfold.core.relay.flow import Flow
 from sixfold.core.relay.ports import Ask
 from sixfold.core.relay.relay import Relay, Reply
-from sixfold.web import auth, calls
+from sixfold.web import auth
 from sixfold.web.idempotency import Once
+from sixfold.web.plain import Answer as Whole
+from sixfold.web.plain import Call, Header
 from sixfold.web.routing import Dialect
 from sixfold.web.services import Services
 
@@ -59,20 +61,25 @@ class Door:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._seen: dict[str, tuple[float, Principal]] = {}
+        self._seen: dict[tuple[bytes | None, bytes | None], tuple[float, Principal]] = {}
 
     async def enter(self, request: Request) -> Principal:
+        """Who asks; raises what `admit` raises."""
+        return await self.admit(dict(reversed(request.headers.raw)))
+
+    async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Who asks; raises `Unauthenticated`, `TooManyRequests`, and `Forbidden` for a key of the memory."""
-        token = auth.bearer_token(request) or request.headers.get("x-api-key")
+        shown = headers.get(b"authorization"), headers.get(b"x-api-key")
         moment = time.monotonic()
-        seen = self._seen.get(token or "")
+        seen = self._seen.get(shown)
         if seen is not None and moment - seen[0] < _KEY_SECONDS:
-            principal = self._services.doors.admit(seen[1])
+            principal = await self._services.doors.admit(seen[1])
         else:
-            principal = await self._services.doors.key(token)
+            bearer, plain = (value.decode("latin-1") if value is not None else None for value in shown)
+            principal = await self._services.doors.key(auth.token_of(bearer) or plain)
             if len(self._seen) >= _MAX_SEEN:
                 self._seen.clear()
-            self._seen[token or ""] = (moment, principal)
+            self._seen[shown] = (moment, principal)
         principal.require_models()
         return principal
 
@@ -92,35 +99,32 @@ class Talker:
         self._relay = relay
         self._tongue = tongue
 
-    async def answer(self, request: Request, principal: Principal, wanted: Wanted, raw: bytes) -> Response:
+    async def answer(self, call: Call, principal: Principal, wanted: Wanted, raw: bytes) -> Response | Whole:
         """The whole answer, or its stream."""
         require(principal, wanted.model)
-        ask = self._ask(request, principal, wanted, raw)
-        repeated = "idempotency-key" in request.headers
+        ask = self._ask(call, principal, wanted, raw)
+        payer = limits.payer_of(principal)
+        repeated = b"idempotency-key" in call.headers
         if wanted.stream:
             if repeated:
                 raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
-            return await self._streamed(ask, wanted, limits.payer_of(principal))
+            return await self._streamed(ask, wanted, payer)
         if not repeated:
-            return await self._whole(ask, wanted, limits.payer_of(principal))
+            return await self._whole(ask, wanted, payer)
 
         async def work(_: str | None) -> Response:
-            return await self._whole(ask, wanted, limits.payer_of(principal))
+            return (await self._whole(ask, wanted, payer)).response()
 
         once = Once(principal.account_id, raw, self._tongue.dialect)
-        return await self._services.repeats.run(request, once, work)
+        return await self._services.repeats.run(call.request(), once, work)
 
-    def _ask(self, request: Request, principal: Principal, wanted: Wanted, raw: bytes) -> Ask:
-        headers: dict[str, str] = {}
-        if self._tongue.wire == "messages":
-            headers = {
-                name: value for name, value in request.headers.items() if name.startswith("anthropic-")
-            }
+    def _ask(self, call: Call, principal: Principal, wanted: Wanted, raw: bytes) -> Ask:
+        wire = self._tongue.wire
         return Ask(
             account_id=principal.account_id,
-            request_id=calls.request_id(request),
-            face=self._tongue.wire,
-            wire=self._tongue.wire,
+            request_id=call.request_id,
+            face=wire,
+            wire=wire,
             model=wanted.model,
             body=raw,
             parse=wanted.parse,
@@ -129,16 +133,16 @@ class Talker:
             keep_usage=wanted.keep_usage,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
-            headers=headers,
+            headers=passed_on(call.headers) if wire == "messages" else {},
         )
 
-    async def _whole(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Response:
+    async def _whole(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Whole:
         reply = await self._relay.whole(ask, payer)
         if reply.answer is None:
             body = reply.raw or b""
         else:
             body = self._tongue.whole(reply.answer, wanted, ask.request_id)
-        return Response(body, 200, _headers(reply), "application/json")
+        return Whole(body, _headers(reply))
 
     async def _streamed(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Response:
         """Wait a little for the first byte, so that an error has its status; then keep the line alive."""
@@ -227,11 +231,20 @@ async def _abandon(opening: asyncio.Future[Flow]) -> None:
         await flow.abandon()
 
 
-def _headers(reply: Reply) -> dict[str, str]:
-    headers = {
-        "X-Sixfold-Engine": reply.target.encode("ascii", "replace").decode(),
-        "X-Sixfold-Quality": "full",
-        "X-Sixfold-Cost": money.format_usd(reply.cost),
-        "Cache-Control": "no-store",
+def passed_on(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """The headers that a server of Anthropic's dialect is told, too."""
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in headers.items()
+        if name.startswith(b"anthropic-")
     }
-    return {**headers, "X-Sixfold-Cache": "hit"} if reply.cached else headers
+
+
+def _headers(reply: Reply) -> list[Header]:
+    headers = [
+        (b"x-sixfold-engine", reply.target.encode("ascii", "replace")),
+        (b"x-sixfold-quality", b"full"),
+        (b"x-sixfold-cost", money.format_usd(reply.cost).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    return [*headers, (b"x-sixfold-cache", b"hit")] if reply.cached else headers

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from sixfold.areas.gateway import log, service, training
 from sixfold.areas.gateway.anthropic import errors as anthropic_errors
 from sixfold.areas.gateway.anthropic import messages
-from sixfold.areas.gateway.asking import Door, Talker, require
+from sixfold.areas.gateway.asking import Door, Talker, passed_on, require
 from sixfold.areas.gateway.openai import chat, making, responses
 from sixfold.areas.gateway.openai import errors as openai_errors
 from sixfold.areas.gateway.openai.audio import Audio
@@ -22,6 +22,7 @@ from sixfold.core.relay.ports import Ask
 from sixfold.core.relay.relay import Relay
 from sixfold.errors import UnknownModel
 from sixfold.web import answers, calls
+from sixfold.web.plain import Answer, Call, Plain
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
@@ -84,23 +85,23 @@ class Talk:
         self._responses = Talker(services, relay, responses.TONGUE)
         self._messages = Talker(services, relay, messages.TONGUE)
 
-    async def chat(self, request: Request) -> Response:
+    async def chat(self, call: Call) -> Response | Answer:
         """A chat completion."""
-        principal = await self._door.enter(request)
-        raw = await request.body()
-        return await self._chat.answer(request, principal, chat.wanted(raw), raw)
+        principal = await self._door.admit(call.headers)
+        raw = await call.body()
+        return await self._chat.answer(call, principal, chat.wanted(raw), raw)
 
-    async def responses(self, request: Request) -> Response:
+    async def responses(self, call: Call) -> Response | Answer:
         """A response."""
-        principal = await self._door.enter(request)
-        raw = await request.body()
-        return await self._responses.answer(request, principal, responses.wanted(raw), raw)
+        principal = await self._door.admit(call.headers)
+        raw = await call.body()
+        return await self._responses.answer(call, principal, responses.wanted(raw), raw)
 
-    async def messages(self, request: Request) -> Response:
+    async def messages(self, call: Call) -> Response | Answer:
         """A message."""
-        principal = await self._door.enter(request)
-        raw = await request.body()
-        return await self._messages.answer(request, principal, messages.wanted(raw), raw)
+        principal = await self._door.admit(call.headers)
+        raw = await call.body()
+        return await self._messages.answer(call, principal, messages.wanted(raw), raw)
 
     async def count(self, request: Request) -> Response:
         """How many tokens a message would have; free."""
@@ -108,7 +109,6 @@ class Talk:
         raw = await request.body()
         wanted = messages.wanted(raw, counting=True)
         require(principal, wanted.model)
-        forwarded = {name: value for name, value in request.headers.items() if name.startswith("anthropic-")}
         ask = Ask(
             account_id=principal.account_id,
             request_id=calls.request_id(request),
@@ -117,7 +117,7 @@ class Talk:
             model=wanted.model,
             body=raw,
             parse=wanted.parse,
-            headers=forwarded,
+            headers=passed_on(dict(request.headers.raw)),
         )
         return answers.json({"input_tokens": await self._relay.count(ask)})
 
@@ -134,8 +134,8 @@ def faces(services: Services) -> tuple[Face, ...]:
         (
             Route("/v1/models", {"GET": models.page}),
             Route("/v1/models/{model:path}", {"GET": models.show}),
-            Route("/v1/chat/completions", {"POST": talk.chat}, body),
-            Route("/v1/responses", {"POST": talk.responses}, body),
+            Route("/v1/chat/completions", {"POST": Plain(talk.chat)}, body),
+            Route("/v1/responses", {"POST": Plain(talk.responses)}, body),
             Route("/v1/embeddings", {"POST": Embeddings(maker).make}, body),
             Route("/v1/images/generations", {"POST": images.generate}, body),
             Route("/v1/images/edits", {"POST": images.edit}, body),
@@ -148,7 +148,7 @@ def faces(services: Services) -> tuple[Face, ...]:
         "anthropic",
         anthropic_errors.dialect,
         (
-            Route("/v1/messages", {"POST": talk.messages}, body),
+            Route("/v1/messages", {"POST": Plain(talk.messages)}, body),
             Route("/v1/messages/count_tokens", {"POST": talk.count}, body),
         ),
         prefixes=("/v1/messages",),

@@ -25,6 +25,7 @@ from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web import answers, bodies, calls, predictions
 from sixfold.web.idempotency import Once
+from sixfold.web.plain import call_of
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
@@ -171,7 +172,8 @@ class Service:
     ) -> Response:
         asked = {**await self._conversation(principal, name, given), "stream": True}
         raw = _encode(asked)
-        return await self._talker.answer(request, principal, chat.wanted(raw), raw)
+        answer = await self._talker.answer(call_of(request), principal, chat.wanted(raw), raw)
+        return answer if isinstance(answer, Response) else answer.response()
 
     async def _conversation(self, principal: Principal, name: str, given: dict[str, Any]) -> dict[str, Any]:
         """The request as a chat completion; raises `InvalidInput`."""

@@ -63,7 +63,13 @@ class Relay:
     """Calls model servers for accounts; one for each running server."""
 
     def __init__(
-        self, database: Database, router: Router, health: Health, prices: PriceBook, policy: Policy
+        self,
+        database: Database,
+        router: Router,
+        health: Health,
+        prices: PriceBook,
+        policy: Policy,
+        limiter: limits.Rates,
     ) -> None:
         self.policy = policy
         self.router = router
@@ -73,7 +79,7 @@ class Relay:
         self._health = health
         self._attempts = Attempts(policy, health)
         self._prices = prices
-        self._limiter = limits.Rates(time.monotonic)
+        self._limiter = limiter
         self._cache: Cache[Reply] | None = None
         if policy.cache:
             self._cache = Cache(policy.cache_bytes, policy.cache_seconds, time.monotonic)
@@ -206,7 +212,7 @@ class Relay:
     async def _begin(self, ask: Ask, payer: Payer | None) -> Asked:
         plan = self._plan(ask)
         if ask.tpm is not None and ask.key_id is not None:
-            self._limiter.spend(ask.key_id, ask.tpm, plan.input_tokens)
+            await self._limiter.spend(ask.key_id, ask.tpm, plan.input_tokens)
         call = Call(
             id=ask.request_id,
             account_id=ask.account_id,
@@ -265,14 +271,15 @@ class Relay:
 
     # -- money -------------------------------------------------------------------------------------
 
-    def _settle(self, asked: Asked, ending: Ending) -> asyncio.Future[None]:
-        """Book how a call ended; what a broken store keeps from that, the next sweep does."""
+    async def _settle(self, asked: Asked, ending: Ending) -> None:
+        """Book how a call ended, whoever still waits; what a broken store keeps from that the sweep does."""
         call, ask = asked.call, asked.ask
         call.total_us = int((time.perf_counter() - asked.began) * 1_000_000)
         self._count(call, ending)
+        booked = self._till.end(call, ending)
         if ask.tpm is not None and ask.key_id is not None:
-            self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)
-        return self._till.end(call, ending)
+            await self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)
+        await booked
 
     def _count(self, call: Call, ending: Ending) -> None:
         counts, server = (
