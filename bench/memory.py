@@ -23,7 +23,7 @@ from bench.table import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.memory import pages, writing
+from sixfold.core.memory import folders, pages, slugs, writing
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.exchange import transfer
 from sixfold.core.memory.exchange.archives import File
@@ -101,8 +101,8 @@ def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[
     made = [_page(account_id, number, *texts.page(number)) for number in numbers]
     rows = [
         {
-            "id": page.id, "slug": page.slug, "name": page.slug, "title": page.title, "type": page.type,
-            "tags": "[]", "collections": "[]", "version": 1, "created_at": page.created_at,
+            "id": page.id, "slug": page.slug, "name": slugs.name(page.slug), "title": page.title,
+            "type": page.type, "tags": "[]", "collections": "[]", "version": 1, "created_at": page.created_at,
             "updated_at": page.updated_at, "created_by": "bench", "head": "", "body": page.body, "path": "",
             "operation": "write", "by": "bench", "chars": len(page.body),
         }
@@ -110,6 +110,7 @@ def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[
     ]  # fmt: skip
     yield Query("pages_put", {"account_id": account_id, "rows": pages.encode(rows)})
     yield Query("versions_put", {"account_id": account_id, "rows": pages.encode(rows)})
+    yield from pages.count_folders(account_id, [page.slug for page in made], ())
     yield from index.put_many([(page, ()) for page in made])
 
 
@@ -143,6 +144,16 @@ async def _searches(
         await finder.search(caller, wanted)
         seconds.append(time.perf_counter() - began)
     return seconds, f"{(time.process_time() - spent) / len(questions) * 1000:.1f} ms of CPU each"
+
+
+async def _tree(database: Database, caller: Caller) -> list[float]:
+    """The folder with most folders in it, opened."""
+    seconds: list[float] = []
+    for _ in range(WRITES):
+        began = time.perf_counter()
+        assert (await database.read(folders.opened(caller, "log/", 50))).folders
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 async def _writes(database: Database, finder: Finder, caller: Caller) -> list[float]:
@@ -183,6 +194,7 @@ async def _on(back: str, folder: Path) -> list[Row]:
             Row(f"{back}: the index read from the database, once a start", started, "s"),
             Row(f"{back}: memory of the index", taken / 2**20, "MiB", note="PSS"),
             of_samples(f"{back}: search, questions of six words", searched, "ms", cpu),
+            of_samples(f"{back}: a folder of 2,000 folders opened", await _tree(database, caller), "ms"),
             of_samples(f"{back}: a write until it is found", await _writes(database, finder, caller), "ms"),
         ]
         if back == "sqlite":

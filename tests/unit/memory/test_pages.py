@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sixfold import errors
 from sixfold.core.database import now as clock
-from sixfold.core.memory import tools
+from sixfold.core.memory import folders, tools
 from sixfold.core.memory.drafts import Edit, Wanted
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.links import Route
@@ -19,9 +21,12 @@ from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.model import Caller, Entry, Link
 from sixfold.core.memory.pages import Filter
 from sixfold.core.memory.writing import FREELY, Tagging, Terms
+from sixfold.store import sql
 from tests import databases
+from tests import ground as laid
 from tests.unit.memory.grounds import Ground, ground
 
+BEFORE_FOLDERS = 19  # the schema that did not count them
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
@@ -362,6 +367,36 @@ async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None
     for caller in (place.ben, limited):
         with pytest.raises((errors.NotFound, errors.BadRequest)):
             await memory.fetch(caller, page.id)
+
+
+async def test_a_folder_counts_what_the_key_sees(place: Ground) -> None:
+    for slug, shelf in (("a/b/one", "open"), ("a/b/two", "shut"), ("a/three", "open"), ("c/four", "shut")):
+        await put(place, slug, collections=[shelf])
+    limited = replace(place.ann, collections=("open",))
+    for caller, root, inside in (
+        (place.ann, {"a": 3, "c": 1}, {"b": 2}),
+        (limited, {"a": 2}, {"b": 1}),
+        (place.ben, {}, {}),
+    ):
+        for prefix, expected in (("", root), ("a/", inside)):
+            opened = await place.memory.database.read(folders.opened(caller, prefix, 50))
+            assert {row["name"]: row["count"] for row in opened.folders} == expected
+
+
+async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(back: str) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        async with ground(back, folder=folder) as place:
+            for slug in ("a/b/one", "a/b/two", "a/three", "four", "会議/決定/五"):
+                await put(place, slug)
+            caller = place.ann
+        keeper = databases.keeper(laid.database_url(folder, back), folder)
+        keeper.migrate(BEFORE_FOLDERS)
+        keeper.migrate(sql.latest(back))
+        async with databases.on(back, folder) as database:
+            for prefix, expected in (("", {"a": 3, "会議": 1}), ("a/", {"b": 2}), ("会議/", {"決定": 1})):
+                opened = await database.read(folders.opened(caller, prefix, 50))
+                assert {row["name"]: row["count"] for row in opened.folders} == expected
 
 
 async def test_a_limited_key_reads_and_does_not_write(place: Ground) -> None:

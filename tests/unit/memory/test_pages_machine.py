@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sixfold import errors
 from sixfold.core.database import now
+from sixfold.core.memory import folders
 from sixfold.core.memory.drafts import Edit, Wanted
 from sixfold.core.memory.pages import Filter
 from sixfold.core.memory.writing import FREELY, Terms
@@ -233,6 +235,18 @@ class PagesMachine(RuleBasedStateMachine):
             assert (view.moved, view.page.slug) == (True, page.slug)
 
     @invariant()
+    def folders_have_as_many_pages_as_lie_in_them(self) -> None:
+        slugs = [page.slug for page in self.pages if not page.deleted]
+        for prefix in ("", "x/", "y/", "y/long/"):
+            below = [slug.removeprefix(prefix) for slug in slugs if slug.startswith(prefix)]
+            inside = Counter(slug.partition("/")[0] for slug in below if "/" in slug)
+            opened = self.run_(self.place.memory.database.read(folders.opened(self.place.ann, prefix, 50)))
+            assert {row["name"]: row["count"] for row in opened.folders} == inside
+            assert [row["slug"] for row in opened.pages if prefix] == (
+                sorted(prefix + slug for slug in below if "/" not in slug) if prefix else []
+            )
+
+    @invariant()
     def the_past_stays_as_it_was(self) -> None:
         moment = self.run_(self.place.memory.database.read(now()))
         alive = {n: (page.slug, page.body) for n, page in enumerate(self.pages) if not page.deleted}
@@ -298,6 +312,7 @@ MUTANTS = {
     "links that left the text stay": statement("links_end", "ended_at IS NULL AND", "0 AND"),
     "deleted pages stay resolved": statement("links_out", "AND t.deleted_at IS NULL", ""),
     "versions do not end": statement("versions_end", "ended_at IS NULL", "0"),
+    "folders forget what they had": statement("folders_changed", "memory_folder.pages +", ""),
     "a version ends before it does": statement("versions_end", ":ended_at", ":ended_at - 3000"),
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.database import Query, Row, Rows, Transaction
 from sixfold.core.memory import pages
 from sixfold.core.memory.model import Caller
 
@@ -26,16 +27,19 @@ def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
 
     "" is the whole memory, of which only the folders are told: its pages are found by their last change.
     """
-    params = {
-        "account_id": caller.account_id,
-        "prefix": prefix,
-        "prefix_end": prefix + _LAST,
-        "scope": pages.scope_of(caller),
-        "sep": pages.SEPARATOR,
-    }
-    inside = yield Query("folders_counted", {**params, "limit": MOST_FOLDERS})
+    params = {"account_id": caller.account_id, "prefix": prefix}
+    inside = yield from _inside(caller, params)
     if not prefix:
         return Opened(tuple(inside), ())
-    rows = yield Query("pages_in_folder", {**params, "after": after, "limit": limit + 1})
+    seen = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
+    rows = yield Query("pages_in_folder", {**params, **seen, "after": after, "limit": limit + 1})
     more = str(rows[limit - 1]["slug"]) if len(rows) > limit else None
     return Opened(tuple(inside), tuple(rows[:limit]), more)
+
+
+def _inside(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:
+    """The folders with their counts: kept for the whole memory, counted anew for a key that sees a part."""
+    if not caller.collections:
+        return (yield Query("folders_counted", {**params, "limit": MOST_FOLDERS}))
+    seen = {"prefix_end": params["prefix"] + _LAST, "collections": pages.encode(sorted(caller.collections))}
+    return (yield Query("folders_counted_in", {**params, **seen, "limit": MOST_FOLDERS}))

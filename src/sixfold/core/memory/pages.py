@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -173,6 +174,8 @@ def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[t
     yield from _write(caller, operation, batch, moment)
     yield from _write_names(caller.account_id, batch)
     arrived = [page for plan, page in batch if _arrives(plan, page)]
+    left = [plan.current.slug for plan, page in batch if _leaves(plan, page) and plan.current is not None]
+    yield from count_folders(caller.account_id, [page.slug for page in arrived], left)
     yield from links.arrive(caller.account_id, [(page.id, page.slug) for page in arrived])
     reading = [(page, plan.current is not None) for plan, page in batch if plan.reads_links]
     yield from links.refresh(caller.account_id, reading, moment)
@@ -226,6 +229,22 @@ def _dated(plan: Plan, page: Page, moment: int) -> Page:
 def _arrives(plan: Plan, page: Page) -> bool:
     """Whether a slug has a page now that had none."""
     return plan.current is None or plan.deleted or plan.current.slug != page.slug
+
+
+def _leaves(plan: Plan, page: Page) -> bool:
+    """Whether a slug has no page now that had one."""
+    return plan.current is not None and not plan.deleted and plan.current.slug != page.slug
+
+
+def count_folders(account_id: str, arrived: Iterable[str], left: Collection[str]) -> Transaction[None]:
+    """Pages came to some slugs and left others: every folder above them counts them."""
+    counted = Counter(folder for slug in arrived for folder in slugs.folders(slug))
+    counted.subtract(folder for slug in left for folder in slugs.folders(slug))
+    rows = encode([[*folder, more] for folder, more in sorted(counted.items()) if more])
+    if rows != "[]":
+        yield Query("folders_changed", {"account_id": account_id, "rows": rows})
+        if left:
+            yield Query("folders_emptied", {"account_id": account_id, "rows": rows})
 
 
 def _write(
@@ -304,6 +323,7 @@ def delete(page: Page) -> Transaction[None]:
     yield Query("versions_end", {"ids": encode([page.id]), "ended_at": moment})
     yield Query("page_tags_clear", {"ids": encode([page.id])})
     yield Query("page_collections_clear", {"ids": encode([page.id])})
+    yield from count_folders(page.account_id, (), [page.slug])
     yield from index.remove(page.account_id, page.id)
     yield from inference.forget(page)
 

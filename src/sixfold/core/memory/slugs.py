@@ -102,3 +102,9 @@ def name(slug: str) -> str:
 def parent(slug: str) -> str:
     """What stands before the last segment; "" at the top."""
     return slug.rpartition("/")[0]
+
+
+def folders(slug: str) -> list[tuple[str, str]]:
+    """Every folder that a page lies in, as what stands before it, up to its `/`, and its name."""
+    steps = slug.split("/")[:-1]
+    return [("".join(f"{step}/" for step in steps[:depth]), name) for depth, name in enumerate(steps)]

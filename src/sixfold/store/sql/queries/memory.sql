@@ -309,21 +309,33 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
--- name: folders_counted | The folders below a prefix of slugs, with how many pages are in each.
+-- name: folders_changed | Some folders have so many pages more, or less.
+INSERT INTO memory_folder (account_id, parent, name, pages)
+SELECT :account_id, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:rows) WHERE 1
+ON CONFLICT (account_id, parent, name) DO UPDATE SET pages = memory_folder.pages + excluded.pages;
+
+-- name: folders_emptied | Of some folders, those without a page are none.
+DELETE FROM memory_folder WHERE account_id = :account_id AND pages = 0
+  AND (parent, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows));
+
+-- name: folders_counted | The folders in a folder, with how many pages are below each.
+SELECT name, pages AS count FROM memory_folder
+WHERE account_id = :account_id AND parent = :prefix ORDER BY name LIMIT :limit;
+
+-- name: folders_counted_in | The same of the pages that stand in some collections, page by page.
 SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
        COUNT(*) AS count
 FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix AND p.slug < :prefix_end
   AND INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') > 0
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND p.id IN (SELECT c.page_id FROM page_collection c WHERE c.account_id = :account_id
+               AND c.collection IN (SELECT value FROM json_each(:collections)))
 GROUP BY 1 ORDER BY 1 LIMIT :limit;
 
 -- name: pages_in_folder | The pages whose slugs have one segment behind a prefix.
 SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
-  AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
-  AND INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') = 0
+  AND SUBSTR(p.slug, 1, LENGTH(p.slug) - LENGTH(p.name)) = :prefix AND p.slug > :after
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;

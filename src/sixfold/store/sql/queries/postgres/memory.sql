@@ -147,21 +147,22 @@ ORDER BY page_id, date, id;
 SELECT p.id, p.slug, p.title, p.collections FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
--- name: folders_counted | The folders below a prefix of slugs, with how many pages are in each.
+-- name: folders_changed | Some folders have so many pages more, or less.
+INSERT INTO memory_folder (account_id, parent, name, pages)
+SELECT :account_id, j.value ->> 0, j.value ->> 1, (j.value ->> 2)::bigint
+FROM json_array_elements(:rows::json) AS j (value)
+ON CONFLICT (account_id, parent, name) DO UPDATE SET pages = memory_folder.pages + excluded.pages;
+
+-- name: folders_emptied | Of some folders, those without a page are none.
+DELETE FROM memory_folder WHERE account_id = :account_id AND pages = 0
+  AND (parent, name) IN (SELECT j.value ->> 0, j.value ->> 1 FROM json_array_elements(:rows::json) AS j (value));
+
+-- name: folders_counted_in | The same of the pages that stand in some collections, page by page.
 SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
        COUNT(*) AS count
 FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix AND p.slug < :prefix_end
   AND STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') > 0
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND p.id IN (SELECT c.page_id FROM page_collection c WHERE c.account_id = :account_id
+               AND c.collection = ANY (ARRAY(SELECT json_array_elements_text(:collections::json))))
 GROUP BY 1 ORDER BY 1 LIMIT :limit;
-
--- name: pages_in_folder | The pages whose slugs have one segment behind a prefix.
-SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL
-  AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
-  AND STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') = 0
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
-ORDER BY p.slug LIMIT :limit;

@@ -1,0 +1,2 @@
+DROP INDEX page_folder;
+DROP TABLE memory_folder;

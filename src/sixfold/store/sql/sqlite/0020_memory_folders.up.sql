@@ -1,0 +1,23 @@
+-- How many pages stand below each folder, so that a tree of any size is opened by its own rows alone.
+-- `parent` ends with "/", and is "" at the top; a page counts for every folder that it lies in.
+CREATE TABLE memory_folder (
+    account_id TEXT NOT NULL REFERENCES account (id),
+    parent     TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    pages      INTEGER NOT NULL,
+    PRIMARY KEY (account_id, parent, name)
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO memory_folder (account_id, parent, name, pages)
+WITH RECURSIVE step (account_id, parent, rest) AS (
+    SELECT account_id, '', slug FROM page WHERE deleted_at IS NULL
+    UNION ALL
+    SELECT account_id, parent || SUBSTR(rest, 1, INSTR(rest, '/')), SUBSTR(rest, INSTR(rest, '/') + 1)
+    FROM step WHERE INSTR(rest, '/') > 0
+)
+SELECT account_id, parent, SUBSTR(rest, 1, INSTR(rest, '/') - 1), COUNT(*) FROM step
+WHERE INSTR(rest, '/') > 0 GROUP BY 1, 2, 3;
+
+-- The pages of one folder: what stands before the last segment.
+CREATE INDEX page_folder ON page (account_id, SUBSTR(slug, 1, LENGTH(slug) - LENGTH(name)), slug)
+    WHERE deleted_at IS NULL;
