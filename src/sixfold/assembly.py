@@ -15,19 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sixfold import errors, workplaces
-from sixfold.core.accounts import idempotency, oauth, signins
+from sixfold import errors, workplaces, workshops
+from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.belongings.closing import Leaving
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, now
-from sixfold.core.graphs import spaces as graph_spaces
-from sixfold.core.graphs.elsewhere import Elsewhere
-from sixfold.core.graphs.keeping import Names
-from sixfold.core.graphs.nodes import Registry
-from sixfold.core.graphs.spaces import Space
-from sixfold.core.graphs.workshop import Craft, Workshop
+from sixfold.core.database import Database
+from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.memory.limits import Limits as MemoryLimits
 from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.search.finder import Finder
@@ -58,8 +54,6 @@ from sixfold.engines.image import headers
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.own import shelf as own_files
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
-from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
-from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
 from sixfold.engines.standings import Probe, Standings
 from sixfold.engines.video import headers as film_headers
 from sixfold.net.addresses import AllowList
@@ -83,7 +77,6 @@ DATABASE = "sixfold.db"
 _DATA = Path(__file__).parent / "data"
 _CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begins
 _LOOK_SECONDS = 10
-_EXAMPLES = (".png", ".wav")
 _FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 
 
@@ -134,41 +127,8 @@ def models_document() -> dict[str, Any]:
             if twice := whole[table].keys() & rows.keys():
                 raise ValueError(f"{path.name} names {', '.join(sorted(twice))} once more")
             whole[table].update(rows)
-    whole["models"].update({space.model: space.row() for space in built_in_spaces().values()})
+    whole["models"].update({space.model: space.row() for space in workshops.built_in_spaces().values()})
     return whole
-
-
-@functools.cache
-def built_in_spaces() -> Mapping[str, Space]:
-    """The workflow spaces that come with the program."""
-    folder = _DATA / "spaces"
-    contents = {path.stem: path.read_bytes() for path in folder.glob("*.json")}
-    verified = {"verified": read_toml("spaces/verified.toml")}
-    return graph_spaces.bundled({**read_toml("spaces/catalogue.toml"), **verified}, contents)
-
-
-def node_classes() -> Registry:
-    """Every class of nodes that graphs may name."""
-    classes: Registry = _when_used("sixfold.engines.nodes.classes:registry")()
-    return classes
-
-
-def workshop(database: Database, media: Media, road: Pipeline, elsewhere: Elsewhere | None) -> Workshop:
-    """Where graphs are checked, priced and run; `elsewhere` runs those with classes of its own."""
-    folder = _DATA / "spaces"
-    names = Names(database, media, {path.name: path for path in folder.iterdir() if path.suffix in _EXAMPLES})
-    built = Workshop(
-        Craft(
-            node_classes,
-            _when_used("sixfold.engines.nodes.packing:Packer"),
-        ),
-        built_in_spaces(),
-        names,
-        road,
-        elsewhere,
-    )
-    road.by_children = built.price
-    return built
 
 
 def price_table(settings: Settings) -> PriceTable:
@@ -200,16 +160,10 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
 
 def standings(settings: Settings, models: Catalog, clients: Clients) -> Standings:
     """Which engines can run here; `refresh` asks the servers among them."""
-    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, looks=comfyui_is_asked(settings))}
+    looks = workshops.comfyui_is_asked(settings)
+    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, looks=looks)}
     return Standings(
         models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
-    )
-
-
-def comfyui_is_asked(settings: Settings) -> bool:
-    """Whether a ComfyUI may be asked: a configured one, or the usual port where that is not our own."""
-    return bool(settings.comfyui_url) or (
-        settings.probe and DEFAULT_PORT not in (settings.port, settings.comfyui_port)
     )
 
 
@@ -217,6 +171,8 @@ def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
     """What an engine's row gets from the settings."""
     if row.get("family"):  # where `engines add` puts what it fetched
         return {"weights": str(settings.data_dir / "weights" / row["family"])}
+    if row["kind"] == "graph":
+        return {"limit_seconds": settings.graph_limit_seconds}
     return {"url": settings.comfyui_url} if row["kind"] == "comfyui" else {}
 
 
@@ -311,7 +267,8 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
         raise InvalidSetting(
             f"{url.partition(':')[0]}:// needs the extra: pip install 'sixfold[objects]'"
         ) from error
-    keep_seconds = settings.run_limit_seconds + _CACHE_MARGIN_SECONDS
+    longest = max(settings.run_limit_seconds, settings.graph_limit_seconds)
+    keep_seconds = longest + _CACHE_MARGIN_SECONDS
     place = objects.Place(
         url=url,
         tables=settings.tables.get("buckets", {}),
@@ -347,8 +304,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     outside = ServerOutside(clients, lambda name: provider_key(settings, name))
     outside.children = PipelineChildren(road)
-    comfyui = ComfyWorkflows(clients.upstream, settings.comfyui_url) if comfyui_is_asked(settings) else None
-    graphs = outside.workshop = workshop(database, media, road, comfyui)
+    graphs = outside.workshop = workshops.build(settings, database, media, road, clients)
     images = workplaces.container_driver(settings, failpoints)
     places = workplaces.driver(settings, failpoints, outside, workplaces.Places(images, templates()))
     standing.probes["container"] = workplaces.container_standing(images)
@@ -467,16 +423,15 @@ async def _watch(product: Product) -> None:
 
 
 async def _sweep(product: Product) -> None:
+    leaving = Leaving(product.database, product.uploads, product.pipeline.cancel, product.live.close)
     while True:
         await asyncio.sleep(60)
         with contextlib.suppress(errors.StoreFailed):
             await product.media.sweep()
-            moment = await product.database.read(now())
-            await product.database.write(idempotency.sweep(moment), durable=False)
-            await product.database.write(signins.sweep(), durable=False)
-            await product.database.write(oauth.sweep(), durable=False)
+            await product.database.write(sweeping.sweep(), durable=False)
             await product.outbox.sweep()
             await product.workshop.names.sweep()
+            await leaving.sweep()
 
 
 def _limits(settings: Settings) -> Limits:

@@ -39,12 +39,13 @@ _SOME = 0.001  # of a time that cannot be nothing
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "port": (0, 65535),
     "comfyui_port": (0, 65535),
-    "workers": (1, 1024),
+    "workers": (0, 1024),
     "max_attempts": (1, 100),
     "queue_limit": (1, math.inf),
     "session_limit": (1, math.inf),
     "lease_seconds": (_SOME, math.inf),
     "run_limit_seconds": (_SOME, math.inf),
+    "graph_limit_seconds": (_SOME, math.inf),
     "queue_ttl": (_SOME, math.inf),
     "fetch_seconds": (_SOME, math.inf),
     "fetch_film_seconds": (_SOME, math.inf),
@@ -85,6 +86,7 @@ class Settings:
     worker_memory_bytes: int = 4 * GIB
     idle_seconds: float | None = None
     run_limit_seconds: float = 600
+    graph_limit_seconds: float = 3600
     session_limit: int = 20
     lease_seconds: float = 30
     max_attempts: int = 3
@@ -122,6 +124,9 @@ class Settings:
     # what would serve better than the embedded engines
     hub_url: str = "https://huggingface.co"
     space_endpoint: str = ""
+    space_image: str = ""
+    space_base_image: str = "python:3.11-slim"
+    space_network: bool = False
     comfyui_url: str = ""
     fal_key: str = field(default="", repr=False)
     replicate_api_token: str = field(default="", repr=False)

@@ -1,4 +1,4 @@
-"""A server's road on a Ray cluster, in a process of its own, for tests that kill it: `ray_child FOLDER ADDRESS`.
+"""A server's road on a Ray cluster, in a process that a test kills: `ray_child FOLDER ADDRESS`.
 
 It submits `ORDERS` orders under fixed idempotency ids, prints `ended` for each that has, and at last a line
 of JSON about all of it.

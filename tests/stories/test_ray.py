@@ -1,4 +1,4 @@
-"""Two hundred runs on a Ray cluster of three machines: one of them is killed in the middle, then the server."""
+"""Two hundred runs on a Ray cluster of three machines: one is killed in the middle, and later the server."""
 
 from __future__ import annotations
 

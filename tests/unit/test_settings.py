@@ -61,8 +61,8 @@ def test_a_worker_sees_no_secret() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("WORKERS", "0", "workers must be 1 to 1024"),
-        ("WORKERS", "1000000", "workers must be 1 to 1024"),
+        ("WORKERS", "-1", "workers must be 0 to 1024"),
+        ("WORKERS", "1000000", "workers must be 0 to 1024"),
         ("LEASE_SECONDS", "nan", "lease_seconds must be at least"),
         ("LEASE_SECONDS", "0", "lease_seconds must be at least"),
         ("RUN_LIMIT_SECONDS", "-5", "run_limit_seconds must be at least"),

@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    serving = (_serve, _run, _predictions, _workflow, _memory, _inspect, _replay)
+    serving = (_serve, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay)
     for add in (*serving, _mcp, _model, _account, _key, _provider, _ledger, _upkeep, _backup):
         add(commands)
     return parser
@@ -86,6 +86,18 @@ def _serve(commands: Group) -> None:
     parser.add_argument("--areas", metavar="A,B", help="serve these areas only, as in media,imagekit")
     parser.add_argument("--public-url", metavar="URL", help="the origin that clients see, behind a proxy")
     parser.add_argument("--comfyui-port", type=int, metavar="PORT", help="listen there too, as in 8188")
+    parser.add_argument("--workers", type=int, metavar="N", help="runs at once (0: leave all to `worker`s)")
+
+
+def _worker(commands: Group) -> None:
+    parser = _command(
+        commands,
+        "worker",
+        "worker:work",
+        "run what servers accepted, without serving",
+        "It shares their database and object store: SIXFOLD_DATABASE_URL and SIXFOLD_BLOB_URL.",
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="runs at once (default: number of cores)")
 
 
 def _mcp(commands: Group) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import signal
@@ -30,6 +31,7 @@ from sixfold.web import logs
 _BACKLOG = 2048
 _CLOSE_SECONDS = 5  # for connections that are still open once every run has ended
 _KEEP_ALIVE_SECONDS = 30
+_GARBAGE_EVERY = 20_000  # objects: a request leaves no cycles, and what is there at the start stays
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -42,8 +44,10 @@ def serve(arguments: argparse.Namespace) -> int:
         public_url=arguments.public_url,
         areas=areas,
         comfyui_port=arguments.comfyui_port,
+        workers=arguments.workers,
     )
     _configure_logs(configured)
+    _refuse_idleness(configured)
     _refuse_exposure(configured)
     os.umask(opening.PRIVATE)
     with contextlib.ExitStack() as stack:
@@ -69,6 +73,15 @@ def _configure_logs(configured: Settings) -> None:
 
 
 # -- before anything is made -----------------------------------------------------------------------
+
+
+def _refuse_idleness(configured: Settings) -> None:
+    """A server without workers needs others that have some."""
+    if not configured.workers and not configured.on_postgres:
+        raise Refused(
+            "Nobody would run what is asked for: a server without workers needs a PostgreSQL that "
+            "`sixfold worker` shares, see SIXFOLD_DATABASE_URL"
+        )
 
 
 def _refuse_exposure(configured: Settings) -> None:
@@ -138,6 +151,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         await super().startup(sockets)
+        gc.freeze()
+        gc.set_threshold(_GARBAGE_EVERY, 20, 20)
         self.up.set()
 
     @contextlib.contextmanager

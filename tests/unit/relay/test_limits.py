@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, journal, ledger, limits
 from sixfold.core.accounts.keys import Principal, Scope
-from sixfold.core.accounts.limits import Payer, Rates
+from sixfold.core.accounts.limits import OwnRates, Payer, Rates, SharedRates
+from sixfold.core.database import many
 from sixfold.store.sqlite import SqliteDatabase
+from tests import databases, ground, postgres
 
 NOON = 1_763_726_400_000_000  # 2025-11-21T12:00:00Z
 DAY = 86_400_000_000
@@ -26,38 +31,73 @@ class Clock:
         return self.now
 
 
-def test_a_minutes_share_may_be_taken_at_once_and_comes_back_evenly() -> None:
-    clock = Clock(0.0)
-    rates = Rates(clock)
+@dataclass
+class Rated:
+    """Rates on a clock that a test moves."""
+
+    rates: Rates
+    clock: Clock
+
+
+@pytest.fixture(params=["own", *ground.EACH_DATABASE])
+async def rated(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rated]:
+    clock = Clock(1000.0)
+    if request.param == "own":
+        yield Rated(OwnRates(clock), clock)
+        return
+    async with databases.on(request.param, tmp_path, lambda: round(clock.now * 1_000_000)) as database:
+        yield Rated(SharedRates(database, "requests"), clock)
+
+
+async def test_a_minutes_share_may_be_taken_at_once_and_comes_back_evenly(rated: Rated) -> None:
+    rates, clock = rated.rates, rated.clock
     for _ in range(6):
-        rates.spend("k", 6)
+        await rates.spend("k", 6)
     with pytest.raises(errors.TooManyRequests) as over:
-        rates.spend("k", 6)
+        await rates.spend("k", 6)
     assert over.value.retry_after == 10
-    rates.spend("other", 6)
-    clock.now = 10.0
-    rates.spend("k", 6)
+    await rates.spend("other", 6)
+    clock.now += 10.0
+    await rates.spend("k", 6)
     with pytest.raises(errors.TooManyRequests):
-        rates.spend("k", 6)
+        await rates.spend("k", 6)
 
 
-def test_what_is_known_afterwards_delays_those_that_come_next() -> None:
-    clock = Clock(0.0)
-    rates = Rates(clock)
-    rates.spend("k", 60, 10)
-    rates.add("k", 60, 100)
+async def test_what_is_known_afterwards_delays_those_that_come_next(rated: Rated) -> None:
+    rates, clock = rated.rates, rated.clock
+    await rates.spend("k", 60, 10)
+    await rates.add("k", 60, 100)
     with pytest.raises(errors.TooManyRequests) as over:
-        rates.spend("k", 60, 1)
+        await rates.spend("k", 60, 1)
     assert over.value.retry_after == 51
-    clock.now = 51.0
-    rates.spend("k", 60, 1)
+    clock.now += 51.0
+    await rates.spend("k", 60, 1)
 
 
-def test_one_that_is_larger_than_a_minutes_share_passes_alone() -> None:
-    rates = Rates(Clock(0.0))
-    rates.spend("k", 60, 5000)
+async def test_one_that_is_larger_than_a_minutes_share_passes_alone(rated: Rated) -> None:
+    await rated.rates.spend("k", 60, 5000)
     with pytest.raises(errors.TooManyRequests):
-        rates.spend("k", 60, 1)
+        await rated.rates.spend("k", 60, 1)
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
+async def test_servers_that_share_a_database_let_no_more_through_than_one(tmp_path: Path) -> None:
+    async with databases.on("postgres", tmp_path) as one, databases.on("postgres", tmp_path) as other:
+        servers = [SharedRates(database, "requests") for database in (one, other)]
+        asked = [server.spend("k", 20) for _ in range(30) for server in servers]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert answers.count(None) == 20
+    assert {type(answer) for answer in answers} == {type(None), errors.TooManyRequests}
+
+
+async def test_rates_that_nobody_used_of_late_are_forgotten(tmp_path: Path) -> None:
+    clock = Clock(1000.0)
+    async with databases.on("sqlite", tmp_path, lambda: round(clock.now * 1_000_000)) as database:
+        await SharedRates(database, "requests").spend("k", 6)
+        clock.now += 2 * 3600
+        await database.write(limits.sweep())
+        assert len(await database.read(many("key_rate_ahead", key_id="k", kind="requests"))) == 0
 
 
 def test_only_a_key_with_a_budget_pays_from_it() -> None:

@@ -2,27 +2,30 @@
 
 `web.auth` says who speaks (`speaking`), once for each request; whoever takes an order reads `payer()` and
 hands it to `ledger.hold`, where a budget is counted in the transaction that holds the money. A budget's day
-and month are UTC's. Rates are kept in memory, by the generic cell rate algorithm: one number for each key.
+and month are UTC's. Rates go by the generic cell rate algorithm: one number for each key, in this server's
+memory where it is alone, and in the database where others share that.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.clock import DAY_US, SECOND_US
-from sixfold.core.database import Query, Transaction, now
+from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US
+from sixfold.core.database import Database, Query, Transaction, now, one
 
 _MAX_KEYS = 100_000
-_MINUTE = 60.0
+_MINUTE_US = 60 * SECOND_US
 _NO_LIMIT = 2**62
 _LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}  # of a period's name
 
@@ -95,31 +98,107 @@ def _until_next(epoch_us: int, word: str) -> int:
     return max(1, math.ceil((following - moment).total_seconds()))
 
 
-class Rates:
-    """So many a minute for each key, all at once or spread out; `clock` gives seconds that never go back."""
+class Rates(Protocol):
+    """So many a minute for each key, all at once or spread out."""
+
+    async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
+        """Count `amount`; raises `TooManyRequests` when the minute's share is used up."""
+        ...
+
+    async def add(self, key: str, per_minute: int, amount: int) -> None:
+        """Count what is only known afterwards; it delays those that come next."""
+        ...
+
+
+def rates(database: Database, kind: str, *, shared: bool) -> Rates:
+    """The rates of one kind: of this server, or of all that share its database."""
+    return SharedRates(database, kind) if shared else OwnRates(time.monotonic)
+
+
+class OwnRates:
+    """Rates of one server, in its memory; `clock` gives seconds that never go back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._due: OrderedDict[str, float] = OrderedDict()  # by key, when all that was asked would be earned
+        self._due: OrderedDict[str, int] = OrderedDict()  # by key, when all that was asked would be earned
 
-    def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
-        """Count `amount`; raises `TooManyRequests` when the minute's share is used up."""
-        moment = self._clock()
-        due = max(self._due.get(key, 0.0), moment)
-        step = _MINUTE / max(per_minute, 1)
-        after = due + step * min(amount, max(per_minute, 1))
-        if per_minute <= 0 or after - moment > _MINUTE + step / 2:
-            wait = max(1, math.ceil(after - moment - _MINUTE))
-            raise errors.TooManyRequests(f"This key may ask for {per_minute} a minute", retry_after=wait)
-        self._set(key, after)
+    async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
+        """Count `amount`; raises `TooManyRequests`."""
+        share = _Share.of(per_minute, amount)
+        moment = self._now()
+        due = max(self._due.get(key, 0), moment)
+        if due + share.cost - moment > share.most:
+            raise share.refusal(due - moment)
+        self._set(key, due + share.cost)
 
-    def add(self, key: str, per_minute: int, amount: int) -> None:
-        """Count what is only known afterwards; it delays those that come next."""
-        moment = self._clock()
-        self._set(key, max(self._due.get(key, 0.0), moment) + _MINUTE / max(per_minute, 1) * amount)
+    async def add(self, key: str, per_minute: int, amount: int) -> None:
+        """Count what is only known afterwards."""
+        self._set(key, max(self._due.get(key, 0), self._now()) + _step(per_minute) * amount)
 
-    def _set(self, key: str, due: float) -> None:
+    def _now(self) -> int:
+        return round(self._clock() * SECOND_US)
+
+    def _set(self, key: str, due: int) -> None:
         self._due[key] = due
         self._due.move_to_end(key)
         while len(self._due) > _MAX_KEYS:
             self._due.popitem(last=False)
+
+
+class SharedRates:
+    """Rates of all servers of a database, kept in it and by its clock."""
+
+    def __init__(self, database: Database, kind: str) -> None:
+        self._database = database
+        self._kind = kind
+
+    async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
+        """Count `amount`; raises `TooManyRequests`."""
+        share = _Share.of(per_minute, amount)
+        await self._database.write(_spend(key, self._kind, share), durable=False)
+
+    async def add(self, key: str, per_minute: int, amount: int) -> None:
+        """Count what is only known afterwards."""
+        cost = _step(per_minute) * amount
+        await self._database.write(_add(key, self._kind, cost), durable=False)
+
+
+def sweep() -> Transaction[None]:
+    """Forget the rates that nobody used of late."""
+    yield Query("key_rate_sweep", {"life": HOUR_US})
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What something costs of a key's minute, and how far ahead it may be used, in µs."""
+
+    per_minute: int
+    cost: int
+    most: int
+
+    @classmethod
+    def of(cls, per_minute: int, amount: int) -> _Share:
+        step = _step(per_minute)
+        share = cls(per_minute, step * min(amount, max(per_minute, 1)), _MINUTE_US + step // 2)
+        if per_minute <= 0:
+            raise share.refusal(0)
+        return share
+
+    def refusal(self, ahead: int) -> errors.TooManyRequests:
+        wait = max(1, math.ceil((ahead + self.cost - _MINUTE_US) / SECOND_US))
+        return errors.TooManyRequests(f"This key may ask for {self.per_minute} a minute", retry_after=wait)
+
+
+def _step(per_minute: int) -> int:
+    return _MINUTE_US // max(per_minute, 1)
+
+
+def _spend(key: str, kind: str, share: _Share) -> Transaction[None]:
+    named = {"key_id": key, "kind": kind}
+    if not (yield Query("key_rate_spend", {**named, "cost": share.cost, "most": share.most})):
+        row = yield from one("key_rate_ahead", **named)
+        raise share.refusal(0 if row is None else int(row["ahead"]))
+
+
+def _add(key: str, kind: str, cost: int) -> Transaction[None]:
+    yield Query("key_rate_add", {"key_id": key, "kind": kind, "cost": cost})

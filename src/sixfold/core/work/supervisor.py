@@ -260,7 +260,8 @@ class Supervisor:
             self._seat(pool, seat, self._hardware(prediction))
             seat.idle_seconds = self._policy.idle_of(prediction.model)
             self._bus.publish(prediction.id, Moved(prediction))
-            run = Run(prediction, self._finisher, self._bus, self._policy.run_limit_seconds)
+            limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
+            run = Run(prediction, self._finisher, self._bus, limit)
             self._runs[prediction.id] = run  # here, so that a cancel in the same commit finds it
             self._spawn(self._serve(pool, run, seat))
         return bool(claimed)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
+from sixfold.core.accounts import limits
 from sixfold.core.database import Database
 from sixfold.core.relay import policy as policies
 from sixfold.core.relay.health import Health
@@ -78,7 +79,8 @@ def build(settings: Settings, database: Database) -> Relaying:
     servers = _servers(settings, policy)
     health = Health(time.monotonic)
     router = Router(servers, policy.aliases, health)
-    return Relaying(Relay(database, router, health, prices, policy), servers)
+    limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
+    return Relaying(Relay(database, router, health, prices, policy, limiter), servers)
 
 
 def _servers(settings: Settings, policy: Policy) -> Servers:

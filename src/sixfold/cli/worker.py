@@ -1,0 +1,64 @@
+"""`worker`: claims what servers accepted and runs it, without a door of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+
+import uvloop
+
+from sixfold import assembly, settings
+from sixfold.cli import locking, opening
+from sixfold.cli.terminal import Paint, Refused
+from sixfold.settings import Settings
+from sixfold.web import logs
+
+
+def work(arguments: argparse.Namespace) -> int:
+    """Run what waits until a signal ends it."""
+    configured = settings.load(data_dir=arguments.data_dir, workers=arguments.workers)
+    logs.configure(configured.log_level)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    _refuse_solitude(configured)
+    os.umask(opening.PRIVATE)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locking.hold(configured.data_dir))
+        stack.enter_context(opening.understood())
+        runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        runner.run(_work(configured))
+    return 0
+
+
+def _refuse_solitude(configured: Settings) -> None:
+    """A worker is one of several: it needs what the servers keep where all of them reach it."""
+    if not configured.on_postgres:
+        raise Refused(
+            "A worker shares the database of its servers: set SIXFOLD_DATABASE_URL=postgresql://…; "
+            "on SQLite `sixfold serve` has workers of its own"
+        )
+    if not configured.blob_url:
+        raise Refused("A worker shares the files of its servers: set SIXFOLD_BLOB_URL as they have it")
+    if not configured.workers:
+        raise Refused("A worker without workers does nothing: set --workers to 1 or more")
+
+
+async def _work(configured: Settings) -> None:
+    paint, ending = Paint(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _hear, number, ending)
+    product = assembly.build(configured)
+    async with assembly.running(product):
+        runs = "one run" if configured.workers == 1 else f"{configured.workers} runs"
+        paint.line(f"  Working: up to {runs} at a time; Control-C ends it")
+        await ending.wait()
+        paint.line(f"  Stopping: what runs may finish, within {configured.drain_seconds:g} s")
+
+
+def _hear(number: int, ending: asyncio.Event) -> None:
+    if ending.is_set():
+        os._exit(128 + number)  # asked twice: what it held goes back into the queue
+    ending.set()

@@ -1,0 +1,14 @@
+"""What accounts leave behind and nobody needs: kept answers, sign-ins, grants and rates that are over."""
+
+from __future__ import annotations
+
+from sixfold.core.accounts import idempotency, limits, oauth, signins
+from sixfold.core.database import Transaction, now
+
+
+def sweep() -> Transaction[None]:
+    """Forget all that is over."""
+    yield from idempotency.sweep((yield from now()))
+    yield from signins.sweep()
+    yield from oauth.sweep()
+    yield from limits.sweep()
