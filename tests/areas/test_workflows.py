@@ -275,3 +275,16 @@ async def test_whoever_follows_a_run_hears_of_each_node(works: House) -> None:
             "finished",
         ]
     assert {state for _, state in await steps()} == {"cached"}
+
+
+async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.graph-image=hang", "graph_limit_seconds": 0.5}
+    async with house(tmp_path, assembly.models_document(), **points) as home:
+        told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
+        assert (told["status"], told["cost"]) == ("failed", "0.00")
+        assert "longer than 0.5 seconds" in told["error"]
+        page = await home.client.get("/api/containers/predictions?model=graph-image", headers=home.bearer)
+        [child] = page.json()["predictions"]
+        child = await home.product.pipeline.wait(await home.product.pipeline.any(child["id"]), 20)
+        assert str(child.state) == "canceled"
+        assert await home.standing() == ("5.00", "0.00")

@@ -95,11 +95,11 @@ def validate(arguments: argparse.Namespace) -> int:
 
 def verify(arguments: argparse.Namespace) -> int:
     """`workflow verify [SLUG …]`: each graph checked against its classes; 1 when one is wrong."""
-    from sixfold import assembly
+    from sixfold import workshops
     from sixfold.core.graphs import spaces
 
-    registry = assembly.node_classes()
-    known = assembly.built_in_spaces()
+    registry = workshops.node_classes()
+    known = workshops.built_in_spaces()
     if unknown := [slug for slug in arguments.slugs if slug not in known]:
         raise Refused(f"There is no built-in space {unknown[0]}")
     day = time.strftime("%Y-%m-%d", time.gmtime())

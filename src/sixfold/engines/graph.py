@@ -16,7 +16,7 @@ from sixfold.core import ids
 from sixfold.core.graphs import embedded, execute, interface, spaces
 from sixfold.core.graphs import ports as graphs
 from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
-from sixfold.core.graphs.execute import Ended, Place
+from sixfold.core.graphs.execute import Ended, Limits, Place
 from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
 from sixfold.core.graphs.validate import Verdict
@@ -40,7 +40,8 @@ class GraphEngine:
     name = "graph"
     version = "1"
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: Outside, *, limit_seconds: float = Limits.seconds) -> None:
+        self._limits = Limits(seconds=limit_seconds)
         self._children = outside.children
         self._workshop: Workshop = outside.workshop
         self._threads = ThreadPoolExecutor(_MADE_HERE, "nodes")
@@ -50,7 +51,7 @@ class GraphEngine:
         parent = await self._children.parent(task.id)
         run = _Run(task, context, parent, self._workshop, self._children)
         try:
-            return await run.go(self._threads)
+            return await run.go(self._threads, self._limits)
         except execute.NodeFailed as error:
             if isinstance(error.reason, UnusableInput | errors.BadRequest):
                 raise UnusableInput(error.message) from error
@@ -81,7 +82,7 @@ class _Run:
         self._previews = False
         self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
 
-    async def go(self, threads: ThreadPoolExecutor) -> Result:
+    async def go(self, threads: ThreadPoolExecutor, limits: Limits) -> Result:
         workshop = self._workshop
         await workshop.look(self._graph)
         verdict = workshop.check(self._graph, targets=self._task.inputs.get("targets"))
@@ -101,7 +102,7 @@ class _Run:
             cache=workshop.outcomes(self._parent.account_id),
             threads=threads,
         )
-        ended = await execute.execute(verdict, place, self._telling.heard)
+        ended = await execute.execute(verdict, place, self._telling.heard, limits)
         return await self._result(ended)
 
     # -- what the graph asks for (ports.Children, Files, Shelf) -------------------------------------

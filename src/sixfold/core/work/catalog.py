@@ -57,6 +57,10 @@ class EngineSpec:
         """Whether it waits for another machine and so takes no worker slot of this one."""
         return self.kind in REMOTE_KINDS
 
+    def limit_seconds(self, usual: float) -> float:
+        """How long one of its runs may take: what its options say, else the `usual`."""
+        return float(self.options.get("limit_seconds", usual))
+
     def can(self, values: Mapping[str, Any]) -> bool:
         """Whether it can serve exactly these inputs."""
         return all(values.get(name) in (None, "", *able) for name, able in self.only.items())

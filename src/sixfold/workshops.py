@@ -1,0 +1,70 @@
+"""Settings in, the place of graphs out: the spaces and classes that come with the program, and a ComfyUI."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sixfold.core.database import Database
+from sixfold.core.graphs import spaces
+from sixfold.core.graphs.keeping import Names
+from sixfold.core.graphs.nodes import Registry
+from sixfold.core.graphs.spaces import Space
+from sixfold.core.graphs.workshop import Craft, Workshop
+from sixfold.core.work.media import Media
+from sixfold.core.work.pipeline import Pipeline
+from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
+from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
+from sixfold.net.clients import Clients
+from sixfold.settings import Settings
+
+_SPACES = Path(__file__).parent / "data" / "spaces"
+_EXAMPLES = (".png", ".wav")
+
+
+@functools.cache
+def built_in_spaces() -> Mapping[str, Space]:
+    """The workflow spaces that come with the program."""
+    contents = {path.stem: path.read_bytes() for path in _SPACES.glob("*.json")}
+    return spaces.bundled({**_read("catalogue"), "verified": _read("verified")}, contents)
+
+
+def node_classes() -> Registry:
+    """Every class of nodes that graphs may name."""
+    classes: Registry = _when_used("sixfold.engines.nodes.classes:registry")()
+    return classes
+
+
+def comfyui_is_asked(settings: Settings) -> bool:
+    """Whether a ComfyUI may be asked: a configured one, or the usual port where that is not our own."""
+    return bool(settings.comfyui_url) or (
+        settings.probe and DEFAULT_PORT not in (settings.port, settings.comfyui_port)
+    )
+
+
+def build(settings: Settings, database: Database, media: Media, road: Pipeline, clients: Clients) -> Workshop:
+    """Where graphs are checked, priced and run; a ComfyUI runs those with classes of its own."""
+    examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
+    craft = Craft(node_classes, _when_used("sixfold.engines.nodes.packing:Packer"))
+    theirs = ComfyWorkflows(clients.upstream, settings.comfyui_url) if comfyui_is_asked(settings) else None
+    built = Workshop(craft, built_in_spaces(), Names(database, media, examples), road, theirs)
+    road.by_children = built.price
+    return built
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((_SPACES / f"{name}.toml").read_text("utf-8"))
+
+
+def _when_used(target: str) -> Callable[..., Any]:
+    """What `module:attribute` names, imported at its first call: pixels would cost each start 15 MB."""
+    module, _, attribute = target.partition(":")
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), attribute)(*arguments)
+
+    return call
