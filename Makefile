@@ -48,9 +48,10 @@ docs: $(STAMP)-dev ## build the documentation into docs/_build/html
 bench: $(STAMP)-test ## measure this machine: tables with ratios
 	@$(BIN)/python -m bench $(ARGS)
 
-gallery: $(STAMP)-embedded ## remake the pictures in the docs with the product itself
+gallery: $(STAMP)-test ## remake the pictures of the docs and of the catalogue's cards with the product itself
 	@$(BIN)/python tools/gallery.py $(ARGS)
 	@PYTHONPATH=. $(BIN)/python tools/stills.py
+	@PYTHONPATH=. $(BIN)/python tools/specimens.py $(ARGS)
 
 weights: $(STAMP)-weights ## add torch and diffusers: models whose weights lie on this machine
 

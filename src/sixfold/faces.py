@@ -18,6 +18,7 @@ from sixfold.areas.memory import routes as memory
 from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
 from sixfold.areas.workflows import routes as workflows
+from sixfold.areas.workflows.shown import Shown
 from sixfold.assembly import Product
 from sixfold.core.work.history import Histories
 from sixfold.core.work.quotes import Times
@@ -39,8 +40,9 @@ def create_app(product: Product) -> ASGIApp:
     metrics = Metrics()
     metrics.watch(product.relaying.relay.counts)
     described = documents(product)
-    pages, start_page = ui.faces(services, described)
     areas = product.settings.areas
+    spaces = Shown(services) if "workflows" in areas else None
+    pages, start_page = ui.faces(services, described, spaces)
     faces = [platform.face(services, metrics, described), *pages]
     if "media" in areas:
         faces.append(media.face(services))

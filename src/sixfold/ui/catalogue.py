@@ -16,9 +16,10 @@ from sixfold.core.work.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import OutputFile
-from sixfold.ui import samples
+from sixfold.ui import samples, specimens
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
+from sixfold.ui.specimens import Specimen
 from sixfold.web import calls
 from sixfold.web.services import Services
 
@@ -58,6 +59,7 @@ class Card:
     unlock: str
     session: bool
     picture: str = ""
+    specimen: Specimen | None = None
 
     @property
     def hue(self) -> str:
@@ -95,6 +97,14 @@ def control(descriptor: Descriptor) -> str:
     return "long" if descriptor.max_chars is None or descriptor.max_chars > _LONG else "text"
 
 
+def fields_of(model: Model, before: Mapping[str, Any]) -> list[Field]:
+    """A model's form, filled with what was given before."""
+    return [
+        Field(descriptor, control(descriptor), before.get(descriptor.name, descriptor.default))
+        for descriptor in sorted(model.inputs, key=lambda each: each.order)
+    ]
+
+
 class Catalogue:
     """The list, and one model's page."""
 
@@ -113,7 +123,7 @@ class Catalogue:
             own = await self._services.pipeline.own.of(guest.account_id)
             models += [each.model for each in own]
         pictures = await self._pictures(guest)
-        cards = [self._card(model, pictures.get(model.name, "")) for model in models if _is_shown(model)]
+        cards = [self._card(model, pictures.get(model.name, "")) for model in models if is_shown(model)]
         found = [card for card in cards if _matches(card, wanted, shelf)]
         return self._pages.render(
             "catalog.html",
@@ -137,10 +147,7 @@ class Catalogue:
             else await self._services.pipeline.find(name, guest.account_id)
         )
         before = await self._before(request, guest, model)
-        fields = [
-            Field(descriptor, control(descriptor), before.get(descriptor.name, descriptor.default))
-            for descriptor in sorted(model.inputs, key=lambda each: each.order)
-        ]
+        fields = fields_of(model, before)
         given = {
             each.descriptor.name: before.get(each.descriptor.name, _example(each.descriptor))
             for each in fields
@@ -175,6 +182,7 @@ class Catalogue:
             unlock=unlock,
             session=template is not None and template.session,
             picture=picture,
+            specimen=specimens.known().get(model.name),
         )
 
     def _engines(self, model: Model) -> list[tuple[str, str, bool, str]]:
@@ -208,7 +216,8 @@ class Catalogue:
         return {name: value for name, value in given.items() if model.takes(name)}
 
 
-def _is_shown(model: Model) -> bool:
+def is_shown(model: Model) -> bool:
+    """Whether a model has a card: not where only other faces ask for it."""
     return not model.name.startswith(_INSIDE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -24,6 +25,7 @@ from sixfold.ui import (
     running,
     security,
     signing,
+    specimens,
     workflows,
 )
 from sixfold.ui.catalogue import Catalogue
@@ -33,6 +35,7 @@ from sixfold.ui.memory import routes as memory
 from sixfold.ui.outputs import Showing
 from sixfold.ui.pages import STATIC, Pages, took
 from sixfold.ui.predictions import Predictions
+from sixfold.ui.workflows import Spaces, Workflows
 from sixfold.web import answers, bodies, calls
 from sixfold.web.openapi import Document
 from sixfold.web.routing import Face, Handler, Route
@@ -50,7 +53,15 @@ _AREAS = (
 _MAKERS = ("ra1", "anime", "ra2")
 _FORM_BYTES = 16_384
 _WAIT_SECONDS = 120.0
-_SUFFIXES = {".css": "text/css", ".js": "text/javascript", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
+_SUFFIXES = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".woff2": "font/woff2",
+    ".svg": "image/svg+xml",
+    ".webp": "image/webp",
+    ".webm": "video/webm",
+    ".mp3": "audio/mpeg",
+}
 
 
 class Site:
@@ -129,12 +140,12 @@ class Site:
 
 
 class Static:
-    """The style sheet, the script and the fonts, read once."""
+    """The files of one folder, read once: style sheets, scripts and fonts, or what the cards show."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self._files = {
             path.name: (path.read_bytes(), _SUFFIXES[path.suffix])
-            for path in STATIC.iterdir()
+            for path in folder.iterdir()
             if path.suffix in _SUFFIXES
         }
 
@@ -146,12 +157,15 @@ class Static:
         return Response(found[0], 200, {"Cache-Control": "public, max-age=31536000, immutable"}, found[1])
 
 
-def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[Face, ...], Handler]:
-    """The pages, what their script calls, and the start page's handler."""
-    site, static = Site(services, documents), Static()
+def faces(
+    services: Services, documents: Mapping[str, Document], spaces: Spaces | None = None
+) -> tuple[tuple[Face, ...], Handler]:
+    """The pages, what their script calls, and the start page's handler; `spaces` where they are served."""
+    site, static, shown = Site(services, documents), Static(STATIC), Static(specimens.FOLDER)
     guests, showing, entrance = Guests(services), Showing(site.pages), Entrance(services)
     catalogue = Catalogue(services, site.pages, guests)
     predictions = Predictions(services, site.pages, showing)
+    shelf = None if spaces is None else Workflows(services, site.pages, guests, spaces)
     pages = Face(
         "ui",
         site.pages.dialect,
@@ -163,7 +177,7 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
             *admin.routes(services, site.pages, guests),
             *gallery.routes(services, site.pages),
             *live.routes(services, site.pages, guests),
-            *workflows.routes(services, site.pages, guests),
+            *workflows.page_routes(shelf),
             Route("/catalog", {"GET": catalogue.show}),
             Route("/catalog/{name}", {"GET": catalogue.one}),
             Route("/predictions", {"GET": guests.page(predictions.show)}),
@@ -172,6 +186,7 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
             Route("/docs", {"GET": site.reference}),
             *consent.routes(services, site.pages),
             Route("/static/{name}", {"GET": static.show, "HEAD": static.show}),
+            Route("/static/specimens/{name}", {"GET": shown.show, "HEAD": shown.show}),
         ),
     )
     box = Route("/pages/make", {"POST": site.make}, _FORM_BYTES)
@@ -179,7 +194,13 @@ def faces(services: Services, documents: Mapping[str, Document]) -> tuple[tuple[
     script = Face(
         "ui",
         answers.coded,
-        (box, *keys, *running.routes(services, showing, guests), *origins.part_routes(services, guests)),
+        (
+            box,
+            *keys,
+            *running.routes(services, showing, guests),
+            *origins.part_routes(services, guests),
+            *workflows.part_routes(shelf),
+        ),
     )
     if "memory" in services.settings.areas:
         return (pages, script, memory.face(services)), site.start

@@ -111,9 +111,18 @@ class Running:
         return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
 
     async def _frames(self, prediction: Prediction) -> AsyncIterator[bytes]:
+        told_before = False
         async for event in self._services.pipeline.events(prediction):
-            name, told = await self._told(event)
-            yield b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(told))
+            for each in (event,) if told_before else (*self._nodes(prediction.id), event):
+                name, told = await self._told(each)
+                yield b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(told))
+            told_before = True
+
+    def _nodes(self, prediction_id: str) -> tuple[NodeMoved, ...]:
+        """What nodes did before anybody followed; the trivial ones are done in no time."""
+        history = self._services.histories.of(prediction_id)
+        events = () if history is None else history.events
+        return tuple(event for _, event in events if isinstance(event, NodeMoved))
 
     async def _told(self, event: Event) -> tuple[bytes, Mapping[str, Any]]:
         match event:

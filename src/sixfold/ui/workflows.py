@@ -1,49 +1,152 @@
-"""`/workflows`: the graphs that are typed APIs, each with its picture, its inputs and its verification."""
+"""`/workflows`: typed graphs, looked at closely, run with their nodes lighting up, and brought in."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from typing import Protocol
+
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.graphs.spaces import PATH
-from sixfold.ui.guests import Guests
+from sixfold.core.graphs.spaces import PATH, Space
+from sixfold.ui.catalogue import fields_of
+from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
-from sixfold.web import calls
+from sixfold.web import answers, calls, queries
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
+from sixfold.web.sessions import Session
+
+_STYLE = re.compile("<style>.*?</style>", re.DOTALL)
+_MAX_NAME = 200
+_PICTURE = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+}
+
+
+class Spaces(Protocol):
+    """What the pages need of the graphs; `account_id` is None for nobody."""
+
+    async def all(self, account_id: str | None) -> list[Space]:
+        """Every one that an account sees."""
+        ...
+
+    async def find(self, slug: str, account_id: str | None) -> Space:
+        """One of them; raises `NotFound`."""
+        ...
+
+    def drawn(self, space: Space) -> str:
+        """Its graph in SVG."""
+        ...
+
+    async def bring(self, account_id: str, content: bytes, name: str) -> Space:
+        """Import what a file is or carries; raises `BadRequest`."""
+        ...
 
 
 class Workflows:
-    """The built-in spaces. An account's own stand in the catalogue."""
+    """The spaces that come with the program, and those of whoever looks."""
 
-    def __init__(self, services: Services, pages: Pages, guests: Guests) -> None:
-        self._spaces = services.workshop.spaces
+    def __init__(self, services: Services, pages: Pages, guests: Guests, spaces: Spaces) -> None:
+        self._services = services
         self._pages = pages
         self._guests = guests
+        self._spaces = spaces
+        self.part = guests.part(self.bring)
+        self.most_bytes = services.settings.inline_body_bytes
 
     async def show(self, request: Request) -> Response:
         """All of them."""
         guest = await self._guests.of(request)
-        session = guest.session if guest is not None else None
-        return self._pages.render("workflows.html", session, spaces=self._spaces.values(), base=PATH)
+        found = await self._spaces.all(_account(guest))
+        built_in = self._services.workshop.spaces
+        return self._pages.render(
+            "workflows.html",
+            _session(guest),
+            own=[space for space in found if space.slug not in built_in],
+            spaces=[space for space in found if space.slug in built_in],
+            guest=guest,
+        )
 
     async def one(self, request: Request) -> Response:
-        """One graph, to be looked at closely."""
+        """One graph with its form."""
         guest = await self._guests.of(request)
-        session = guest.session if guest is not None else None
-        slug = calls.path_value(request, "slug")
-        if slug not in self._spaces:
-            raise errors.NotFound(f"There is no space {slug[:100]}")
-        return self._pages.render("workflow.html", session, space=self._spaces[slug], base=PATH)
+        space = await self._found(request, guest)
+        model = (
+            self._services.catalog[space.model]
+            if guest is None
+            else await self._services.pipeline.find(space.model, guest.account_id)
+        )
+        nodes: dict[str, list[str]] = defaultdict(list)
+        for each in space.inputs or ():
+            nodes[each.node_id].append(each.name)
+        return self._pages.render(
+            "workflow.html",
+            _session(guest),
+            space=space,
+            own=space.slug not in self._services.workshop.spaces,
+            drawing=Markup(_STYLE.sub("", self._spaces.drawn(space), count=1)),  # noqa: S704 - escaped by `draw`
+            nodes=nodes,
+            model=model,
+            fields=fields_of(model, {}),
+            price=self._services.catalog.price_text(model),
+            here=f"/workflows/{space.slug}",
+            guest=guest,
+            base=PATH,
+        )
+
+    async def picture(self, request: Request) -> Response:
+        """One graph's picture, for a card."""
+        space = await self._found(request, await self._guests.of(request))
+        return Response(self._spaces.drawn(space), 200, _PICTURE, "image/svg+xml")
+
+    async def download(self, request: Request) -> Response:
+        """The bytes of one graph as they are stored."""
+        space = await self._found(request, await self._guests.of(request))
+        ending = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}.get(
+            space.content_type, "json"
+        )
+        headers = {"Content-Disposition": f'attachment; filename="{space.slug}.{ending}"'}
+        return Response(space.content, 200, headers, space.content_type)
+
+    async def bring(self, request: Request, guest: Guest) -> Response:
+        """Import a file that was dropped; the answer says where its page is."""
+        name = queries.text(request, "name", _MAX_NAME)
+        space = await self._spaces.bring(guest.account_id, await request.body(), name)
+        return answers.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
+
+    async def _found(self, request: Request, guest: Guest | None) -> Space:
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        return await self._spaces.find(calls.path_value(request, "slug"), _account(guest))
 
 
-def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...]:
-    """The list, and one of it."""
-    if "workflows" not in services.settings.areas:
+def _account(guest: Guest | None) -> str | None:
+    return None if guest is None else guest.account_id
+
+
+def _session(guest: Guest | None) -> Session | None:
+    return None if guest is None else guest.session
+
+
+def page_routes(workflows: Workflows | None) -> tuple[Route, ...]:
+    """The list, one of it, and its files."""
+    if workflows is None:
         return ()
-    workflows = Workflows(services, pages, guests)
     return (
         Route("/workflows", {"GET": workflows.show}),
         Route("/workflows/{slug}", {"GET": workflows.one}),
+        Route("/workflows/{slug}/graph.svg", {"GET": workflows.picture}),
+        Route("/workflows/{slug}/download", {"GET": workflows.download}),
     )
+
+
+def part_routes(workflows: Workflows | None) -> tuple[Route, ...]:
+    """What the script of every page calls with a dropped graph."""
+    if workflows is None:
+        return ()
+    return (Route("/pages/workflows", {"POST": workflows.part}, workflows.most_bytes),)

@@ -36,8 +36,11 @@ class Catalogue:
 
     async def all(self, account_id: str | None) -> list[Space]:
         """The built-in spaces, then those of an account."""
-        own = [] if account_id is None else await self._services.pipeline.own.of(account_id, KIND)
-        return [*self._built_in.values(), *[await self._of(each) for each in own]]
+        found = list(self._built_in.values())
+        if account_id is not None:
+            own = await self._services.pipeline.own.of(account_id, KIND)
+            found += [await self._of(each) for each in own]
+        return found
 
     async def show(self, request: Request) -> Response:
         """One space."""

@@ -54,10 +54,14 @@ class Importing:
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
-            space = await self._import(principal, await _brought(request, raw))
+            space = await self._import(principal.account_id, await _brought(request, raw))
             return answers.json({**self._catalogue.record(space), "success": True}, 201)
 
         return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
+
+    async def bring(self, account_id: str, content: bytes, name: str) -> Space:
+        """Import the workflow that a file is or carries, as an account's own; raises `BadRequest`."""
+        return await self._import(account_id, _of_file(content, name))
 
     async def remove(self, request: Request) -> Response:
         """Forget one of the account's own spaces."""
@@ -118,14 +122,14 @@ class Importing:
         except errors.SixfoldError as error:
             return {"price_usd": None, "orders": [], "unavailable": error.message}
 
-    async def _import(self, principal: Principal, brought: Brought) -> Space:
+    async def _import(self, account_id: str, brought: Brought) -> Space:
         converted = self._converted(brought.document)
         if not converted.graph:
             raise errors.BadRequest("The workflow has no nodes that run")
         media = self._services.media
         source = await media.hold(brought.content, brought.content_type)
-        name = await self._services.database.write(media.adopt(principal.account_id, source))
-        space = await self._space(principal.account_id, brought, converted)
+        name = await self._services.database.write(media.adopt(account_id, source))
+        space = await self._space(account_id, brought, converted)
         facts = {
             "kind": space.kind,
             "media": name,
@@ -135,7 +139,7 @@ class Importing:
             "custom_nodes": list(space.custom_nodes),
         }
         document = {"models": {space.model: space.row()}, "space": facts}
-        await self._services.pipeline.own.put(principal.account_id, KIND, space.model, document)
+        await self._services.pipeline.own.put(account_id, KIND, space.model, document)
         return space
 
     async def _space(self, account_id: str, brought: Brought, converted: Converted) -> Space:
@@ -225,6 +229,10 @@ async def _brought(request: Request, raw: bytes) -> Brought:
             given = str(body.get("name") or name)
             content = answers.encode(document)
             return Brought(document, content, "application/json", _name(given))
+    return _of_file(file, name)
+
+
+def _of_file(file: bytes, name: str) -> Brought:
     kind = next((kind for head, kind in _PICTURES.items() if file.startswith(head)), "application/json")
     return Brought(embedded.read(file), file, kind, _name(name))
 

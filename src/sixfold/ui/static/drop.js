@@ -18,16 +18,24 @@
     return [response.ok, await response.json()];
   }
 
+  async function bring(file) {
+    say(`Reading ${file.name} …`);
+    try {
+      const name = encodeURIComponent(file.name.replace(/\.[^.]*$/, ""));
+      const [good, found] = await send(`/pages/workflows?name=${name}`, file);
+      if (good) location.href = found.path;
+      else say(found.error);
+    } catch {
+      say("The server does not answer.");
+    }
+  }
+
   async function open(file) {
     say(`Looking into ${file.name} …`);
     try {
-      let [good, found] = await send("/pages/origin", file);
-      if (good && found.kind === "graph") {
-        const name = encodeURIComponent(file.name.replace(/\.[^.]*$/, ""));
-        [good, found] = await send(`/pages/workflows?name=${name}`, file);
-        if (good) { location.href = found.path; return; }
-      }
+      const [good, found] = await send("/pages/origin", file);
       if (!good) { say(found.error); return; }
+      if (found.kind === "graph") { await bring(file); return; }
       sessionStorage.setItem("again", JSON.stringify({ ...found, file: file.name }));
       location.href = `/catalog/${encodeURIComponent(found.model)}`;
     } catch {
@@ -45,5 +53,7 @@
     event.preventDefault();
     if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
   });
-  chosen?.addEventListener("change", () => { if (chosen.files[0]) open(chosen.files[0]); chosen.value = ""; });
+  for (const [input, take] of [[chosen, open], [document.querySelector("[data-bring]"), bring]]) {
+    input?.addEventListener("change", () => { if (input.files[0]) take(input.files[0]); input.value = ""; });
+  }
 })();

@@ -131,7 +131,11 @@ function follow(id) {
   log.hidden = true;
   log.textContent = "";
   return new Promise((done) => {
+    document.dispatchEvent(new CustomEvent("followed"));
     const events = new EventSource(`/pages/predictions/${id}/events`);
+    events.addEventListener("node", (event) => {
+      document.dispatchEvent(new CustomEvent("node", { detail: JSON.parse(event.data) })); // graph.js lights it up
+    });
     events.addEventListener("progress", (event) => {
       progress.value = JSON.parse(event.data).progress;
     });

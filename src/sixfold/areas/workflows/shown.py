@@ -1,0 +1,32 @@
+"""The spaces as the pages for people show them: found, drawn, and brought in from a file."""
+
+from __future__ import annotations
+
+from sixfold.areas.workflows.catalogue import Catalogue
+from sixfold.areas.workflows.importing import Importing
+from sixfold.core.graphs.spaces import Space
+from sixfold.web.services import Services
+
+
+class Shown:
+    """Built-in spaces, and those of the account that looks; `account_id` is None for nobody."""
+
+    def __init__(self, services: Services) -> None:
+        self._catalogue = Catalogue(services)
+        self._importing = Importing(services, self._catalogue)
+
+    async def all(self, account_id: str | None) -> list[Space]:
+        """Every one of them, the built-in first."""
+        return await self._catalogue.all(account_id)
+
+    async def find(self, slug: str, account_id: str | None) -> Space:
+        """One of them; raises `NotFound`."""
+        return await self._catalogue.find(slug, account_id)
+
+    def drawn(self, space: Space) -> str:
+        """Its graph in SVG."""
+        return self._catalogue.drawn(space)
+
+    async def bring(self, account_id: str, content: bytes, name: str) -> Space:
+        """Import the workflow that a file is or carries; raises `BadRequest`."""
+        return await self._importing.bring(account_id, content, name)

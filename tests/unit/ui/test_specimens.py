@@ -1,0 +1,72 @@
+"""What the cards show is real, small, and made by the engines as they are now."""
+
+from __future__ import annotations
+
+import io
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from PIL import Image
+
+from sixfold import assembly
+from sixfold.settings import Settings
+from sixfold.ui import specimens
+from sixfold.ui.catalogue import is_shown
+
+MOST_BYTES, MOST_OF_ALL = 15_000, 1_500_000
+WANTED = tomllib.loads(Path("tools/specimens.toml").read_text("utf-8"))
+STALE = "the cards are stale: run `make gallery`"
+ROWS = specimens.read()
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The bundled catalogue."""
+    settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
+    return assembly.catalog(settings, assembly.price_table(settings))
+
+
+def test_each_specimen_was_made_by_the_engine_as_it_is_now(catalog: Any) -> None:
+    engines = catalog.engines()
+    made = {name: (row["engine"], row["version"]) for name, row in ROWS.items()}
+    assert made == {name: (engine, engines[engine].version) for name, (engine, _) in made.items()}, STALE
+
+
+def test_every_card_whose_model_makes_something_on_any_machine_shows_it(catalog: Any) -> None:
+    own = {
+        model.name
+        for model in catalog.models()
+        if is_shown(model) and any(engine.kind in ("embedded", "graph") for engine in model.engines)
+    }
+    assert own - ROWS.keys() - {"comfyui-prompt"} == set(), (
+        f"{STALE}, after naming inputs in tools/specimens.toml"
+    )
+    assert ROWS.keys() == WANTED.keys(), STALE
+
+
+def test_they_are_small_and_none_is_left_over() -> None:
+    named = {file for row in ROWS.values() for file in row["files"]}
+    there = {path.name: path.stat().st_size for path in specimens.FOLDER.iterdir()}
+    assert there.keys() - {specimens.LIST} == named
+    assert {name: size for name, size in there.items() if name in named and size > MOST_BYTES} == {}
+    assert sum(there.values()) <= MOST_OF_ALL
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_each_can_be_seen_or_heard(name: str) -> None:
+    row, shown = ROWS[name], specimens.known()[name]
+    if shown.kind in ("picture", "film"):
+        with Image.open(specimens.FOLDER.parent / shown.still) as picture:
+            colours = picture.convert("RGB").getcolors(1 << 20)
+        assert colours is not None
+        assert len(colours) > 50
+    if shown.clip:
+        data = (specimens.FOLDER.parent / shown.clip).read_bytes()
+        with av.open(io.BytesIO(data), "r") as clip:
+            assert sum(1 for _ in clip.decode(clip.streams[0])) >= (12 if shown.kind == "film" else 20)
+    if shown.kind == "sound":
+        assert max(row["peaks"]) == 99
+    assert shown.still or shown.line or len(shown.text) > 5
