@@ -12,6 +12,7 @@ import pytest
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.prices import Price
+from sixfold.core.work.children import PipelineChildren
 from sixfold.core.work.orders import Parent
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
@@ -103,6 +104,18 @@ async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road,
     assert len(first.id) == len(whole.id)
     gate.touch()
     assert (await line.pipeline.wait(whole, 30)).cost == PRICE
+
+
+async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
+    line: Road, tmp_path: Path
+) -> None:
+    watched = PipelineChildren(line.pipeline)
+    whole = await watched.parent((await parent(line, tmp_path / "never")).id)
+    order = line.order("slow", parent=Parent(whole.id, "1"), extras={"seconds": 3600})
+    orphan = await line.pipeline.submit(order)
+    await line.pipeline.cancel(whole.id, whole.account_id)
+    assert (await line.pipeline.wait(orphan, 30)).state is State.CANCELED
+    assert await spent(line) == 0
 
 
 async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp_path: Path) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sixfold import errors
+from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.media import Source
+from sixfold.core.work.metering import CHILDREN
 from sixfold.core.work.orders import Order, Parent
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
 
 _LOOK_SECONDS = 60.0
 
@@ -43,10 +49,25 @@ class Children(Protocol):
 
 
 class PipelineChildren:
-    """Children on the pipeline of this server."""
+    """Children on the pipeline of this server; those of a parent that did not succeed are canceled."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
+        self._canceling: set[asyncio.Task[None]] = set()
+        pipeline.bus.watchers.append(self._heard)
+
+    def _heard(self, _prediction_id: str, event: Event) -> None:
+        if not isinstance(event, Moved) or not event.prediction.is_terminal:
+            return
+        if event.prediction.meter == CHILDREN and event.prediction.state is not State.SUCCEEDED:
+            task = asyncio.create_task(self._cancel_of(event.prediction.id))
+            self._canceling.add(task)
+            task.add_done_callback(self._canceling.discard)
+
+    async def _cancel_of(self, parent_id: str) -> None:
+        """Once the parent has ended none is accepted any more, so none is missed."""
+        with contextlib.suppress(errors.StoreFailed):  # they end by themselves, and cost nothing
+            await self._pipeline.cancel_children(parent_id)
 
     async def parent(self, prediction_id: str) -> Prediction:
         """The prediction that runs."""
