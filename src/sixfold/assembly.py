@@ -46,6 +46,7 @@ from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.runs import Finisher
 from sixfold.core.work.sessions_host import LiveSessions, Offer
+from sixfold.core.work.spaces import SpacesHere
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
 from sixfold.drivers.remote import ServerOutside
@@ -96,6 +97,7 @@ class Product:
     supervisor: Supervisor
     outbox: Outbox
     spaces: gradio.GradioSpaces
+    spaces_here: SpacesHere
     shelf: own_files.Shelf
     live: LiveSessions
     standings: Standings
@@ -332,7 +334,8 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         pipeline=road,
         supervisor=workers,
         outbox=outbox,
-        spaces=gradio.build(settings, clients),
+        spaces=(hub := gradio.build(settings, clients)),
+        spaces_here=workplaces.hosted_spaces(settings, images, hub),
         shelf=own_files.build(settings, road.own, database),
         live=LiveSessions(database, places, offer, limits, workers.boot),
         standings=standing,

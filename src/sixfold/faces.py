@@ -20,6 +20,7 @@ from sixfold.areas.platform import routes as platform
 from sixfold.areas.workflows import routes as workflows
 from sixfold.areas.workflows.shown import Shown
 from sixfold.assembly import Product
+from sixfold.core.belongings.closing import Leaving
 from sixfold.core.work.history import Histories
 from sixfold.core.work.quotes import Times
 from sixfold.mcp import face as mcp
@@ -100,6 +101,7 @@ def build_services(product: Product) -> Services:
         histories=histories,
         outbox=product.outbox,
         spaces=product.spaces,
+        spaces_here=product.spaces_here,
         live=product.live,
         origins=origins,
         doors=Doors(database, settings, origins),
@@ -109,6 +111,7 @@ def build_services(product: Product) -> Services:
         relay=product.relaying.relay,
         checkout=product.checkout,
         provider=product.provider,
+        leaving=Leaving(database, product.uploads, product.pipeline.cancel, product.live.close),
         deposits=product.deposits,
         images=product.images,
         workshop=product.workshop,

@@ -230,6 +230,21 @@ def _account(commands: Group) -> None:
     password.add_argument(
         "--stdin", action="store_true", help="read it from standard input instead of asking"
     )
+    take = _asking(group, "export", "leaving:take_out", "write all that belongs to an account into one zip")
+    take.add_argument("email", metavar="EMAIL")
+    take.add_argument("file", metavar="FILE")
+    delete = _asking(
+        group,
+        "delete",
+        "leaving:delete",
+        "close an account and erase all that belongs to it",
+        "Its keys end at once; until it is erased `account keep` brings it back. The ledger stays, nameless.",
+    )
+    delete.add_argument("email", metavar="EMAIL")
+    delete.add_argument("--now", action="store_true", help="wait no days: erase it at once")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    stay = _asking(group, "keep", "leaving:keep", "keep an account that was closed")
+    stay.add_argument("email", metavar="EMAIL")
     link = _asking(group, "link", "accounts:link", "make a link that signs in once, within the hour")
     link.add_argument("email", metavar="EMAIL")
 

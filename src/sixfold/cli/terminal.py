@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import IO, Any, Self, TextIO
 
 from sixfold import settings
 
@@ -78,6 +79,57 @@ class Paint:
         self.line(self.dim(joined(heads)))
         for row in rows:
             self.line(joined(row))
+
+
+class Waiting:
+    """What is being waited for, on one line that redraws itself; silent where nobody watches."""
+
+    _CELLS, _EVERY_SECONDS = 28, 0.1
+
+    def __init__(self, what: str, total: int = 0) -> None:
+        """`total` is how many bytes there are, where that is known."""
+        self._paint = Paint(sys.stderr)
+        self._what = what
+        self._total = total
+        self._done = 0
+        self._drawn = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            self._paint.stream.write("\r\x1b[2K")
+            self._paint.stream.flush()
+
+    def count(self, amount: int) -> None:
+        """So many bytes more."""
+        self._done += amount
+        moment = time.monotonic()
+        if self._paint.is_terminal and moment - self._drawn >= self._EVERY_SECONDS:
+            self._drawn = moment
+            self._paint.stream.write(f"\r\x1b[2K  {self._what}  {self._rail()}{size(self._done)}")
+            self._paint.stream.flush()
+
+    def _rail(self) -> str:
+        if not self._total:
+            return ""
+        full = round(min(1.0, self._done / self._total) * self._CELLS)
+        return self._paint.accent("━" * full) + self._paint.dim("━" * (self._CELLS - full)) + "  "
+
+
+class Counted:
+    """A file that is read, and the line that tells how far."""
+
+    def __init__(self, file: IO[bytes], waiting: Waiting) -> None:
+        self._file = file
+        self._waiting = waiting
+
+    def read(self, size: int = -1) -> bytes:
+        """Some bytes."""
+        data = self._file.read(size)
+        self._waiting.count(len(data))
+        return data
 
 
 def put_json(document: Any) -> None:

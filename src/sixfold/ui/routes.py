@@ -16,6 +16,7 @@ from sixfold.core.work.records import Prediction
 from sixfold.ui import (
     account,
     admin,
+    belongings,
     consent,
     elsewhere,
     gallery,
@@ -173,6 +174,7 @@ def faces(
             *signing.routes(services, site.pages, entrance),
             *elsewhere.routes(services, site.pages, entrance),
             *security.routes(services, site.pages, entrance),
+            *belongings.routes(services, site.pages),
             *account.routes(services, site.pages),
             *admin.routes(services, site.pages, guests),
             *gallery.routes(services, site.pages),

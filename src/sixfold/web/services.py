@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sixfold.core.accounts.deposits import TokenDeposits
 from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
+from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
 from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.memory.memory import Memory
@@ -22,7 +23,7 @@ from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.quotes import Times
 from sixfold.core.work.records import OutputFile
 from sixfold.core.work.sessions_host import LiveSessions
-from sixfold.core.work.spaces import Spaces
+from sixfold.core.work.spaces import Spaces, SpacesHere
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
 from sixfold.settings import Settings
@@ -49,6 +50,7 @@ class Services:
     histories: Histories
     outbox: Outbox
     spaces: Spaces
+    spaces_here: SpacesHere
     live: LiveSessions
     origins: Origins
     doors: Doors
@@ -58,6 +60,7 @@ class Services:
     relay: Relay
     checkout: Checkout
     provider: Provider
+    leaving: Leaving
     deposits: TokenDeposits
     images: Images
     workshop: Workshop

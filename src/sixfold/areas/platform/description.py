@@ -61,7 +61,8 @@ def document() -> Document:
                 "get": _file("name", {"307": {"description": "It lies in the object store, there"}})
             },
             "/uploads/{path}": {"get": _file("path", {})},
-            "/api/account": {"get": account | {"security": _SECURED}},
+            "/api/account": {"get": account | {"security": _SECURED}, "delete": _leave()},
+            "/api/account/export": {"get": _take_out()},
             "/api/account/ledger": {"get": ledger | {"security": _SECURED, "parameters": paging}},
             "/livez": {"get": _operation("The process answers", status)},
             "/readyz": {"get": _operation("The server can work", status, 503)},
@@ -75,6 +76,32 @@ def _operation(summary: str, good: Node, *statuses: int) -> Node:
     return {
         "summary": summary,
         "responses": {"200": good, **openapi.failures(openapi.ref("Error"), *statuses)},
+    }
+
+
+def _take_out() -> Node:
+    archive: Node = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
+    return {
+        "summary": "All that belongs to the account",
+        "security": _SECURED,
+        "responses": {
+            "200": {"description": "A zip, as it is made", "content": archive},
+            **openapi.failures(openapi.ref("Error"), 401, 403, 429),
+        },
+    }
+
+
+def _leave() -> Node:
+    wanted: Node = {"type": "object", "required": ["confirm"], "properties": {"confirm": _TEXT}}
+    left = _all_of({"account_id": _TEXT, "erased_at": _TEXT})
+    return {
+        "summary": "Close the account; `confirm` is its e-mail address",
+        "security": _SECURED,
+        "requestBody": openapi.json_body(wanted),
+        "responses": {
+            "202": openapi.answer("When it will be erased", left),
+            **openapi.failures(openapi.ref("Error"), 400, 401, 403),
+        },
     }
 
 

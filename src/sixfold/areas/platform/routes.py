@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sixfold.areas.platform import oauth, payments
-from sixfold.areas.platform.accounts import Accounts
+from sixfold.areas.platform import belongings, oauth, payments
 from sixfold.areas.platform.health import Health
 from sixfold.areas.platform.media import MediaFiles
 from sixfold.areas.platform.reference import Reference
@@ -20,7 +19,7 @@ from sixfold.web.services import Services
 def face(services: Services, metrics: Metrics, documents: Mapping[str, Document]) -> Face:
     """Uploads, files, the account, health."""
     uploads, media = Uploads(services), MediaFiles(services)
-    account, health = Accounts(services), Health(services, metrics)
+    health = Health(services, metrics)
     reference = Reference(documents, services.settings.base_url)
     return Face(
         "platform",
@@ -29,12 +28,11 @@ def face(services: Services, metrics: Metrics, documents: Mapping[str, Document]
             Route("/api/uploads", {"POST": uploads.take}, services.settings.upload_body_bytes),
             Route("/media/{name}", {"GET": media.named, "HEAD": media.named}),
             Route("/uploads/{path:path}", {"GET": media.uploaded, "HEAD": media.uploaded}),
-            Route("/api/account", {"GET": account.show}),
-            Route("/api/account/ledger", {"GET": account.entries}),
             Route("/livez", {"GET": health.live}),
             Route("/readyz", {"GET": health.ready}),
             Route("/metrics", {"GET": health.metrics}),
             Route("/openapi/{area}", {"GET": reference.show}),
+            *belongings.routes(services),
             *oauth.routes(services),
             *payments.routes(services),
         ),

@@ -14,7 +14,7 @@ SELECT * FROM account WHERE email = :email;
 SELECT * FROM account WHERE kind = 'operator' ORDER BY created_at, id LIMIT 1;
 
 -- name: account_people | Every account that belongs to a person.
-SELECT * FROM account WHERE kind <> 'system' ORDER BY created_at, id;
+SELECT * FROM account WHERE kind <> 'system' AND email IS NOT NULL ORDER BY created_at, id;
 
 -- name: account_set_password | Replace a password's hash.
 UPDATE account SET password_hash = :password_hash WHERE id = :id RETURNING id;

@@ -147,8 +147,9 @@ WHERE account_id = :account_id AND kind = 'upload' AND (expires_at IS NULL OR ex
 -- name: media_keep | An upload that was used lives on.
 UPDATE media SET expires_at = NULL WHERE name = :name RETURNING name;
 
--- name: media_expired | Files whose time is up.
-SELECT name, blob, CAST(:now AS BIGINT) AS now FROM media WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+-- name: media_expired | Files whose time is up, and whose bytes are old enough to be deleted with them.
+SELECT name, blob, CAST(:now AS BIGINT) AS now FROM media
+WHERE expires_at <= :now AND created_at <= :now - 86400000000 ORDER BY expires_at LIMIT :limit;
 
 -- name: media_delete | Forget one named file.
 DELETE FROM media WHERE name = :name RETURNING blob;

@@ -1,0 +1,113 @@
+"""`account export`, `account delete`, `account keep`: all that belongs to an account, out of it or away."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from sixfold import assembly
+from sixfold.cli import locking, opening
+from sixfold.cli.terminal import Paint, Refused, Waiting, put_json, size
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.belongings import closing, export
+from sixfold.core.belongings.closing import Leaving
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import Transaction
+from sixfold.settings import Settings
+
+
+def take_out(arguments: argparse.Namespace) -> None:
+    """`account export`: the same zip as the page gives; it appears whole."""
+    configured = opening.settings_of(arguments)
+    account = opening.read(configured, accounts.by_email(arguments.email))
+    path = Path(arguments.file).absolute()
+    if not path.parent.is_dir():
+        raise Refused(f"There is no folder {path.parent} to write to")
+    os.umask(opening.PRIVATE)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with opening.understood():
+            asyncio.run(_write(configured, account, part))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    if arguments.json:
+        put_json({"account_id": account.id, "file": str(path), "bytes": path.stat().st_size})
+    else:
+        Paint().line(f"  {account.email}: {path}, {size(path.stat().st_size)}")
+
+
+async def _write(configured: Settings, account: Account, part: Path) -> None:
+    database = assembly.open_database(configured)
+    try:
+        with part.open("wb") as file, Waiting("export") as bar:
+            async for piece in export.take_out(database, assembly.open_blobs(configured), account.id):
+                await asyncio.to_thread(file.write, piece)
+                bar.count(len(piece))
+    finally:
+        await database.close()
+
+
+def delete(arguments: argparse.Namespace) -> None:
+    """`account delete`: close it; it is erased after SIXFOLD_DELETION_DAYS, or with --now."""
+    configured = opening.settings_of(arguments)
+    account = opening.read(configured, accounts.by_email(arguments.email))
+    if not arguments.yes:
+        _ask(account)
+    days = 0.0 if arguments.now else configured.deletion_days
+    moment = opening.write(configured, _close(account, days))
+    erased = not days and not locking.running(configured.data_dir) and _erase(configured)
+    if arguments.json:
+        put_json({"account_id": account.id, "erased_at": rfc3339(moment), "erased": erased})
+    elif erased:
+        Paint().line(f"  {account.email} is erased")
+    else:
+        when = (
+            f"on {(rfc3339(moment) or '')[:10]}" if days else "by the server, within a minute of its running"
+        )
+        Paint().line(f"  {account.email} is closed, and will be erased {when}")
+
+
+def _ask(account: Account) -> None:
+    if not sys.stdin.isatty():
+        raise Refused("Say --yes to erase an account without being asked")
+    sys.stderr.write(f"Everything of {account.email} will be erased. Type the address to go on: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() != account.email:
+        raise Refused("That is another address: nothing was done")
+
+
+def _close(account: Account, days: float) -> Transaction[int]:
+    return (yield from closing.close(account, days))
+
+
+def _erase(configured: Settings) -> bool:
+    """Erase at once where no server runs; what some server had not ended waits for its next start."""
+    with opening.understood():
+        return asyncio.run(_sweep(configured)) > 0
+
+
+async def _sweep(configured: Settings) -> int:
+    async def later(_name: str, _account_id: str) -> None:
+        """Only a server can end work."""
+
+    database = assembly.open_database(configured)
+    try:
+        return await Leaving(database, assembly.open_uploads(configured), later, later).sweep()
+    finally:
+        await database.close()
+
+
+def keep(arguments: argparse.Namespace) -> None:
+    """`account keep`: it is not erased after all."""
+    configured = opening.settings_of(arguments)
+    account = opening.read(configured, accounts.by_email(arguments.email))
+    opening.write(configured, closing.keep(account.id))
+    if arguments.json:
+        put_json({"account_id": account.id, "email": account.email})
+    else:
+        Paint().line(f"  {account.email} stays, and its keys work")

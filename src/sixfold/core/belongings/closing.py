@@ -1,0 +1,130 @@
+"""Leaving: an account is closed by its owner, may be kept for some days, and is then erased.
+
+What goes: the address, the password, every key, passkey and session, predictions, files, the memory, posts
+and characters, models, requests and the log. What stays is what the books need: the account's id, without a
+name, and its entries, holds and payments, without descriptions. Nobody finds a file from the moment of
+erasure on; its bytes go with the next sweep, those of the last day a day later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, audit, signins
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Query, Transaction, many, now
+from sixfold.core.work.ports import BlobStore
+
+_AT_ONCE = 20
+
+# In an order in which no row is left without the one that it refers to.
+_ERASURES = (
+    "erase_outbox",
+    "erase_gallery_tags",
+    "erase_posts",
+    "erase_characters",
+    "erase_graph_files",
+    "erase_graph_outcomes",
+    "erase_graph_forgotten",
+    "erase_models",
+    "erase_calls",
+    "erase_standings",
+    "erase_live_sessions",
+    "erase_predictions",
+    "erase_statements",
+    "erase_names",
+    "erase_vectors",
+    "erase_index",
+    "erase_changes",
+    "erase_timelines",
+    "erase_links",
+    "erase_collections",
+    "erase_tags",
+    "erase_redirects",
+    "erase_versions",
+    "erase_pages",
+    "erase_folders",
+    "erase_usage",
+    "erase_grants",
+    "erase_spending",
+    "erase_rates",
+    "erase_keys",
+    "erase_passkeys",
+    "erase_identities",
+    "erase_signins",
+    "erase_audit",
+    "erase_media",
+    "erase_descriptions",
+    "erase_account",
+)
+Stop = Callable[[str, str], Awaitable[object]]  # ends something of an account, by its id
+
+
+def close(account: Account, days: float, token: str = "") -> Transaction[int]:
+    """Begin to leave; gives the moment of erasure (epoch µs). Keys work no more, sessions end but `token`'s.
+
+    Raises `Forbidden` for the operator's account, which is the server's own.
+    """
+    if account.kind != "customer":
+        raise errors.Forbidden("The operator's account is the server's own, and stays")
+    moment = (yield from now()) + round(days * DAY_US)
+    if not (yield Query("closing_set", {"id": account.id, "closing_at": moment})):
+        raise errors.NotFound("There is no such account")
+    yield from audit.note(account.id, "account.close")
+    yield from signins.end_others(account.id, token)
+    return moment
+
+
+def keep(account_id: str) -> Transaction[None]:
+    """Stay after all: keys work again."""
+    yield Query("closing_set", {"id": account_id, "closing_at": None})
+    yield from audit.note(account_id, "account.keep")
+
+
+def confirm(account: Account, text: object) -> None:
+    """Raise `InvalidInput` unless `text` is the account's own address: nobody leaves by accident."""
+    if not isinstance(text, str) or text.strip().lower() != account.email:
+        raise errors.InvalidInput.of("confirm", "confirm must be the account's own e-mail address")
+
+
+def erase(account_id: str) -> Transaction[bool]:
+    """Erase what belongs to an account that is due; False while money of it is held, or it was kept."""
+    account = yield from accounts.by_id(account_id)
+    moment = yield from now()
+    held = yield from many("closing_held", account_id=account_id)
+    living = yield from many("closing_predictions", account_id=account_id)
+    if held or living or account.closing_at is None or account.closing_at > moment:
+        return False
+    for name in _ERASURES:
+        yield Query(name, {"account_id": account_id})
+    return True
+
+
+class Leaving:
+    """Erases the accounts whose time has come; `stops` end what still runs for them."""
+
+    def __init__(self, database: Database, uploads: BlobStore, cancel: Stop, hang_up: Stop) -> None:
+        self._database = database
+        self._uploads = uploads
+        self._stops = {"closing_predictions": cancel, "closing_sessions": hang_up}
+
+    async def sweep(self) -> int:
+        """Erase who is due; gives how many. Whose work still ends is erased the next time."""
+        due = await self._database.read(many("closing_due", limit=_AT_ONCE))
+        erased = 0
+        for row in due:
+            erased += await self._erase(str(row["id"]))
+        return erased
+
+    async def _erase(self, account_id: str) -> bool:
+        for name, stop in self._stops.items():
+            for row in await self._database.read(many(name, account_id=account_id)):
+                await stop(str(row["id"]), account_id)
+        if not await self._database.write(erase(account_id)):
+            return False
+        keys = [found.key async for found in self._uploads.list(f"{account_id}/")]
+        for key in keys:
+            await self._uploads.delete(key)
+        return True

@@ -1,0 +1,223 @@
+"""Everything that belongs to an account as one zip: a batch of rows, or a piece of a file, at a time.
+
+README.txt                what is what
+account.json              the account; its keys, passkeys, sessions and identities, without their secrets
+<name>.jsonl              a JSON object per line: ledger, predictions, calls, live-sessions, posts,
+                          characters, models, audit, media
+media/<name>              every file that media.jsonl names
+memory/<slug>.md          every page, as `sixfold memory import` reads it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zipfile
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import IO, Any, cast
+
+import msgspec
+
+from sixfold.core import money
+from sixfold.core.accounts import accounts, audit, identities, journal, keys, passkeys, signins
+from sixfold.core.clock import SECOND_US, rfc3339
+from sixfold.core.database import Database, Row, Transaction, many, now
+from sixfold.core.memory.exchange import transfer
+from sixfold.core.memory.model import Caller
+from sixfold.core.work.ports import BlobStore
+
+_ROWS = 200
+_TABLES = {
+    "predictions": "mine_predictions",
+    "calls": "mine_calls",
+    "live-sessions": "mine_live_sessions",
+    "posts": "mine_posts",
+    "characters": "mine_characters",
+    "models": "mine_models",
+    "audit": "mine_audit",
+    "media": "mine_media",
+}
+_MONEY = {"amount", "cost"}
+_JSON = {"inputs", "output", "tags", "document", "scope", "request", "response"}
+_HIDDEN = {"blob"}
+_FILE_MODE = 0o100644 << 16
+_README = """Everything that this Sixfold server keeps of you.
+
+account.json       your account; keys, passkeys, sessions and identities, without their secrets
+*.jsonl            one JSON object per line; money in USD, times in UTC
+media/             your files, under the names that media.jsonl and predictions.jsonl use
+memory/            your pages; `sixfold memory import FOLDER` reads them
+missing.txt        files that the store no longer had, if there were any
+"""
+
+
+class Pack:
+    """A zip whose bytes are taken away as they come."""
+
+    def __init__(self, moment: int) -> None:
+        self._parts: list[bytes] = []
+        self._date = datetime.fromtimestamp(moment / SECOND_US, UTC).timetuple()[:6]
+        self._zip = zipfile.ZipFile(cast("IO[bytes]", self), "w", zipfile.ZIP_DEFLATED)
+
+    def write(self, data: bytes) -> int:
+        """What the zip is written to."""
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def taken(self) -> bytes:
+        """What has come since the last time."""
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+    def member(self, path: str, *, plain: bool = False) -> IO[bytes]:
+        """A file to write into; `plain` ones are not packed, as pictures and films are already."""
+        info = zipfile.ZipInfo(path, self._date)
+        info.compress_type = zipfile.ZIP_STORED if plain else zipfile.ZIP_DEFLATED
+        info.external_attr = _FILE_MODE
+        return self._zip.open(info, "w", force_zip64=True)
+
+    def put(self, path: str, data: bytes) -> None:
+        """A whole small file."""
+        with self.member(path) as file:
+            file.write(data)
+
+    def close(self) -> None:
+        """The list of all files, and the end."""
+        self._zip.close()
+
+
+async def take_out(database: Database, blobs: BlobStore, account_id: str) -> AsyncIterator[bytes]:
+    """The zip, in pieces; that it was taken is noted first."""
+    await database.write(audit.note(account_id, "account.export"))
+    pack = Pack(await database.read(now()))
+    pack.put("README.txt", _README.encode())
+    pack.put("account.json", _json(await database.read(_account(account_id)), indent=2))
+    yield pack.taken()
+    async for piece in _ledger(database, account_id, pack):
+        yield piece
+    for name, query in _TABLES.items():
+        async for piece in _table(database, account_id, pack, name, query):
+            yield piece
+    async for piece in _files(database, blobs, account_id, pack):
+        yield piece
+    async for piece in _pages(database, account_id, pack):
+        yield piece
+    pack.close()
+    yield pack.taken()
+
+
+async def _ledger(database: Database, account_id: str, pack: Pack) -> AsyncIterator[bytes]:
+    """The journal, newest first, as everywhere."""
+    cursor: str | None = ""
+    with closing(pack.member("ledger.jsonl")) as file:
+        while cursor is not None:
+            found = await database.read(journal.page(account_id, _ROWS, cursor))
+            cursor = found.next_cursor
+            await asyncio.to_thread(_write_lines, file, found.entries)
+            yield pack.taken()
+    yield pack.taken()
+
+
+async def _table(
+    database: Database, account_id: str, pack: Pack, name: str, query: str
+) -> AsyncIterator[bytes]:
+    with closing(pack.member(f"{name}.jsonl")) as file:
+        async for rows in _batches(database, account_id, query):
+            await asyncio.to_thread(_write_lines, file, rows)
+            yield pack.taken()
+    yield pack.taken()
+
+
+def _write_lines(file: IO[bytes], rows: Iterable[Row]) -> None:
+    for row in rows:
+        file.write(_json(_shown(row)) + b"\n")
+
+
+async def _files(database: Database, blobs: BlobStore, account_id: str, pack: Pack) -> AsyncIterator[bytes]:
+    missing: list[str] = []
+    async for rows in _batches(database, account_id, "mine_media"):
+        for row in rows:
+            if await blobs.stat(row["blob"]) is None:
+                missing.append(str(row["id"]))
+                continue
+            with closing(pack.member(f"media/{row['id']}", plain=True)) as file:
+                async for piece in blobs.stream(row["blob"]):
+                    file.write(piece)
+                    yield pack.taken()
+            yield pack.taken()
+    if missing:
+        pack.put("missing.txt", "\n".join([*missing, ""]).encode())
+
+
+async def _pages(database: Database, account_id: str, pack: Pack) -> AsyncIterator[bytes]:
+    caller, paths, after = Caller(account_id, ""), transfer.Paths(), ""
+    while batch := await database.read(transfer.exported(caller, after)):
+        after = batch[-1][0].slug
+        for page, text in batch:
+            pack.put(f"memory/{paths.of(page)}", text.encode())
+        yield pack.taken()
+
+
+async def _batches(database: Database, account_id: str, query: str) -> AsyncIterator[tuple[Row, ...]]:
+    after = ""
+    while True:
+        rows = await database.read(many(query, account_id=account_id, after=after, limit=_ROWS))
+        if rows:
+            yield tuple(rows)
+            after = str(rows[-1]["id"])
+        if len(rows) < _ROWS:
+            return
+
+
+def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
+    account = yield from accounts.by_id(account_id)
+    own = yield from keys.of_account(account_id)
+    devices = yield from passkeys.of_account(account_id)
+    visits = yield from signins.of_account(account_id, "")
+    linked = yield from identities.of_account(account_id)
+    return {
+        "account_id": account.id,
+        "email": account.email,
+        "plan": account.plan,
+        "balance_usd": money.format_usd(account.posted),
+        "held_usd": money.format_usd(account.held),
+        "keys": [_shown(row) for row in own],
+        "passkeys": [_shown(row, "credential") for row in devices],
+        "sessions": [_shown(row, "this") for row in visits],
+        "identities": [_shown(row) for row in linked],
+    }
+
+
+def _shown(row: Row, *hidden: str) -> Mapping[str, Any]:
+    """A row as people read it: money in USD, times in UTC, JSON as itself."""
+    shown: dict[str, Any] = {}
+    for name, value in dict(row).items():
+        if name in _HIDDEN or name in hidden:
+            continue
+        if value is not None and name in _MONEY:
+            shown[f"{name}_usd"] = money.format_usd(value)
+        elif name.endswith("_at"):
+            shown[name] = rfc3339(value)
+        elif isinstance(value, str) and name in _JSON:
+            shown[name] = _raw(value)
+        else:
+            shown[name] = value
+    return shown
+
+
+def _raw(text: str) -> Any:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return msgspec.Raw(text.encode())
+
+
+def _json(value: Any, indent: int = 0) -> bytes:
+    data = msgspec.json.encode(value)
+    return msgspec.json.format(data, indent=indent) if indent else data

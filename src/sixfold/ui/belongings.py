@@ -1,0 +1,97 @@
+"""`/account/data`: all that belongs to an account as one file; leaving, and staying after all."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from sixfold import errors
+from sixfold.core.belongings import closing, export
+from sixfold.ui import forms
+from sixfold.ui.pages import Pages
+from sixfold.web.limits import Attempts
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+from sixfold.web.sessions import Session
+
+PATH = "/account/data"
+_FORM_BYTES = 16_384
+_FIVE_MINUTES = 300.0
+_EXPORTS = 10
+
+
+class Belongings:
+    """Shows what can be taken along, and what goes."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+        self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
+
+    async def show(self, request: Request) -> Response:
+        """Two wishes, and what comes of each."""
+        if not self._services.origins.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        session = await self._services.sessions.of(request)
+        if session is None:
+            return RedirectResponse(f"/signin?next={PATH}", 303)
+        return self._render(session)
+
+    async def take_out(self, request: Request) -> Response:
+        """The zip, as it is made."""
+        session, _form = await self._changed(request)
+        self._taking.spend(session.account.id)
+        name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
+        pieces = export.take_out(self._services.database, self._services.blobs, session.account.id)
+        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+        return StreamingResponse(pieces, headers=headers, media_type="application/zip")
+
+    async def close(self, request: Request) -> Response:
+        """Leave: at once, or after some days in which one may stay after all."""
+        session, form = await self._changed(request)
+        try:
+            closing.confirm(session.account, form.get("confirm"))
+        except errors.InvalidInput:
+            return self._render(session, "That is not this account's address, so nothing was done")
+        days = self._services.settings.deletion_days
+        await self._services.database.write(closing.close(session.account, days, session.token))
+        if days:
+            return RedirectResponse(PATH, 303)
+        await self._services.leaving.sweep()
+        response = RedirectResponse("/", 303)
+        self._services.sessions.clear(response)
+        return response
+
+    async def keep(self, request: Request) -> Response:
+        """Stay after all."""
+        session, _form = await self._changed(request)
+        await self._services.database.write(closing.keep(session.account.id))
+        return RedirectResponse(PATH, 303)
+
+    def _render(self, session: Session, problem: str = "") -> Response:
+        days = self._services.settings.deletion_days
+        return self._pages.render(
+            "belongings.html", session, status=400 if problem else 200, problem=problem, days=days
+        )
+
+    async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
+        session = await self._services.sessions.of(request)
+        form = await forms.read(request)
+        self._services.sessions.guard(request, session, form.get("csrf"))
+        if session is None:
+            raise errors.Unauthenticated("Sign in first")
+        return session, form
+
+
+def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
+    """The page, and what its forms send."""
+    page = Belongings(services, pages)
+    return (
+        Route(PATH, {"GET": page.show}),
+        Route("/account/export", {"POST": page.take_out}, _FORM_BYTES),
+        Route("/account/close", {"POST": page.close}, _FORM_BYTES),
+        Route("/account/keep", {"POST": page.keep}, _FORM_BYTES),
+    )

@@ -1,0 +1,34 @@
+"""An account's data from the shell: out in one zip, and away, with the books right afterwards."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+from tests.unit.cli.conftest import Commands
+
+
+def test_all_of_an_account_is_written_into_one_zip(sixfold: Commands) -> None:
+    made = sixfold.ok("account", "create", "a@b.c", "--credit", "5")
+    path = sixfold.folder.parent / "a.zip"
+    told = sixfold.ok("account", "export", "a@b.c", str(path))
+    assert (told["account_id"], told["bytes"]) == (made["account_id"], path.stat().st_size)
+    with zipfile.ZipFile(path) as found:
+        account = json.loads(found.read("account.json"))
+        assert made["api_key"].encode() not in b"".join(found.read(name) for name in found.namelist())
+    assert (account["email"], account["balance_usd"]) == ("a@b.c", "5.00")
+    assert path.stat().st_mode & 0o077 == 0
+    assert "There is no folder" in sixfold.refused("account", "export", "a@b.c", str(path / "x" / "y.zip"))
+
+
+def test_an_account_is_closed_kept_and_erased(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c", "--credit", "5")
+    sixfold.ok("account", "create", "other@b.c", "--credit", "7")
+    assert "--yes" in sixfold.refused("account", "delete", "a@b.c")
+    assert sixfold.ok("account", "delete", "a@b.c", "--yes")["erased"] is False
+    assert sixfold.ok("account", "keep", "a@b.c")["email"] == "a@b.c"
+    assert sixfold.ok("account", "delete", "a@b.c", "--yes", "--now")["erased"] is True
+    assert "There is no account" in sixfold.refused("account", "show", "a@b.c")
+    assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": []}
+    assert sixfold.ok("account", "show", "other@b.c")["balance_usd"] == "7.00"
+    assert sixfold.ok("account", "create", "a@b.c")["account_id"]  # the address is free again
