@@ -19,14 +19,18 @@ from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.ports import Driver
 from sixfold.core.work.templates import Templates
 from sixfold.drivers import container as containers
+from sixfold.drivers import hosted
 from sixfold.drivers.container import ContainerDriver
+from sixfold.drivers.hosted import HostedSpaces
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.drivers.sandbox import SandboxDriver
+from sixfold.drivers.spaces import SpaceDriver
 from sixfold.engines.standings import Probe
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.upstreams import bubblewrap
+from sixfold.upstreams.gradio.spaces import GradioSpaces
 
 
 class Learning:
@@ -69,7 +73,9 @@ def driver(settings: Settings, failpoints: Failpoints, outside: ServerOutside, p
     """Where workers run; those that wait for another machine are coroutines of the server itself."""
     remote = RemoteDriver(outside, failpoints=failpoints.engines)
     shut_in = SandboxDriver(failpoints=failpoints.engines)
-    return Drivers(local_driver(settings, failpoints, places.templates), remote, places.images, shut_in)
+    spaces = SpaceDriver(places.images, failpoints=failpoints.engines)
+    local = local_driver(settings, failpoints, places.templates)
+    return Drivers(local, remote, places.images, shut_in, spaces)
 
 
 def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
@@ -87,6 +93,14 @@ def container_standing(containers_here: ContainerDriver) -> Probe:
         return await containers_here.standing(str(spec.options.get("image", "")))
 
     return probe
+
+
+def hosted_spaces(settings: Settings, images: ContainerDriver, hub: GradioSpaces) -> HostedSpaces:
+    """Whoever brings spaces to this machine."""
+    terms = hosted.Terms(
+        settings.data_dir / "spaces", settings.space_image, settings.space_base_image, settings.space_network
+    )
+    return HostedSpaces(SpaceDriver(images), images, hub, terms)
 
 
 def sandbox_standing() -> Standing:

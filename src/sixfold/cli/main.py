@@ -24,7 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     serving = (_serve, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay)
-    for add in (*serving, _mcp, _model, _account, _key, _provider, _ledger, _upkeep, _backup):
+    for add in (*serving, _mcp, _model, _space, _account, _key, _provider, _ledger, _upkeep, _backup, _completion):
         add(commands)
     return parser
 
@@ -306,6 +306,24 @@ def _model(commands: Group) -> None:
     remove.add_argument("name", metavar="NAME")
 
 
+def _space(commands: Group) -> None:
+    group = _group(commands, "space", "applications of others as models: served, or run here and shut in")
+    bring = _asking(
+        group,
+        "import",
+        "space:import_",
+        "make a Gradio application a model",
+        "A folder runs on this machine: in a container, or in a sandbox where there is no Docker or Podman.",
+    )
+    bring.add_argument("space", metavar="OWNER/NAME | URL | FOLDER")
+    bring.add_argument(
+        "--run", choices=("remote", "container", "process"), help="where (default: what can be)"
+    )
+    bring.add_argument("--name", metavar="NAME", help="what to call a folder's (default: the folder's name)")
+    bring.add_argument("--hardware", metavar="ID", help="what its time is priced as (default: gpu-24gb-b)")
+    _client(bring)
+
+
 def _ledger(commands: Group) -> None:
     group = _group(commands, "ledger", "look after the money")
     _asking(group, "verify", "ledger:verify", "prove that every sum is right")
@@ -316,6 +334,17 @@ def _ledger(commands: Group) -> None:
         "tell what each engine earned, and what other services took for it",
     )
     costs.add_argument("--days", type=int, default=30, metavar="N", help="of the last N days (default: 30)")
+
+
+def _completion(commands: Group) -> None:
+    parser = _command(
+        commands,
+        "completion",
+        "completion:completion",
+        "print what ends words of this command line in a shell",
+        'In bash: eval "$(sixfold completion bash)".',
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def _upkeep(commands: Group) -> None:

@@ -56,7 +56,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     known = shelf.added(folder)
     known[target.name] = {"sha256": found.sha256, "hardware": arguments.hardware or "", "name": name}
     _write(folder, known)
-    _tell({**_told(found, name), "file": str(target)}, as_json=arguments.json)
+    tell({**_told(found, name), "file": str(target)}, as_json=arguments.json)
 
 
 def _add_image(arguments: argparse.Namespace) -> None:
@@ -65,7 +65,7 @@ def _add_image(arguments: argparse.Namespace) -> None:
     given = {"image": arguments.source, "name": arguments.name, "hardware": arguments.hardware}
     order = {name: value for name, value in given.items() if value}
     shown = client.post("/api/containers/templates", order)
-    _tell(_of_template(shown, arguments.source), as_json=arguments.json)
+    tell(of_template(shown, arguments.source), as_json=arguments.json)
 
 
 def list_(arguments: argparse.Namespace) -> None:
@@ -153,7 +153,7 @@ def _of_row(row: Row) -> dict[str, Any]:
     }
 
 
-def _of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
+def of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
     """A template as the server shows it, in the words of `model add`."""
     schema = shown["schema"]
     return {
@@ -189,7 +189,8 @@ def _told(found: Described, name: str) -> dict[str, Any]:
     }
 
 
-def _tell(told: Mapping[str, Any], *, as_json: bool) -> None:
+def tell(told: Mapping[str, Any], *, as_json: bool) -> None:
+    """Say what a model became."""
     if as_json:
         put_json(told)
         return

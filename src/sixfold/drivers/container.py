@@ -72,6 +72,10 @@ class Engine(Protocol):
         """A running container; raises `ContainersFailed`."""
         ...
 
+    async def build(self, image: str, context: bytes) -> None:
+        """Build an image of a packed folder; raises `ContainersFailed`."""
+        ...
+
     async def tidy(self) -> int:
         """Remove what an earlier server left."""
         ...
@@ -169,6 +173,22 @@ class ContainerDriver:
             raise EngineError(f"{image} cannot be used: {broken}.") from broken
         finally:
             await self._place(started).remove()
+
+    async def box(self, wanted: Wanted) -> Box:
+        """A running container, whatever is in it; raises `WorkerStartFailed`."""
+        try:
+            engine = await self._opened()
+            await engine.image_id(wanted.image)
+            return await engine.start(f"sixfold-{uuid.uuid4().hex[:16]}", wanted)
+        except ContainersFailed as failed:
+            raise StartFailed(str(failed)) from failed
+
+    async def build(self, image: str, context: bytes) -> None:
+        """Build an image of a packed folder; raises `EngineError` with what it said."""
+        try:
+            await (await self._opened()).build(image, context)
+        except (ContainersFailed, StartFailed) as failed:
+            raise EngineError(f"{image} cannot be built: {failed}") from failed
 
     async def close(self) -> None:
         """Remove every container. Idempotent."""

@@ -21,7 +21,14 @@ import sixfold
 UNLOCK = "install bubblewrap"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _FACTS = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts", "/etc/localtime", "/etc/mime.types")
-_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates")
+_NETWORK = (
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/ssl",
+    "/etc/ca-certificates",
+    "/etc/pip.conf",
+)
 _NOBODY = "65534"
 _TRY_SECONDS = 10
 _MEMORY_BYTES = 256 * 2**20  # of each disk that is in memory
@@ -29,11 +36,15 @@ _MEMORY_BYTES = 256 * 2**20  # of each disk that is in memory
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a program is shut in with: paths that it may read, folders that it may write, the network."""
+    """What a program is shut in with: paths that it may read, folders that it may write, the network.
+
+    It stands `at` a folder, or in its `/tmp`.
+    """
 
     shown: tuple[Path, ...] = ()
     own: tuple[Path, ...] = ()
     network: bool = False
+    at: Path | None = None
 
 
 def command(cell: Cell) -> list[str]:
@@ -55,7 +66,7 @@ def command(cell: Cell) -> list[str]:
     for path in cell.own:
         words += ["--bind", str(path), str(path)]
     words += ["--unshare-user", "--disable-userns"] if _recent() else []
-    return [*words, "--remount-ro", "/", "--chdir", "/tmp", "--"]  # noqa: S108 - the same
+    return [*words, "--remount-ro", "/", "--chdir", str(cell.at or "/tmp"), "--"]  # noqa: S108 - the same
 
 
 @functools.cache

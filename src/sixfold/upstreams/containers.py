@@ -6,6 +6,7 @@ Source: https://docs.docker.com/reference/api/engine/version/v1.41/ (Podman 4 an
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ class Wanted:
 
     Its root is read-only and `/tmp` is in memory. Unless it has the `network`, it stands in a network of its
     own that leads nowhere. `folders` are shown to it read-only, by their path there; `gpus` all or none.
+    `port` is where it listens.
     """
 
     image: str
@@ -41,6 +43,7 @@ class Wanted:
     temporary_bytes: int = 2**30
     network: bool = False
     gpus: bool = False
+    port: int = cog.PORT
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     folders: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
@@ -82,6 +85,23 @@ class Containers:
         """Whether an image is here; raises `ContainersFailed`."""
         return await self._call("GET", f"/images/{quote(image)}/json", missing_is_none=True) is not None
 
+    async def build(self, image: str, context: bytes) -> None:
+        """Build an image of a packed folder with a `Dockerfile`; raises `ContainersFailed`."""
+        try:
+            answer = await self._client.post(
+                "/build",
+                params={"t": image, "rm": "true", "forcerm": "true"},
+                content=context,
+                headers={"Content-Type": "application/x-tar"},
+                timeout=_PULL_SECONDS,
+            )
+        except httpx.HTTPError as error:
+            raise ContainersFailed(f"Docker or Podman does not answer: {error}") from error
+        if answer.is_error:
+            raise ContainersFailed(_said(answer))
+        if said := _build_fault(answer.text):
+            raise ContainersFailed(said)
+
     async def start(self, name: str, wanted: Wanted) -> Box:
         """A running container; raises `ContainersFailed`, and then leaves nothing behind."""
         box = Box(self, name, "" if wanted.network else name)
@@ -92,7 +112,7 @@ class Containers:
             document = self._document(wanted, box.network or "bridge")
             await self._call("POST", "/containers/create", params={"name": name}, json=document)
             await self._call("POST", f"/containers/{name}/start")
-            return box.at(f"http://{await self._address(name)}:{cog.PORT}")
+            return box.at(f"http://{await self._address(name)}:{wanted.port}")
         except BaseException:
             await box.remove()
             raise
@@ -222,6 +242,18 @@ def _said(answer: httpx.Response) -> str:
     except ValueError:
         found = {}
     return str(found.get("message") or found.get("cause") or f"status {answer.status_code}")[:500]
+
+
+def _build_fault(story: str) -> str:
+    """Why a build failed, by the lines that it told; nothing where it did not."""
+    told: list[str] = []
+    for line in story.splitlines():
+        with contextlib.suppress(ValueError):
+            found = calls.mapping(json.loads(line))
+            told.append(str(found.get("stream") or ""))
+            if fault := found.get("error"):
+                return f"{fault}\n{''.join(told)[-1000:]}".strip()
+    return ""
 
 
 def _unframed(data: bytes) -> bytes:

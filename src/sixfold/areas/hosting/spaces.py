@@ -1,7 +1,8 @@
-"""Area E's import of spaces: a served application becomes a template of the account."""
+"""Area E's import of spaces: an application becomes a template, served elsewhere or run here."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -11,12 +12,13 @@ from sixfold import errors
 from sixfold.areas.hosting import catalogue
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work import spaces
+from sixfold.core.work.spaces import SpaceId
 from sixfold.web import answers, bodies
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 
-_WAYS = ("remote", "container")
+_NONE_HERE = "No container can be started here: install Docker or Podman, or import it with run: remote"
 
 
 class SpaceImport:
@@ -39,25 +41,54 @@ class SpaceImport:
 
     async def _imported(self, principal: Principal, body: dict[str, Any]) -> Response:
         services = self._services
-        given = {name: _text(body, name) for name in ("space", "run", "hardware")}
-        if not given["space"]:
-            raise errors.InvalidInput.of("space", "space is required")
-        space = spaces.parse(given["space"])
-        if given["run"] and given["run"] not in _WAYS:
-            raise errors.InvalidInput.of("run", f"run must be one of {', '.join(_WAYS)}")
-        if given["run"] == "container":
-            raise errors.EngineUnavailable(
-                "This server starts no containers of spaces. Import it with run: remote."
-            )
+        given = {name: _text(body, name) for name in ("space", "folder", "run", "hardware")}
+        space = _space(given)
+        if given["run"] and given["run"] not in spaces.WAYS:
+            raise errors.InvalidInput.of("run", f"run must be one of {', '.join(spaces.WAYS)}")
         hire = services.templates.hire(space.model, given["hardware"] or None)
         if space.model in services.catalog:
             raise errors.Conflict(f"{space.model} is a built-in name")
-        found = await services.spaces.read(space, hardware=hire.hardware, private=principal.is_operator)
+        way = self._way(principal, given)
+        if way == "remote":
+            found = await services.spaces.read(space, hardware=hire.hardware, private=principal.is_operator)
+        else:
+            found = await services.spaces_here.bring(
+                space, run=way, folder=given["folder"], hardware=hire.hardware
+            )
         own = await services.pipeline.own.put(
             principal.account_id, spaces.KIND, space.model, cast("dict[str, Any]", found.document)
         )
         shown = catalogue.own_template(own, services.templates, services.settings.idle_seconds)
         return answers.json(shown, 201)
+
+    def _way(self, principal: Principal, given: Mapping[str, str]) -> str:
+        """Where it is to run; only the operator may have a program of others start on this machine.
+
+        What nobody chose is the endpoint that he named, else a container where one can be started for him.
+        """
+        run, folder = given["run"], given["folder"]
+        here = self._services.spaces_here
+        if folder and run == "remote":
+            raise errors.InvalidInput.of("run", "run must be container or process for a folder")
+        if not folder and run == "process":
+            raise errors.InvalidInput.of("run", "run must be remote or container for a space of the hub")
+        if not run and not folder:
+            served = bool(self._services.settings.space_endpoint)
+            run = "container" if principal.is_operator and not served and here.containers else "remote"
+        if run != "remote" and not principal.is_operator:
+            if not here.containers and not folder:
+                raise errors.EngineUnavailable(_NONE_HERE)
+            raise errors.Forbidden("Only the operator may have spaces started on this machine")
+        return run
+
+
+def _space(given: Mapping[str, str]) -> SpaceId:
+    """The space that is meant: by its folder, or by its id."""
+    if given["folder"]:
+        return spaces.of_folder(given["folder"])
+    if not given["space"]:
+        raise errors.InvalidInput.of("space", "space is required")
+    return spaces.parse(given["space"])
 
 
 def _text(body: dict[str, Any], name: str) -> str:

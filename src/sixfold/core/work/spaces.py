@@ -1,4 +1,4 @@
-"""Spaces: programs with a web page of their own that somebody serves elsewhere, imported as models."""
+"""Spaces: programs with a web page of their own, imported as models; served elsewhere, or run here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from sixfold import errors
 
 KIND = "space"
 RUNTIME = "webui-runtime"
+LOCAL = "local"  # the owner of spaces that came as a folder
+WAYS = ("remote", "container", "process")
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
+_FOLDER = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?)-[0-9a-f]{16}")
 _ID = re.compile(rf"({_PART})/({_PART})")
 
 
@@ -64,3 +67,28 @@ def parse(text: str) -> SpaceId:
     if named is None or ".." in found:
         raise errors.BadRequest("space must be owner/name, or the URL of a space")
     return SpaceId(named[1], named[2])
+
+
+class SpacesHere(Protocol):
+    """Runs spaces on this machine, shut in, to learn what they take; their runs are workers like others."""
+
+    @property
+    def containers(self) -> bool:
+        """Whether a container can be started."""
+        ...
+
+    async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> Imported:
+        """A space as a model that runs here; `run` is one of `WAYS`, or empty for what can be done.
+
+        `folder` names one of the operator's, empty for a space of the hub. Raises `EngineUnavailable` where
+        nothing can shut it in, `BadRequest` for what does not start or is of no known kind.
+        """
+        ...
+
+
+def of_folder(name: str) -> SpaceId:
+    """The space that a kept folder is, by its name and content; raises `BadRequest`."""
+    named = _FOLDER.fullmatch(name)
+    if named is None:
+        raise errors.BadRequest("folder must be the name of one that `sixfold space import` kept")
+    return SpaceId(LOCAL, named[1])

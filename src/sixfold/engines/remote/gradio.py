@@ -8,11 +8,10 @@ import mimetypes
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.core.work.remote import Outside
 from sixfold.engines.image import headers
 from sixfold.upstreams import calls
 from sixfold.upstreams.gradio import server
@@ -25,6 +24,28 @@ _IMAGES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF"
 _VAGUE = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 
+class Ways(Protocol):
+    """What of `Outside` is needed to reach a space."""
+
+    def key(self, name: str) -> str:
+        """The operator's key of a name, or an empty string."""
+        ...
+
+    @property
+    def client(self) -> Any:
+        """For spaces that the operator named."""
+        ...
+
+    @property
+    def guarded(self) -> Any:
+        """For spaces that a hub named."""
+        ...
+
+    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
+        """Fetch a file that the space named by its URL; gives its content type."""
+        ...
+
+
 class GradioEngine:
     """One function of a served Gradio application. Options are what `upstreams.gradio.spaces` wrote."""
 
@@ -33,7 +54,7 @@ class GradioEngine:
 
     def __init__(
         self,
-        outside: Outside,
+        outside: Ways,
         *,
         base: str,
         function: int,

@@ -50,11 +50,30 @@ class GradioSpaces:
                 ) from error
             raise errors.EngineFailed(f"{space} could not be read: {error}") from error
         function = reading.best(config, info)
-        options = _options(
-            function, {"base": base, "prefix": server.prefix, "trusted": trusted, "token": token}
-        )
+        place = {"base": base, "prefix": server.prefix, "trusted": trusted, "token": token}
+        engine = {
+            "factory": _FACTORY,
+            "kind": "space",
+            "lanes": 4,
+            "unlock": f"wake the space {space}",
+            "options": {**place, **arguments(function)},
+        }
         title = str(config.get("title") or space.name)[:200]
-        return Imported(space, _document(space, self._hub, title, function, options, hardware))
+        return Imported(space, document(space, self.home(space), title, function, engine, hardware))
+
+    def home(self, space: SpaceId) -> str:
+        """Its page at the hub."""
+        return f"{self._hub}/spaces/{space}"
+
+    async def image(self, space: SpaceId, template: str) -> str:
+        """Its container image: by the operator's template, else in the registry beside where it is served."""
+        if template:
+            return template.replace("{owner}", space.owner).replace("{name}", space.name).lower()
+        host = await self._hubs(f"/api/spaces/{space}/host", space, self._token())
+        name, _, domain = str(urlsplit(str(host.get("host") or "")).hostname or "").partition(".")
+        if not domain:
+            raise errors.EngineFailed(f"The hub does not say where {space} is served")
+        return f"registry.{domain}/{name}:latest"
 
     async def _place(self, space: SpaceId, private: bool) -> tuple[str, bool, bool]:
         """Where it is served, whether that is the operator's word, and whether the token goes along."""
@@ -91,13 +110,13 @@ def build(settings: Settings, clients: Clients) -> GradioSpaces:
     return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
 
 
-def _options(function: Function, place: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(function: Function) -> dict[str, Any]:
+    """What of an engine's options says how a function is called."""
     places = [
         {"name": each.name, "kind": each.kind, "default": each.default, "values": each.values}
         for each in function.places
     ]
     return {
-        **place,
         "function": function.index,
         "places": places,
         "output": function.output,
@@ -105,26 +124,16 @@ def _options(function: Function, place: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _document(
+def document(
     space: SpaceId,
-    hub: str,
+    home: str,
     title: str,
     function: Function,
-    options: Mapping[str, Any],
+    engine: Mapping[str, Any],
     hardware: str | None,
 ) -> dict[str, Any]:
-    name, home = space.model, f"{hub}/spaces/{space}"
-    engine = {
-        "factory": _FACTORY,
-        "version": "1",
-        "quality": "full",
-        "kind": "space",
-        "concurrency": 1,
-        "lanes": 4,
-        "idle_seconds": 120,
-        "unlock": f"wake the space {space}",
-        "options": options,
-    }
+    """The catalogue's document of a space; `engine` says where it runs."""
+    name = space.model
     model = {
         "title": title,
         "description": f"{title}: the space {space}, by its function {function.api_name}",
@@ -148,4 +157,5 @@ def _document(
             "dockerArgs": None,
         },
     }
-    return {"engines": {name: engine}, "models": {name: model}, "template": template}
+    usual = {"version": "1", "quality": "full", "concurrency": 1, "idle_seconds": 120}
+    return {"engines": {name: {**usual, **engine}}, "models": {name: model}, "template": template}

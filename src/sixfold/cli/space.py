@@ -1,0 +1,61 @@
+"""`sixfold space`: applications of others as models: served spaces, and folders that run here, shut in."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from sixfold.cli import model, opening
+from sixfold.cli.client import Client
+from sixfold.cli.terminal import Refused
+from sixfold.engines.own.files import NAME
+from sixfold.upstreams.gradio import folders
+
+_IMPORT = "/api/containers/spaces/import"
+_SECONDS = 3900  # an image may have to be fetched or built, and packages to be installed
+
+
+def import_(arguments: argparse.Namespace) -> None:
+    """`space import SPACE`: by its id or URL; a folder is kept in the data folder first."""
+    client = Client.of(arguments)
+    client.patience_seconds = _SECONDS
+    source = Path(arguments.space).expanduser()
+    named = {"folder": keep(arguments, source)} if source.is_dir() else {"space": arguments.space}
+    order = {**named, "run": arguments.run, "hardware": arguments.hardware}
+    shown = client.post(_IMPORT, {name: value for name, value in order.items() if value})
+    model.tell(model.of_template(shown, shown["image"]), as_json=arguments.json)
+
+
+def keep(arguments: argparse.Namespace, source: Path) -> str:
+    """Copy a folder to where the server takes spaces from; gives its name and content as one word."""
+    folders.read(source.absolute())
+    name = arguments.name or re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
+    if not NAME.fullmatch(name):
+        raise Refused(f"{name!r} is no name for a space: use a to z, digits and - with --name")
+    paths = list(folders.files(source))
+    kept = f"{name}-{_digest(source, paths)}"
+    target = opening.settings_of(arguments).data_dir / "spaces" / kept
+    if not target.is_dir():
+        part = target.with_name(f"{kept}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(mode=0o700, parents=True)
+        for path in paths:
+            there = part / path.relative_to(source)
+            there.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copyfile(path, there)
+        part.replace(target)
+    return kept
+
+
+def _digest(source: Path, paths: Iterable[Path]) -> str:
+    """The content of a folder, by its files and their names."""
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(f"{path.relative_to(source)}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()[:16]

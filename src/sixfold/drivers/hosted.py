@@ -1,0 +1,139 @@
+"""Spaces that are to run here: their image found or built, their packages installed, and what they take."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold import errors, settings
+from sixfold.core.work.engines import EngineError
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.work.spaces import Imported, SpaceId
+from sixfold.drivers.container import UNLOCK, ContainerDriver
+from sixfold.drivers.spaces import KIND, START_SECONDS, Place, SpaceDriver
+from sixfold.upstreams import bubblewrap
+from sixfold.upstreams.bubblewrap import Cell
+from sixfold.upstreams.gradio import folders, reading
+from sixfold.upstreams.gradio import spaces as gradio
+from sixfold.upstreams.gradio.folders import Folder
+from sixfold.upstreams.gradio.spaces import GradioSpaces
+
+_INSTALL_SECONDS = 1800
+_SAID_CHARACTERS = 1000
+_NO_CONTAINERS = "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the operator wants spaces to run: where folders are kept, and the settings of that name."""
+
+    folders: Path
+    image: str = ""
+    base_image: str = ""
+    network: bool = False
+
+
+class HostedSpaces:
+    """`core.work.spaces.SpacesHere` with containers and sandboxes."""
+
+    def __init__(
+        self, driver: SpaceDriver, containers: ContainerDriver, hub: GradioSpaces, terms: Terms
+    ) -> None:
+        self._driver = driver
+        self._containers = containers
+        self._hub = hub
+        self._terms = terms
+
+    @property
+    def containers(self) -> bool:
+        """Whether a container can be started."""
+        return self._containers.can_start
+
+    async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> Imported:
+        """A space as a model that runs here."""
+        way = run or ("container" if self.containers else "process")
+        place = await self._place(space, way, folder)
+        try:
+            config, info, prefix = await self._driver.learn(place)
+        except StartFailed as failed:
+            raise errors.BadRequest(f"{space} cannot be used: {failed}") from failed
+        function = reading.best(config, info)
+        title = str(config.get("title") or space.name)[:200]
+        engine = _engine(place, {"prefix": prefix, **gradio.arguments(function)})
+        home = "" if folder else self._hub.home(space)
+        return Imported(space, gradio.document(space, home, title, function, engine, hardware))
+
+    async def _place(self, space: SpaceId, way: str, folder: str) -> Place:
+        if way == "container" and not self.containers:
+            raise errors.EngineUnavailable(_NO_CONTAINERS)
+        if not folder:
+            image = await self._hub.image(space, self._terms.image)
+            return Place(image=image, network=self._terms.network)
+        found = await asyncio.to_thread(self._folder, folder)
+        if way == "container":
+            return Place(image=await self._built(folder, found), network=self._terms.network)
+        if fault := await asyncio.to_thread(bubblewrap.fault):
+            raise errors.EngineUnavailable(
+                f"No sandbox can be made here, since {fault}: {bubblewrap.UNLOCK}, or Docker or Podman"
+            )
+        packages = await asyncio.to_thread(_installed, found) if found.requirements else ""
+        return Place(folder=str(found.path), app=found.app, packages=packages)
+
+    def _folder(self, name: str) -> Folder:
+        path = self._terms.folders / name
+        if path.is_symlink() or not path.is_dir():
+            raise errors.BadRequest(f"There is no folder {name}: `sixfold space import FOLDER` keeps one")
+        return folders.read(path)
+
+    async def _built(self, name: str, found: Folder) -> str:
+        image = f"localhost/sixfold-space-{name}:latest"
+        if not (await self._containers.standing(image)).ready:
+            context = await asyncio.to_thread(found.context, self._terms.base_image)
+            try:
+                await self._containers.build(image, context)
+            except EngineError as error:
+                raise errors.BadRequest(str(error)) from error
+        return image
+
+
+def _engine(place: Place, asked: dict[str, Any]) -> dict[str, Any]:
+    """An engine's row; the standings go by its kind."""
+    where = {name: getattr(place, name) for name in Place.__slots__ if getattr(place, name)}
+    shut = {"kind": "container", "unlock": f"{UNLOCK}, and see that it has the image {place.image}"}
+    sandbox = {"kind": "sandbox", "unlock": bubblewrap.UNLOCK}
+    return {
+        **(shut if place.image else sandbox),
+        "factory": KIND,
+        "start_seconds": START_SECONDS,
+        "options": {**where, **asked},
+    }
+
+
+def _installed(found: Folder) -> str:
+    """The folder with the application's packages, installed once: wheels only, so that none runs here."""
+    target = found.path.with_name(f"{found.path.name}.packages")
+    if target.is_dir():
+        return str(target)
+    part = found.path.with_name(f"{found.path.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700)
+    cell = Cell(shown=(found.path,), own=(part,), network=True, at=found.path)
+    pip = [sys.executable, "-m", "pip", "install", "--no-input", "--no-cache-dir", "--only-binary", ":all:"]
+    ended = subprocess.run(  # noqa: S603 - our own interpreter's pip, shut in
+        [*bubblewrap.command(cell), *pip, "--target", str(part), *found.requirements],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_INSTALL_SECONDS,
+        env={**settings.worker_environment(), "HOME": str(part), "TMPDIR": str(part)},
+        check=False,
+    )
+    if ended.returncode:
+        shutil.rmtree(part, ignore_errors=True)
+        said = ended.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+        raise errors.BadRequest(f"What {found.path.name} needs cannot be installed: {said}")
+    return str(part.replace(target))

@@ -1,0 +1,293 @@
+"""Spaces that run on this machine: a Gradio application in a container or in a sandbox, a worker each.
+
+It is started when a run wants it, asked by the engine that asks served spaces, and ends when it was idle. In
+a sandbox it listens where only a socket of ours leads; in a container, on a network of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sixfold import settings
+from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.work.ports import WorkerSpec
+from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.work.remote import MachineLost
+from sixfold.drivers import forkserver
+from sixfold.drivers.container import Box, ContainerDriver
+from sixfold.drivers.remote import RemoteWorker
+from sixfold.engines.remote.gradio import GradioEngine
+from sixfold.upstreams import bubblewrap
+from sixfold.upstreams.bubblewrap import Cell
+from sixfold.upstreams.containers import Wanted
+from sixfold.upstreams.gradio.folders import PORT
+from sixfold.upstreams.gradio.server import Server, SpaceError
+from sixfold.worker import protocol
+
+KIND = "space-here"  # the factory of engines that leads here
+START_SECONDS = 300.0
+_LOOK_SECONDS = 0.05
+_GONE_SECONDS = 0.2
+_LOG_LINES = 20
+_SERVING = {"GRADIO_SERVER_PORT": str(PORT), "GRADIO_ANALYTICS_ENABLED": "False"}
+_FAILURES = (SpaceError, httpx.HTTPError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a space runs: the image of a container, or the folder, file and packages of a sandbox."""
+
+    image: str = ""
+    folder: str = ""
+    app: str = ""
+    packages: str = ""
+    network: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Place:
+        """The place that an engine's options name."""
+        return cls(**{name: options[name] for name in cls.__slots__ if name in options})
+
+
+class _Near:
+    """The way to one space of this machine: what it names elsewhere is not fetched."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.guarded = client
+
+    def key(self, name: str) -> str:
+        """None is told to a space."""
+        return ""
+
+    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
+        """Refuse."""
+        raise EngineError("The space named a file that lies elsewhere.")
+
+
+class _Started:
+    """A space that answers."""
+
+    def __init__(self, box: Box, client: httpx.AsyncClient) -> None:
+        self.box = box
+        self.client = client
+
+    async def close(self) -> None:
+        """End it."""
+        await self.client.aclose()
+        await self.box.remove()
+
+
+class _SpaceEngine:
+    """The engine of one worker, which ends with its space."""
+
+    def __init__(self, started: _Started, options: Mapping[str, Any]) -> None:
+        self.name, self.version = "space", str(options.get("version", "1"))
+        self._started = started
+        asked = {name: value for name, value in options.items() if name not in Place.__slots__}
+        asked |= {"base": started.box.address, "trusted": True}
+        self._engine = GradioEngine(_Near(started.client), **asked)
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Run it there; raises `MachineLost` where it is gone."""
+        try:
+            return await self._engine.run(task, context)
+        except EngineError as error:
+            if why := await self._gone():
+                raise MachineLost(f"went away: the space {why}") from error
+            raise
+
+    async def _gone(self) -> str:
+        """How the space ended, if it did; its end is seen a little after its connections break."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GONE_SECONDS):
+                return await self._started.box.ended()
+        return ""
+
+    async def close(self) -> None:
+        """End the space. Idempotent."""
+        await self._started.close()
+
+
+class SpaceDriver:
+    """Starts a space for each worker."""
+
+    name = KIND
+
+    def __init__(
+        self,
+        containers: ContainerDriver,
+        *,
+        failpoints: Mapping[str, protocol.Failpoint] | None = None,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
+        self.workers: set[RemoteWorker] = set()
+        self._containers = containers
+        self._environ = settings.worker_environment()
+        self._start_seconds = start_seconds
+        self._watches: set[asyncio.Task[None]] = set()
+
+    async def start(self, spec: WorkerSpec) -> RemoteWorker:
+        """A worker whose space answers; raises `WorkerStartFailed` with what it printed."""
+        started = await self._started(Place.of(spec.options), spec.memory_bytes, spec.start_seconds)
+        worker = RemoteWorker(self, spec, _SpaceEngine(started, spec.options))
+        self.workers.add(worker)
+        watch = asyncio.create_task(_watch(started.box, worker))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return worker
+
+    async def learn(self, place: Place) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+        """A space's `/config`, `/info` and prefix: it is started for this. Raises `WorkerStartFailed`."""
+        started = await self._started(place, 0, 0)
+        try:
+            server = Server(started.client, started.box.address)
+            config, info = await server.describe()
+        except _FAILURES as failure:
+            raise StartFailed(str(failure)) from failure
+        finally:
+            await started.close()
+        return config, info, server.prefix
+
+    async def close(self) -> None:
+        """End every space. Idempotent."""
+        for worker in tuple(self.workers):
+            await worker.kill()
+        for watch in tuple(self._watches):
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+
+    async def _started(self, place: Place, memory_bytes: int, seconds: float) -> _Started:
+        box, client = await self._boxed(place, memory_bytes)
+        try:
+            await _ready(Server(client, box.address), box, max(seconds, self._start_seconds))
+        except BaseException as error:
+            said = await box.log()
+            await client.aclose()
+            await box.remove()
+            if isinstance(error, StartFailed):
+                raise StartFailed("\n".join(part for part in (str(error), said) if part)) from error
+            raise
+        return _Started(box, client)
+
+    async def _boxed(self, place: Place, memory_bytes: int) -> tuple[Box, httpx.AsyncClient]:
+        if place.image:
+            environment = {**_SERVING, "GRADIO_SERVER_NAME": "0.0.0.0"}  # noqa: S104 - inside its own network
+            wanted = Wanted(
+                place.image, memory_bytes, network=place.network, port=PORT, environment=environment
+            )
+            return await self._containers.box(wanted), httpx.AsyncClient(trust_env=False)
+        if fault := await asyncio.to_thread(bubblewrap.fault):
+            raise StartFailed(f"it runs in a sandbox only, and {fault}")
+        box = await SandboxBox.start(place, memory_bytes, self._environ)
+        return box, httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(box.socket)))
+
+
+async def _ready(server: Server, box: Box, seconds: float) -> None:
+    """Wait until the application answers or has ended; raises `StartFailed`."""
+    ending = asyncio.ensure_future(box.ended())
+    try:
+        async with asyncio.timeout(seconds):
+            while not ending.done():
+                with contextlib.suppress(*_FAILURES):
+                    await server.describe()
+                    return
+                await asyncio.wait({ending}, timeout=_LOOK_SECONDS)
+        raise StartFailed(f"the space {ending.result()} before it answered")
+    except TimeoutError as error:
+        raise StartFailed(f"the space did not answer within {seconds:g} seconds") from error
+    finally:
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
+
+
+async def _watch(box: Box, worker: RemoteWorker) -> None:
+    """End the worker with its space."""
+    await worker.end(f"went away: the space {await box.ended()}")
+
+
+class SandboxBox:
+    """A space in a sandbox, in the place of a container."""
+
+    address = "http://space"
+
+    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+        self.socket = folder / "socket"
+        self._process = process
+        self._folder = folder
+        self._lines: deque[str] = deque(maxlen=_LOG_LINES)
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, place: Place, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
+        """Start it; it listens some time later."""
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="sixfold-"))
+        try:
+            with socket.socket(socket.AF_UNIX) as listening:
+                listening.bind(str(folder / "socket"))
+                listening.listen(64)
+                work = folder / "work"
+                work.mkdir(mode=0o700)
+                return cls(await _shut_in(place, memory_bytes, environ, listening.fileno(), work), folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    async def ended(self) -> str:
+        """Wait for its end, and say how it ended."""
+        return f"exited with status {await self._process.wait()}"
+
+    async def log(self) -> str:
+        """The last lines that it printed."""
+        return "\n".join(self._lines)
+
+    async def remove(self) -> None:
+        """Kill it and forget it. Idempotent."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+        await self._reading
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        with contextlib.suppress(ValueError):  # a line without an end
+            async for line in self._process.stdout:
+                self._lines.append(line.decode(errors="replace").rstrip())
+
+
+async def _shut_in(
+    place: Place, memory_bytes: int, environ: Mapping[str, str], listening: int, work: Path
+) -> asyncio.subprocess.Process:
+    shown = [Path(place.folder), *([Path(place.packages)] if place.packages else [])]
+    ours = forkserver.environment(environ)
+    path = os.pathsep.join(part for part in (place.packages, place.folder, ours["PYTHONPATH"]) if part)
+    homes = dict.fromkeys(("HOME", "TMPDIR", "GRADIO_TEMP_DIR"), str(work))
+    words = [sys.executable, "-m", "sixfold.worker.passage", str(listening), str(PORT), str(memory_bytes)]
+    words += [sys.executable, str(Path(place.folder) / place.app)]
+    return await asyncio.create_subprocess_exec(
+        *bubblewrap.command(Cell(tuple(shown), (work,), at=Path(place.folder))),
+        *words,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**ours, **_SERVING, **homes, "GRADIO_SERVER_NAME": "127.0.0.1", "PYTHONPATH": path},
+        pass_fds=(listening,),
+        start_new_session=True,
+    )

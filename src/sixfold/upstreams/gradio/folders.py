@@ -1,0 +1,101 @@
+"""A Gradio application as a folder: what its `README.md` says of it, as on the hub, and what it needs."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from sixfold import errors
+
+PORT = 7860
+_README, _REQUIREMENTS, _DOCKERFILE = "README.md", "requirements.txt", "Dockerfile"
+_FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
+_VERSION = re.compile(r"\d+(\.\d+){0,3}")
+_MAX_BYTES = 2**30
+_SKIPPED = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules"})
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One application: the file that starts it, the words for pip, and whether it says how it is built."""
+
+    path: Path
+    app: str
+    requirements: tuple[str, ...]
+    built: bool
+    title: str
+
+    def dockerfile(self, base: str) -> str:
+        """How its image is built where it does not say that itself."""
+        words = " ".join(self.requirements)
+        lines = [
+            f"FROM {base}",
+            "WORKDIR /space",
+            "COPY . .",
+            *([f"RUN pip install --no-cache-dir {words}"] if words else []),
+            f"ENV GRADIO_SERVER_NAME=0.0.0.0 GRADIO_SERVER_PORT={PORT} GRADIO_ANALYTICS_ENABLED=False",
+            f'CMD ["python", "{self.app}"]',
+        ]
+        return "\n".join(lines) + "\n"
+
+    def context(self, base: str) -> bytes:
+        """What is built, packed."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            for path in files(self.path):
+                tar.add(path, str(path.relative_to(self.path)), recursive=False)
+            if not self.built:
+                text = self.dockerfile(base).encode()
+                about = tarfile.TarInfo(_DOCKERFILE)
+                about.size = len(text)
+                tar.addfile(about, io.BytesIO(text))
+        return packed.getvalue()
+
+
+def read(path: Path) -> Folder:
+    """What a folder holds; raises `BadRequest` for what is no such application."""
+    facts = _front_matter(path / _README)
+    sdk = str(facts.get("sdk") or "gradio")
+    built = (path / _DOCKERFILE).is_file()
+    if sdk not in ("gradio", "docker") or (sdk == "docker" and not built):
+        raise errors.BadRequest(f"{path.name} is a space of {sdk}; applications of Gradio can be imported")
+    app = str(facts.get("app_file") or "app.py")
+    if not built and (Path(app).is_absolute() or ".." in Path(app).parts or not (path / app).is_file()):
+        raise errors.BadRequest(f"{path.name} has no {app} that would start it")
+    if not re.fullmatch(r"[\w./-]+", app):
+        raise errors.BadRequest(f"{path.name} names a file that cannot be started")
+    version = str(facts.get("sdk_version") or "")
+    needed = [f"gradio=={version}"] if facts.get("sdk") == "gradio" and _VERSION.fullmatch(version) else []
+    needed += ["-r", _REQUIREMENTS] if (path / _REQUIREMENTS).is_file() else []
+    return Folder(path, app, tuple(needed), built, str(facts.get("title") or path.name)[:200])
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The files of a folder that belong to an application: no link, nothing that was installed or versioned.
+
+    Raises `BadRequest` where they are more than a gigabyte.
+    """
+    size = 0
+    for one in sorted(path.rglob("*")):
+        if one.is_symlink() or not one.is_file() or _SKIPPED & set(one.relative_to(path).parts):
+            continue
+        size += one.stat().st_size
+        if size > _MAX_BYTES:
+            raise errors.BadRequest(f"{path.name} is larger than a gigabyte")
+        yield one
+
+
+def _front_matter(path: Path) -> dict[str, Any]:
+    try:
+        found = _FRONT.match(path.read_text("utf-8", "replace"))
+        facts = yaml.safe_load(found[1]) if found else None
+    except (OSError, yaml.YAMLError):
+        return {}
+    return cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}

@@ -1,0 +1,5 @@
+"""A module beside the application, as many have."""
+
+
+def loud(words: str) -> str:
+    return words.upper()
