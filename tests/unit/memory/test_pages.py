@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.database import now as clock
-from sixfold.core.memory import folders, tools
+from sixfold.core.memory import folders, reading, tools
 from sixfold.core.memory.drafts import Edit, Wanted
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.links import Route
@@ -381,6 +381,17 @@ async def test_a_folder_counts_what_the_key_sees(place: Ground) -> None:
         for prefix, expected in (("", root), ("a/", inside)):
             opened = await place.memory.database.read(folders.opened(caller, prefix, 50))
             assert {row["name"]: row["count"] for row in opened.folders} == expected
+
+
+async def test_a_page_that_was_shown_to_a_key_tells_nothing_of_when_it_was_not(place: Ground) -> None:
+    await put(place, "plan", "secret", title="Takeover", collections=["shut"])
+    await put(place, "plan", "known", title="Plan", collections=["open"])
+    limited = replace(place.ann, collections=("open",))
+    for caller, seen in ((place.ann, [2, 1]), (limited, [2])):
+        _, rows = await place.memory.database.read(reading.history(caller, "plan", 10, 2**31))
+        assert [row["version"] for row in rows] == seen
+    with pytest.raises(errors.NotFound):
+        await place.memory.database.read(reading.version(limited, "plan", 1))
 
 
 async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(back: str) -> None:

@@ -126,7 +126,14 @@ def history(caller: Caller, slug: str, limit: int, before: int) -> Transaction[t
     found = yield from _with_past(caller, slug)
     rows = yield Query(
         "versions_list",
-        {"account_id": caller.account_id, "page_id": found.id, "before": before, "limit": limit + 1},
+        {
+            "account_id": caller.account_id,
+            "page_id": found.id,
+            "before": before,
+            "scope": pages.scope_of(caller),
+            "sep": pages.SEPARATOR,
+            "limit": limit + 1,
+        },
     )
     return found, tuple(rows)
 

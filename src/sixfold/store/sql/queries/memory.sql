@@ -141,9 +141,11 @@ ON CONFLICT (account_id, slug) DO UPDATE SET page_id = excluded.page_id, created
 DELETE FROM page_redirect
 WHERE account_id = :account_id AND slug IN (SELECT value FROM json_each(:slugs));
 
--- name: versions_list | The versions of a page, newest first.
+-- name: versions_list | The versions of a page that stood in one of some collections, newest first.
 SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at, chars
 FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM json_each(collections) AS c
+       WHERE REPLACE(:scope, :sep || c.value || :sep, '') <> :scope))
 ORDER BY version DESC LIMIT :limit;
 
 -- name: version_by_number | One version of a page.

@@ -166,3 +166,10 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix 
   AND p.id IN (SELECT c.page_id FROM page_collection c WHERE c.account_id = :account_id
                AND c.collection = ANY (ARRAY(SELECT json_array_elements_text(:collections::json))))
 GROUP BY 1 ORDER BY 1 LIMIT :limit;
+
+-- name: versions_list | The versions of a page that stood in one of some collections, newest first.
+SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at, chars
+FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM json_array_elements_text(collections::json) AS c (value)
+       WHERE REPLACE(:scope, :sep || c.value || :sep, '') <> :scope))
+ORDER BY version DESC LIMIT :limit;
