@@ -14,6 +14,7 @@ import websockets
 
 from sixfold.core.accounts import accounts, ledger
 from sixfold.core.work import sessions
+from tests import ground
 from tests.areas.house import bearer
 from tests.stories import servers
 from tests.stories.rooms import Room, room
@@ -229,7 +230,8 @@ async def test_a_draining_server_says_so(tmp_path: Path) -> None:
             await guest.until("pose")
             await opened.home.product.live.drain()
             assert await guest.closed() == 4010
-        assert (await opened.told(begun))["reason"] == "drained"
+        left = ground.chosen_database() == "postgres"  # for whichever server its socket comes to
+        assert (await opened.told(begun))["reason"] == (None if left else "drained")
         assert await opened.home.faults() == ()
 
 

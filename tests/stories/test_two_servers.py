@@ -7,10 +7,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import websockets
 
 from tests import ground, postgres
+from tests.stories.rooms import Guest
 from tests.stories.servers import Server, serving
 
 pytestmark = [
@@ -67,6 +70,38 @@ async def test_when_one_dies_the_other_finishes_its_work_and_each_is_charged_onc
         assert [await _ended(second, url) for url in urls] == ["completed"] * 10
         assert await _balance(second) == ("9.93", "0.00")
         status, text = await second.command("ledger", "verify")
+        assert status == 0, text
+
+
+@asynccontextmanager
+async def entered(server: Server, session: dict[str, Any], token: str = "") -> AsyncIterator[Guest]:
+    """A socket of a session at a server, whichever of them it was asked of."""
+    _, _, own = str(session["ws_url"]).partition("token=")
+    path = f"/ws/containers/sessions/{session['session_id']}?token={token or own}"
+    async with websockets.connect(f"ws://127.0.0.1:{server.port}{path}") as connection:
+        yield Guest(connection)
+
+
+async def test_a_session_lives_where_its_socket_is_and_outlives_a_server(tmp_path: Path) -> None:
+    async with both(tmp_path) as (first, second, key):
+        bearer = {"Authorization": f"Bearer {key}"}
+        session = (await first.call("POST", "/api/containers/motion-model/sessions", {}, **bearer)).json
+        path = f"/api/containers/sessions/{session['session_id']}"
+        async with entered(second, session) as guest:
+            await guest.say("hello")
+            seen = [pose["seq"] for pose in await guest.several("pose", 60)]
+            await second.kill()
+        async with entered(first, session, session["resume_token"]) as guest:
+            await guest.say("hello", last_seq=seen[-1])
+            seen += [pose["seq"] for pose in await guest.several("pose", 30)]
+            assert seen == list(range(seen[0], seen[0] + len(seen)))
+            await second.restart()
+            closed = (await second.call("DELETE", path, **bearer)).json
+            assert (closed["status"], closed["reason"]) == ("closed", "closed")
+            assert await guest.closed() == 4001
+        assert (await first.call("GET", path, **bearer)).json["status"] == "closed"
+        assert float(closed["cost"]) > 0
+        status, text = await first.command("ledger", "verify")
         assert status == 0, text
 
 

@@ -42,6 +42,7 @@ class Session:
     idle_us: int
     state: State
     reason: str | None
+    holder: str
     slice: int
     slice_amount: int
     slice_at: int | None
@@ -101,6 +102,10 @@ class Lease:
     life_us: int
 
 
+class Taken(Exception):
+    """Another server has this session by now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A new session and its two secrets, which are shown this once."""
@@ -126,7 +131,7 @@ def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
     session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
     amount = worth(draft.rate, SLICE_US)
     if amount:
-        yield from ledger.hold(draft.account_id, _hold(session_id, 0), amount, draft.payer)
+        yield from ledger.hold(draft.account_id, hold_of(session_id, 0), amount, draft.payer)
     rows = yield Query(
         "session_insert",
         {
@@ -159,8 +164,13 @@ def by_id(session_id: str) -> Transaction[Session | None]:
 
 
 def happen(session_id: str, event: Event, lease: Lease, reason: str | None = None) -> Transaction[Session]:
-    """Let `event` happen, with the money that goes with it; where it cannot happen, nothing does."""
-    session = yield from _read(session_id)
+    """Let `event` happen, with the money that goes with it; where it cannot happen, nothing does.
+
+    Raises `Taken` when the session is not the lease's, unless it is given up as lost.
+    """
+    session = yield from fresh(session_id)
+    if session.holder != lease.holder and event is not Event.LOSE:
+        raise Taken(session_id)
     following = TRANSITIONS.get((session.state, event))
     if following is None:
         return session
@@ -187,19 +197,19 @@ def turn_slice(session_id: str, payer: Payer | None) -> Transaction[Session]:
 
     Raises `InsufficientCredits` or `BudgetExceeded` without the money for it: then `last_slice` is due.
     """
-    session = yield from _read(session_id)
+    session = yield from fresh(session_id)
     moment = yield from now()
     while not session.is_terminal and _is_over(session, moment):
         captured = yield from _capture(session, session.slice_amount)
         amount = worth(session.rate, SLICE_US)
-        yield from ledger.hold(session.account_id, _hold(session.id, session.slice + 1), amount, payer)
+        yield from ledger.hold(session.account_id, hold_of(session.id, session.slice + 1), amount, payer)
         session = yield from _turned(session, captured, amount)
     return session
 
 
 def last_slice(session_id: str, lease: Lease) -> Transaction[Session]:
     """Capture the slice that is over, hold no other, and let the session close."""
-    session = yield from _read(session_id)
+    session = yield from fresh(session_id)
     if not session.is_terminal and _is_over(session, (yield from now())):
         captured = yield from _capture(session, session.slice_amount)
         yield from _turned(session, captured, 0)
@@ -222,7 +232,8 @@ def heartbeat(lease: Lease) -> Transaction[int]:
     return len((yield Query("session_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
 
 
-def _read(session_id: str) -> Transaction[Session]:
+def fresh(session_id: str) -> Transaction[Session]:
+    """A session as it stands; raises `NotFound`."""
     session = yield from by_id(session_id)
     if session is None:
         raise errors.NotFound(f"There is no session {session_id[:80]}")
@@ -245,16 +256,18 @@ def _end(session: Session, *, paid: bool) -> Transaction[Session]:
         used = min(SLICE_US, max(0, moment - session.slice_at))
         captured = yield from _capture(session, min(session.slice_amount, worth(session.rate, used)))
     elif session.slice_amount:
-        yield from ledger.release(_hold(session.id, session.slice))
+        yield from ledger.release(hold_of(session.id, session.slice))
+    yield Query("session_forget", {"id": session.id})
     yield Query("session_settle", {"id": session.id, "captured": captured})
     return Session.of((yield Query("session_end", {"id": session.id}))[0])
 
 
 def _capture(session: Session, amount: int) -> Transaction[int]:
     entry = ledger.Entry("session", f"{session.model}: minute {session.slice + 1}", session.id)
-    yield from ledger.capture(_hold(session.id, session.slice), amount, entry)
+    yield from ledger.capture(hold_of(session.id, session.slice), amount, entry)
     return amount
 
 
-def _hold(session_id: str, number: int) -> str:
+def hold_of(session_id: str, number: int) -> str:
+    """The id of the hold of a session's slice."""
     return f"{session_id}:{number}"

@@ -14,12 +14,13 @@ from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
-from sixfold.core.work import sessions
+from sixfold.core.work import sessions, sessions_moving
 from sixfold.core.work.catalog import Catalog, EngineSpec
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.live import LiveWorker
 from sixfold.core.work.ports import Driver, WorkerSpec, WorkerStartFailed
 from sixfold.core.work.sessions import Draft, Lease, Opened, Session
+from sixfold.core.work.sessions_moving import Standing
 from sixfold.core.work.sessions_running import Backstage, Ending, Running
 from sixfold.core.work.sessions_states import Event
 from sixfold.core.work.sessions_viewer import DRAINED, NORMAL
@@ -66,20 +67,22 @@ class LiveSessions:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._beating: asyncio.Task[None] | None = None
         self._draining = False
+        self._shared = False
 
     # -- life ------------------------------------------------------------------------------------
 
     async def start(self, *, alone: bool) -> None:
         """End what a server before this one left; where there are others, only what they let lapse."""
+        self._shared = not alone
         while await self._database.write(sessions.lost(self._lease.holder, lapsed_only=not alone)):
             pass
         self._beating = asyncio.create_task(self._beat(), name="sessions")
 
     async def drain(self) -> None:
-        """Close every session, and take no other."""
+        """Close every session, or leave it to whichever server its socket comes to next; take no other."""
         self._draining = True
         for running in self._running.values():
-            running.end(Ending(Event.CLOSE, "drained", DRAINED))
+            running.end(Ending(None if self._shared else Event.CLOSE, "drained", DRAINED))
         if self._tasks:
             await asyncio.wait(set(self._tasks.values()), timeout=_DRAIN_SECONDS)
         if self._beating is not None:
@@ -141,17 +144,31 @@ class LiveSessions:
         """Close a session and wait for its end; one that has ended stays as it is. Raises `NotFound`."""
         session = await self.find(session_id, account_id)
         task = self._tasks.get(session.id)
+        if task is None and self._shared and not session.is_terminal:
+            return await self._database.write(sessions_moving.close(session.id, self._lease))
         if task is not None:
             self._running[session.id].end(Ending(Event.CLOSE, "closed", NORMAL))
             await asyncio.wait({task})
         return await self.find(session_id, account_id)
 
     async def admit(self, session_id: str, token: str) -> tuple[Session, Running | None] | None:
-        """The session that a token opens, and its stage while it runs here; None for a wrong token."""
+        """The session that a token opens, and its stage while it runs here; None for a wrong token.
+
+        One of another server runs here from now on.
+        """
         session = await self._database.read(sessions.by_id(session_id))
         if session is None or not token or not session.opens_to(token):
             return None
+        if self._shared and not (self._draining or session.is_terminal or session.id in self._running):
+            session = await self._take(session)
         return session, self._running.get(session.id)
+
+    async def _take(self, session: Session) -> Session:
+        taken = await self._database.write(sessions_moving.take(session.id, self._lease))
+        if not taken.session.is_terminal and session.id not in self._running:
+            engine = self._offer.catalog.engines()[session.engine]
+            self._begin(taken.session, engine, taken.payer, taken.standing)
+        return taken.session
 
     def _idle_seconds(self, model: str) -> float:
         chosen = self._policy.idle_seconds
@@ -162,14 +179,18 @@ class LiveSessions:
 
     # -- running them ----------------------------------------------------------------------------
 
-    def _begin(self, session: Session, engine: EngineSpec, payer: Payer | None) -> None:
+    def _begin(
+        self, session: Session, engine: EngineSpec, payer: Payer | None, standing: Standing | None = None
+    ) -> None:
+        spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
         backstage = Backstage(
-            hire=lambda: self._hire(worker_spec(engine, self._policy)),
+            hire=lambda: self._hire(spec),
             happen=self._happen,
             turn_slice=lambda session_id: self._turn_slice(session_id, payer),
             slice_seconds=sessions.SLICE_US / SECOND_US,
+            note=self._note if self._shared else None,
         )
-        self._running[session.id] = running = Running(session, backstage)
+        self._running[session.id] = running = Running(session, backstage, standing)
         task = asyncio.create_task(self._run(running), name=session.id)
         self._tasks[session.id] = task
 
@@ -183,6 +204,10 @@ class LiveSessions:
 
     async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
         return await self._database.write(sessions.happen(session_id, event, self._lease, reason))
+
+    async def _note(self, session_id: str, standing: Standing) -> bool:
+        noting = sessions_moving.note(session_id, self._lease, standing)
+        return await self._database.write(noting, durable=False)
 
     async def _turn_slice(self, session_id: str, payer: Payer | None) -> Session:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -10,10 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sixfold import errors
 from sixfold.core.work.live import Controls, LiveWorker, Step, Stepped
 from sixfold.core.work.live import State as Standing
 from sixfold.core.work.ports import Failed, Lost, WorkerStartFailed
-from sixfold.core.work.sessions import Session
+from sixfold.core.work.sessions import Session, Taken
+from sixfold.core.work.sessions_moving import Standing as Place
 from sixfold.core.work.sessions_states import Event, State
 from sixfold.core.work.sessions_viewer import (
     FAILED,
@@ -35,15 +38,19 @@ _REST_SECONDS: Final = 10.0
 _STEP_SECONDS: Final = 20.0
 _CHORE_SECONDS: Final = 0.1
 _STATS_SECONDS: Final = 1.0
+_NOTE_SECONDS: Final = 1.0
 _MAX_TICKS: Final = 100  # of one step; what is due beyond them follows at once
 _MAX_RESTARTS: Final = 3  # in a row, without a step between
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What ends a session, why, and the code that its socket is closed with."""
+    """What ends a session, why, and the code that its socket is closed with.
 
-    event: Event
+    Without an event it only ends here: another server goes on with it.
+    """
+
+    event: Event | None
     reason: str
     code: int
 
@@ -60,27 +67,35 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Backstage:
-    """What a running session needs of the house: a worker, the database's word, and the next slice."""
+    """What a running session needs of the house: a worker, the database's word, and the next slice.
+
+    `note` writes down where the session stands and says whether it is still this server's; None where there
+    is no other.
+    """
 
     hire: Callable[[], Awaitable[LiveWorker]]
     happen: Callable[[str, Event, str | None], Awaitable[Session]]
     turn_slice: Callable[[str], Awaitable[Session]]
     slice_seconds: float
+    note: Callable[[str, Place], Awaitable[bool]] | None = None  # where it stands, for other servers
 
 
 class Running:
     """From `requested` to its end; `run` is its whole life."""
 
-    def __init__(self, session: Session, backstage: Backstage) -> None:
+    def __init__(self, session: Session, backstage: Backstage, place: Place | None = None) -> None:
         self.session = session
         self._backstage = backstage
         self._period = 1 / session.fps
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self.worker: LiveWorker | None = None
         self._viewer: Viewer | None = None
-        self._standing: Standing | None = None
+        self._standing: Standing | None = place.state if place else None
+        self._seq = place.seq if place else 0
+        self._place = place  # of a second ago: what was shown until then has reached its viewer
+        self._moved_in = place is not None  # and nobody has come yet
+        self._began = 0.0
         self._kept: deque[Posed] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
-        self._seq = 0
         self._inputs: list[Input] = []
         self._input_seq: int | None = None
         self._keys: tuple[str, ...] = ()
@@ -110,9 +125,17 @@ class Running:
             return
         viewer.greeted = True
         if last_seq is not None:
+            self._catch_up(last_seq)
+            viewer.last_seq = max(viewer.last_seq, last_seq if self._moved_in else 0)
+            self._moved_in = False
             for posed in self._kept:
                 if posed.seq > last_seq:
                     viewer.put(posed)
+
+    def _catch_up(self, last_seq: int) -> None:
+        """Whoever follows a session here may have seen more than was written down of it."""
+        if self._moved_in and 0 < last_seq - self._seq <= RESUME_SECONDS * self.session.fps:
+            self._began -= (last_seq - self._seq) * self._period
 
     def detach(self, viewer: Viewer) -> None:
         """This viewer's socket is gone."""
@@ -160,7 +183,10 @@ class Running:
         await self._finish(self._ending.result() if self._ending.done() else _BROKEN)
 
     async def _finish(self, ending: Ending) -> None:
-        await self._happen(ending.event, ending.reason)
+        if ending.event is None:
+            await self._note()
+        else:
+            await self._happen(ending.event, ending.reason)
         if ending.event is Event.CLOSE:
             await self._happen(Event.END)
         if self._viewer is not None:
@@ -168,7 +194,10 @@ class Running:
 
     async def _happen(self, event: Event, reason: str | None = None) -> None:
         before = self.session
-        self.session = await self._backstage.happen(self.session.id, event, reason)
+        try:
+            self.session = await self._backstage.happen(self.session.id, event, reason)
+        except Taken:
+            self.end(_TAKEN)
         if self.session.state is not before.state and self._viewer is not None:
             self._viewer.put(Told(self.session.state, self.session.reason))
 
@@ -176,16 +205,17 @@ class Running:
 
     async def _play(self, worker: LiveWorker) -> None:
         loop = asyncio.get_running_loop()
-        began, failures = loop.time(), 0
+        failures = 0
+        self._began += loop.time() - self._seq * self._period
         try:
             while True:
                 self.worker = worker
-                behind = loop.time() - began - (self._seq + 1) * self._period
+                behind = loop.time() - self._began - (self._seq + 1) * self._period
                 if behind < 0:
                     await asyncio.sleep(-behind)
                     continue
                 if behind > RESUME_SECONDS:  # the machine slept: nobody waits for what was missed
-                    began += behind
+                    self._began += behind
                 ticks = min(_MAX_TICKS, 1 + int(behind / self._period))
                 if await self._step(worker, ticks):
                     failures = 0
@@ -257,7 +287,7 @@ class Running:
         for seq, pose in enumerate(stepped.poses, first):
             posed = Posed(seq, self._time(seq), pose)
             self._kept.append(posed)
-            if viewer is not None and viewer.greeted:
+            if viewer is not None and viewer.greeted and seq > viewer.last_seq:
                 self._sent += not viewer.gone
                 viewer.put(posed)
         if stepped.frame is not None and viewer is not None and draw:
@@ -274,17 +304,30 @@ class Running:
 
     async def _keep_house(self) -> None:
         slice_due = time.monotonic() + self._backstage.slice_seconds
-        stats_due = 0.0
+        stats_due = note_due = 0.0
         while True:
             await asyncio.sleep(_CHORE_SECONDS)
             moment = time.monotonic()
-            await self._look_at_inputs(moment - self._heard_at)
-            if moment >= slice_due:
-                slice_due += self._backstage.slice_seconds
-                await self._turn()
+            with contextlib.suppress(errors.StoreFailed):  # it is tried again with the next look
+                await self._look_at_inputs(moment - self._heard_at)
+                if moment >= slice_due:
+                    await self._turn()
+                    slice_due += self._backstage.slice_seconds
+                if moment >= note_due:
+                    note_due = moment + _NOTE_SECONDS
+                    await self._note()
             if moment >= stats_due and self._viewer is not None and self._viewer.greeted:
                 stats_due = moment + _STATS_SECONDS
                 self._viewer.put(self._stats(self._viewer))
+
+    async def _note(self) -> None:
+        """Write down where it stands, and let go when another server has it."""
+        if self._backstage.note is None or self._standing is None:
+            return
+        here = Place(self._seq, self._standing)
+        before, self._place = self._place or here, here
+        if not await self._backstage.note(self.session.id, before):
+            self.end(_TAKEN)
 
     async def _look_at_inputs(self, silence: float) -> None:
         limit = self.session.idle_us / 1_000_000
@@ -307,6 +350,7 @@ class Running:
         return Stats(self._sent, self._dropped, self._late, viewer.credit, self._restarts)
 
 
+_TAKEN = Ending(None, "replaced", REPLACED)
 _BROKEN = Ending(Event.FAIL, "the server erred", FAILED)
 
 

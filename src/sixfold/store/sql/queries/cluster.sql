@@ -28,3 +28,22 @@ WHERE key_id = :key_id AND kind = :kind;
 
 -- name: key_rate_sweep | Forget what has long been earned.
 DELETE FROM key_rate WHERE due < :now - :life;
+
+-- name: session_note | Where a session stands, told by the server that has it.
+INSERT INTO session_standing (session_id, seq, standing)
+SELECT id, :seq, :standing FROM session WHERE id = :id AND holder = :holder AND closed_at IS NULL
+ON CONFLICT (session_id) DO UPDATE SET seq = excluded.seq, standing = excluded.standing
+RETURNING seq;
+
+-- name: session_standing | Where a session stood when it was last told.
+SELECT seq, standing FROM session_standing WHERE session_id = :id;
+
+-- name: session_forget | Nobody goes on from there.
+DELETE FROM session_standing WHERE session_id = :id;
+
+-- name: session_take | A session is another server's from here on.
+UPDATE session SET holder = :holder, lease_until = :now + :lease WHERE id = :id AND closed_at IS NULL
+RETURNING id;
+
+-- name: session_key | The key whose budget a hold counts against.
+SELECT k.id AS key_id, k.scope FROM hold h JOIN api_key k ON k.id = h.key_id WHERE h.id = :hold;
