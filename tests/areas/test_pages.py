@@ -169,3 +169,27 @@ async def test_the_reference_lists_every_path_and_errors_are_pages(home: House) 
 )
 def test_durations_are_told_as_people_tell_them(micros: int | None, text: str) -> None:
     assert took(micros) == text
+
+
+async def test_a_form_names_hardware_and_variant_and_is_told_their_price(home: House) -> None:
+    token = await signed_in(home)
+    page = (await home.client.get("/catalog/fast-image-native")).text
+    assert "4.78 USD an hour" in page
+    assert ">48 GB" not in page  # it needs 60
+    assert 'id="term-variant"' in (await home.client.get("/catalog/text-llm")).text
+    headers = {"X-CSRF-Token": token}
+    asked = {"model": "fast-image-native", "input": {"prompt": "a fox"}, "hardware": "gpu-141gb"}
+    told = (await home.client.post("/pages/quote", json=asked, headers=headers)).json()
+    assert '"hardware": "gpu-141gb"' in told["samples"]["curl"]
+    assert "--hardware gpu-141gb" in told["samples"]["Terminal"]
+    answer = await home.client.post("/pages/run", json=asked, headers=headers)
+    made = await home.product.pipeline.any(answer.json()["id"])
+    assert (made.hardware, made.rate) == ("gpu-141gb", 6_380_000)
+    for terms, name in (
+        ({"hardware": "gpu-16gb-a"}, "hardware"),
+        ({"hardware": "none"}, "hardware"),
+        ({"variant": "x"}, "variant"),
+    ):
+        answer = await home.client.post("/pages/run", json={**asked, **terms}, headers=headers)
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["input"] == name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -12,11 +10,10 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import journal, keys, payments
+from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
-from sixfold.core.clock import DAY_US
-from sixfold.core.database import Row, now
 from sixfold.core.work.predictions import Filter
-from sixfold.ui import forms
+from sixfold.ui import forms, spending
 from sixfold.ui.pages import Pages
 from sixfold.web import calls
 from sixfold.web.routing import Route
@@ -24,29 +21,8 @@ from sixfold.web.services import Services
 from sixfold.web.sessions import Session
 
 _FORM_BYTES = 16_384
-_ENTRIES, _LOOKED_AT, _LATEST = 25, 500, 5
-_DAYS = 14
+_ENTRIES, _LATEST = 25, 5
 _MAX_SERVICES = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Day:
-    """What one day cost; `tall` is its share of the dearest, in hundredths."""
-
-    at: int
-    micros: int
-    tall: float
-
-
-def days(entries: Sequence[Row], moment: int) -> tuple[Day, ...]:
-    """The spending of the last two weeks, oldest first, from the journal's entries."""
-    spent = dict.fromkeys(range(moment // DAY_US - _DAYS + 1, moment // DAY_US + 1), 0)
-    for entry in entries:
-        day = int(entry["created_at"]) // DAY_US
-        if day in spent and entry["kind"] not in ("credit", "top_up", "deposit"):
-            spent[day] -= int(entry["amount"])
-    most = max(*spent.values(), 1)
-    return tuple(Day(day * DAY_US, cost, round(100 * max(0, cost) / most, 2)) for day, cost in spent.items())
 
 
 class AccountPage:
@@ -61,7 +37,9 @@ class AccountPage:
         session = await self._session(request)
         if session is None:
             return RedirectResponse("/signin", 303)
-        return await self._render(session, request.query_params.get("cursor"))
+        query = request.query_params
+        days = next((span for span in spending.SPANS if query.get("days") == str(span)), spending.SPANS[0])
+        return await self._render(session, query.get("cursor"), days=days)
 
     async def new_key(self, request: Request) -> Response:
         """Make a key; the answer shows it, once."""
@@ -97,17 +75,20 @@ class AccountPage:
 
     # -- what all of them need -------------------------------------------------------------------
 
-    async def _render(self, session: Session, cursor: str | None, made: NewKey | None = None) -> Response:
+    async def _render(
+        self,
+        session: Session,
+        cursor: str | None,
+        made: NewKey | None = None,
+        days: int = spending.SPANS[0],
+    ) -> Response:
         read, account_id = self._services.database.read, session.account.id
-        moment = await read(now())
-        recent = await read(journal.page(account_id, _LOOKED_AT, None))
         latest, _ = await self._services.pipeline.page(account_id, Filter(), _LATEST, None)
-        spent = days(recent.entries, moment)
         values: dict[str, Any] = {
             "page": await read(journal.page(account_id, _ENTRIES, cursor)),
             "latest": latest,
-            "days": spent,
-            "total": sum(day.micros for day in spent),
+            "plot": spending.plot(await read(spent.of(account_id, days))),
+            "spans": spending.SPANS,
             "keys": [row for row in await read(keys.of_account(account_id)) if row["revoked_at"] is None],
             "made": made,
             "services": sorted(model.name for model in self._services.catalog.models()),

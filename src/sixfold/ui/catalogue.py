@@ -12,10 +12,12 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.work import lineage
 from sixfold.core.work.catalog import Model
+from sixfold.core.work.hardware import Hardware
 from sixfold.core.work.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import OutputFile
+from sixfold.core.work.templates import Template
 from sixfold.ui import samples, specimens
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
@@ -159,6 +161,8 @@ class Catalogue:
             card=self._card(model),
             engines=self._engines(model),
             fields=fields,
+            template=self._template(model),
+            kinds=self._kinds(model),
             samples=samples.of(self._services.settings.base_url, model.name, given),
             guest=guest,
         )
@@ -171,8 +175,7 @@ class Catalogue:
             quality, unlock = model.choose({}, terms)[1], model.unlock(terms)
         except errors.EngineUnavailable as error:
             quality, unlock = "", error.message
-        templates = self._services.templates
-        template = templates[model.name] if model.name in templates else None  # noqa: SIM401 - is no mapping
+        template = self._template(model)
         category = template.category if template is not None else None
         return Card(
             model=model,
@@ -184,6 +187,22 @@ class Catalogue:
             picture=picture,
             specimen=specimens.known().get(model.name),
         )
+
+    def _template(self, model: Model) -> Template | None:
+        templates = self._services.templates
+        return templates[model.name] if model.name in templates else None  # noqa: SIM401 - is no mapping
+
+    def _kinds(self, model: Model) -> list[Hardware]:
+        """The hardware that a template can be hired on, its own among it."""
+        template = self._template(model)
+        if template is None:
+            return []
+        kinds = self._services.templates.hardware.kinds()
+        return [
+            kind
+            for kind in kinds
+            if kind.id == template.hardware or kind.vram_gb >= (template.min_vram_gb or 0)
+        ]
 
     def _engines(self, model: Model) -> list[tuple[str, str, bool, str]]:
         """Name, quality, whether it is ready, and what would make it so, in order of preference."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -36,6 +37,18 @@ _STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _SMALL = 65_536
 _SOCKET = "/ws/containers/sessions"
 _US = 1_000_000
+_TERMS = ("hardware", "variant")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a form asks for. `terms` are what it chose; no `hardware`: the price is the model's own."""
+
+    model: Model
+    inputs: dict[str, Any]
+    terms: dict[str, str]
+    hardware: str | None
+    extras: dict[str, str]
 
 
 class Running:
@@ -49,16 +62,17 @@ class Running:
 
     async def quote(self, request: Request, guest: Guest) -> Response:
         """What a run with these inputs would cost, how long it would take, and the same call as text."""
-        model, given = await self._wanted(request, guest)
-        told = samples.of(self._services.settings.base_url, model.name, given)
+        wanted = await self._wanted(request, guest)
+        base = self._services.settings.base_url
+        told = samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
         calls_as_text = {sample.name: sample.text for sample in told}
         try:
             quoted = self._services.pipeline.quote(
-                model, given, charged=guest.charged, hardware=self._hardware(model)
+                wanted.model, wanted.inputs, charged=guest.charged, hardware=wanted.hardware
             )
         except (errors.InvalidInput, errors.EngineUnavailable) as error:  # half a form has no price yet
             return answers.json({"problem": error.message, "samples": calls_as_text})
-        return answers.json({**await self._price(model, quoted), "samples": calls_as_text})
+        return answers.json({**await self._price(wanted.model, quoted), "samples": calls_as_text})
 
     async def _price(self, model: Model, quoted: Quote) -> dict[str, Any]:
         """What by time is paid is guessed from the runs before it."""
@@ -77,15 +91,16 @@ class Running:
 
     async def run(self, request: Request, guest: Guest) -> Response:
         """Order a run; the page follows it by its id."""
-        model, given = await self._wanted(request, guest)
+        wanted = await self._wanted(request, guest)
         order = Order(
             account_id=guest.account_id,
-            model=model.name,
-            inputs=given,
+            model=wanted.model.name,
+            inputs=wanted.inputs,
             face="pages",
             request_id=calls.request_id(request),
             charged=guest.charged,
-            hardware=self._hardware(model),
+            hardware=wanted.hardware,
+            extras=wanted.extras,
         )
         prediction = await self._services.pipeline.submit(order)
         return answers.json({"id": prediction.id}, 202)
@@ -159,19 +174,22 @@ class Running:
 
     # -- what all of them need -------------------------------------------------------------------
 
-    async def _wanted(self, request: Request, guest: Guest) -> tuple[Model, dict[str, Any]]:
+    async def _wanted(self, request: Request, guest: Guest) -> Wanted:
         body = bodies.parse_object(await request.body())
         given: object = body.get("input", {})
         if not isinstance(given, dict):
             raise errors.BadRequest("input must be an object")
+        terms = {name: body[name] for name in _TERMS if body.get(name)}
+        if not all(isinstance(value, str) for value in terms.values()):
+            raise errors.BadRequest("hardware and variant must be texts")
         model = await self._services.pipeline.find(str(body.get("model", "")), guest.account_id)
-        return model, cast("dict[str, Any]", given)
-
-    def _hardware(self, model: Model) -> str | None:
-        """A template's own hardware; None where the model's price is its own."""
+        inputs = cast("dict[str, Any]", given)
         if model.name not in self._services.templates:
-            return None
-        return self._services.templates.hire(model.name, None).hardware
+            return Wanted(model, inputs, {}, None, {})
+        hire = self._services.templates.hire(model.name, terms.get("hardware"))
+        variant = self._services.templates[model.name].variant(terms.get("variant"))
+        extras = {} if variant is None else {"variant": variant}
+        return Wanted(model, inputs, terms, hire.hardware, extras)
 
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 _RUN = "/api/containers/run"
 _WIDTH = 84
+_NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +22,16 @@ class Sample:
     text: str
 
 
-def of(base_url: str, model: str, inputs: Mapping[str, Any]) -> tuple[Sample, ...]:
-    """A run of `model` with these inputs."""
-    url, body = f"{base_url}{_RUN}", {"model": model, "input": dict(inputs)}
+def of(
+    base_url: str, model: str, inputs: Mapping[str, Any], terms: Mapping[str, str] = _NONE
+) -> tuple[Sample, ...]:
+    """A run of `model` with these inputs; `terms` say on which hardware and in which variant."""
+    url, body = f"{base_url}{_RUN}", {"model": model, "input": dict(inputs), **terms}
     return (
         Sample("curl", _curl(url, body)),
         Sample("Python", _python(url, body)),
         Sample("JavaScript", _javascript(url, body)),
-        Sample("Terminal", _terminal(model, inputs)),
+        Sample("Terminal", _terminal(model, inputs, terms)),
     )
 
 
@@ -69,8 +72,9 @@ def _javascript(url: str, body: Mapping[str, Any]) -> str:
     )
 
 
-def _terminal(model: str, inputs: Mapping[str, Any]) -> str:
+def _terminal(model: str, inputs: Mapping[str, Any], terms: Mapping[str, str]) -> str:
     words = [f"{name}={_quoted(value)}" for name, value in inputs.items()]
+    words += [f"--{name} {value}" for name, value in terms.items()]
     return " \\\n  ".join([f"sixfold run {quote(model, safe=':')}", *words])
 
 

@@ -31,14 +31,17 @@ function given() {
   return found;
 }
 
-const order = () => JSON.stringify({ model: form.dataset.model, input: given() });
+function order() {
+  const terms = [...form.querySelectorAll("[data-term]")].map((each) => [each.dataset.term, each.value]);
+  return JSON.stringify({ model: form.dataset.model, input: given(), ...Object.fromEntries(terms.filter(([, value]) => value)) });
+}
 
 function showProblems(told) {
   for (const place of form.querySelectorAll("[data-problem]")) {
     const problem = told?.errors?.find((each) => each.input === place.dataset.problem);
     place.hidden = !problem;
     place.textContent = problem?.message ?? "";
-    byId(`in-${place.dataset.problem}`).toggleAttribute("aria-invalid", Boolean(problem));
+    (byId(`in-${place.dataset.problem}`) ?? byId(`term-${place.dataset.problem}`)).toggleAttribute("aria-invalid", Boolean(problem));
   }
   form.querySelector("[aria-invalid]")?.focus();
 }

@@ -30,7 +30,7 @@ SELECT debit, amount FROM transfer WHERE hold_id = :hold_id;
 SELECT id FROM transfer WHERE id = :id;
 
 -- name: ledger_page | An account's entries, newest first, from before a position.
-SELECT id, created_at, kind, description, request_id,
+SELECT id, created_at, kind, description, request_id, hold_id,
        CASE WHEN credit = :account_id THEN amount ELSE -amount END AS amount
 FROM transfer
 WHERE (debit = :account_id OR credit = :account_id)

@@ -1,0 +1,81 @@
+"""Spending as a plot: a column for each day, a stretch of it for each model, dearest below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sixfold.core.accounts.spending import Spending
+
+SPANS = (14, 30, 90)
+_HUES = ("hosting", "media", "gateway", "memory", "workflows", "imagekit")
+_OTHERS = "all others"
+_TALL = 110  # of the plot; its columns have 700 together
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One model's share of a day, in the plot's units."""
+
+    hue: str
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One day."""
+
+    at: int
+    micros: int
+    x: float
+    width: float
+    labelled: bool
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """The columns; what each hue stands for, with its sum; the dearest day, for the scale."""
+
+    columns: tuple[Column, ...]
+    legend: tuple[tuple[str, str, int], ...]
+    total: int
+    most: int
+
+
+def plot(spent: Spending) -> Plot:
+    """The last days of an account. The five dearest models have hues of their own."""
+    named = dict(zip(list(spent.models)[: len(_HUES) - 1], _HUES, strict=False))
+    legend = [(hue, name, spent.models[name]) for name, hue in named.items()]
+    if rest := sum(micros for name, micros in spent.models.items() if name not in named):
+        legend.append((_HUES[-1], _OTHERS, rest))
+    sums = {day: sum(max(0, micros) for micros in models.values()) for day, models in spent.days.items()}
+    most, step = max(*sums.values(), 1), 700 / len(spent.days)
+    every = -(-len(spent.days) // 14)
+    columns = [
+        Column(
+            day,
+            sum(models.values()),
+            round(step * at + 0.12 * step, 2),
+            round(0.76 * step, 2),
+            (len(spent.days) - 1 - at) % every == 0,
+            _stretches(models, named, most),
+        )
+        for at, (day, models) in enumerate(spent.days.items())
+    ]
+    return Plot(tuple(columns), tuple(legend), spent.total, max(sums.values()))
+
+
+def _stretches(models: Mapping[str, int], named: Mapping[str, str], most: int) -> tuple[Stretch, ...]:
+    by_hue = dict.fromkeys((*named.values(), _HUES[-1]), 0)
+    for name, micros in models.items():
+        by_hue[named.get(name, _HUES[-1])] += max(0, micros)
+    found: list[Stretch] = []
+    floor = 125.0
+    for hue, micros in by_hue.items():
+        height = _TALL * micros / most
+        floor -= height
+        if micros:
+            found.append(Stretch(hue, round(floor, 2), round(max(height, 0.6), 2)))
+    return tuple(found)
