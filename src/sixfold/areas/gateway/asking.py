@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -34,8 +35,7 @@ _MAX_SEEN = 4096
 SERVICES = frozenset({"chat", "vision", "text-llm"})
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A request as its face read it; `parse` reads the rest where another dialect must be asked."""
 
     model: str

@@ -9,8 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from sixfold import errors
 from sixfold.core.relay.chat import Chat
+from sixfold.core.relay.deadlines import Deadlines
 from sixfold.core.relay.health import Health
 from sixfold.core.relay.policy import Policy
 from sixfold.core.relay.ports import Ask, Broken, Stream, Wire
@@ -28,8 +31,7 @@ Told = tuple[Usage | None, int]  # what a whole answer says that it used, and it
 Take = Callable[[Stream, Wire], Awaitable[tuple[bytes, Told]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What a request may be asked of, at which price, and what is held for it."""
 
     targets: tuple[tuple[Target, Rates], ...]
@@ -54,8 +56,7 @@ class Asked:
         return self.chat
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """An answer that has begun well."""
 
     target: Target
@@ -82,6 +83,7 @@ class Attempts:
     def __init__(self, policy: Policy, health: Health) -> None:
         self._policy = policy
         self._health = health
+        self._deadlines = Deadlines(policy.timeout_seconds)
 
     async def open(self, asked: Asked, take: Take) -> Opened:
         """The first answer that begins well, of the servers in turn."""
@@ -121,7 +123,7 @@ class Attempts:
         began = time.perf_counter()
         stream: Stream | None = None
         try:
-            async with asyncio.timeout(self._policy.timeout_seconds):
+            async with self._deadlines.start():
                 stream = await target.upstream.open(wire, wire.path, body, ask.headers, stream=ask.stream)
                 if stream.status >= 300:
                     return await self._understood(stream, wire, name)

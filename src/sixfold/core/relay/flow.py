@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 
+import msgspec
+
 from sixfold import errors
 from sixfold.core.relay import chat as chats
 from sixfold.core.relay.asking import Asked, Opened
@@ -100,5 +102,5 @@ def _used(asked: Asked, scan: Scan, *, whole: bool) -> Usage:
         return told
     delivered = chats.tokens_of(scan.chars)
     if told is not None and told.input:
-        return replace(told, output=delivered, reported=False)
+        return msgspec.structs.replace(told, output=delivered, reported=False)
     return Usage(asked.plan.input_tokens, delivered, reported=False)

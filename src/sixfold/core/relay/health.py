@@ -31,7 +31,10 @@ class Health:
 
     def standing(self, target: str) -> Standing:
         """How a target stands."""
-        return self._known.setdefault(target, Standing())
+        found = self._known.get(target)
+        if found is None:
+            found = self._known[target] = Standing()
+        return found
 
     def allows(self, target: str) -> bool:
         """Whether a target may be asked now; an open circuit's first call is its trial."""

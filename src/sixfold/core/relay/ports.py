@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from sixfold.core.relay.chat import Answer, Chat, Event
 from sixfold.core.relay.usage import Usage
@@ -131,8 +132,7 @@ class Upstream(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """What a caller wants: `body` in the protocol `wire`, and how to read it where it must be translated."""
 
     account_id: str
@@ -149,4 +149,4 @@ class Ask:
     prepaid: bool = False  # paid by the time of a run: nothing is held or charged for it
     tpm: int | None = None
     key_id: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = {}

@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.accounts import limits
@@ -37,8 +40,7 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
 _KEPT_CHARS = 100_000  # of a body that the log keeps
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """A whole answer: `raw` as the server gave it where it speaks the caller's dialect, else `answer`."""
 
     target: str

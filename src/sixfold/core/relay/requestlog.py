@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.limits import Payer
@@ -40,8 +42,7 @@ class Call:
     response: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """How a call ended: succeeded, left (by its caller, in the middle) or failed; `cost` in micro-dollars."""
 
     state: str

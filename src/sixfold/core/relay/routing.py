@@ -45,7 +45,7 @@ class Router:
 
     def upstreams(self) -> tuple[Upstream, ...]:
         """Every server that can be asked."""
-        return tuple(upstream for upstream in self._upstreams() if upstream.ready)
+        return tuple([upstream for upstream in self._upstreams() if upstream.ready])
 
     def resolve(self, name: str) -> tuple[Target, ...]:
         """The targets of a name in the order in which they are tried; raises `UnknownModel`.
@@ -83,7 +83,7 @@ class Router:
     def _of_alias(self, choices: tuple[Choice, ...]) -> tuple[Target, ...]:
         ordered = _weighted(choices, self._draw) if choices[0].weight is not None else choices
         upstreams = self.upstreams()
-        return tuple(target for choice in ordered for target in self._direct(choice.target, upstreams))
+        return tuple([target for choice in ordered for target in self._direct(choice.target, upstreams)])
 
     def _direct(self, name: str, upstreams: tuple[Upstream, ...]) -> tuple[Target, ...]:
         prefix, slash, model = name.partition("/")

@@ -7,13 +7,14 @@ from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import msgspec
+
 from sixfold.core import money
 
 _MILLION = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Tokens. `input` and `output` count all; the others say how many of them were cached, pictures, sound.
 
     `reported` is False where no server counted and the numbers are an estimate.
@@ -58,15 +59,14 @@ class Rates:
         is_long = bool(self.long_tokens) and used.input > self.long_tokens
         rate_in = self.long_input if is_long and self.long_input is not None else self.input
         rate_out = self.long_output if is_long and self.long_output is not None else self.output
-        plain_in = (
-            used.input
-            - used.cached
-            - used.cache_write
-            - used.cache_write_long
-            - used.image_in
-            - used.audio_in
-        )
-        total = max(0, plain_in) * rate_in + max(0, used.output - used.audio_out) * rate_out
+        special = used.cached + used.cache_write + used.cache_write_long + used.image_in + used.audio_in
+        total = max(0, used.input - special) * rate_in + max(0, used.output - used.audio_out) * rate_out
+        if special or used.audio_out:
+            total += self._of_special(used, rate_in, rate_out)
+        return -(-total // _MILLION)
+
+    def _of_special(self, used: Usage, rate_in: int, rate_out: int) -> int:
+        total = 0
         for tokens, rate, usual in (
             (used.cached, self.cached_input, rate_in),
             (used.cache_write, self.cache_write, rate_in),
@@ -76,7 +76,7 @@ class Rates:
             (used.audio_out, self.audio_output, rate_out),
         ):
             total += tokens * (usual if rate is None else rate)
-        return -(-total // _MILLION)
+        return total
 
 
 FREE = Rates(0, 0)

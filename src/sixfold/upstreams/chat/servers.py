@@ -62,6 +62,7 @@ class Server:
         self._key = key
         self._listed: tuple[str, ...] = row.models
         self.there = True
+        self._open = bool(row.base_url) or row.kind in LOCAL_KINDS  # it may want no key
         self._headed: tuple[str | None, dict[str, str]] = (None, {})
         own = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (own and not key())
@@ -72,7 +73,7 @@ class Server:
     @property
     def ready(self) -> bool:
         """Whether it was there when it was last looked for, and a provider's key is set."""
-        return self.there and (bool(self._row.base_url) or self._row.kind in LOCAL_KINDS or bool(self._key()))
+        return self.there and (self._open or bool(self._key()))
 
     def wire(self, asked: str) -> Wire:
         """The caller's own protocol where it speaks that."""
@@ -161,11 +162,12 @@ class Servers:
                 server = Server(UpstreamRow(found.name, found.kind, base), transport, str)
                 server.there = False
                 self._local.append((found, server))
+        self._all = (*self._servers, *(server for _, server in self._local))
         self.looked = asyncio.Event()
 
-    def __call__(self) -> list[Server]:
+    def __call__(self) -> tuple[Server, ...]:
         """Every server, whether it is there or not."""
-        return [*self._servers, *(server for _, server in self._local)]
+        return self._all
 
     async def refresh(self) -> None:
         """Look for the local ones, and ask all what they have."""

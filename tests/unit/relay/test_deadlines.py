@@ -1,0 +1,49 @@
+"""One timer for many calls: each has its own time, and whoever is in time notices nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sixfold.core.relay.deadlines import Deadlines
+
+
+async def test_what_takes_too_long_is_ended_and_what_does_not_is_left_alone() -> None:
+    deadlines, never = Deadlines(0.01), asyncio.Event()
+
+    async def slow() -> None:
+        async with deadlines.start():
+            await never.wait()
+
+    async def quick() -> str:
+        async with deadlines.start():
+            await asyncio.sleep(0)
+        return "done"
+
+    found = await asyncio.gather(slow(), quick(), slow(), return_exceptions=True)
+    assert [type(each) for each in found] == [TimeoutError, str, TimeoutError]
+    with pytest.raises(TimeoutError):  # and the timer rings again
+        await slow()
+    assert await quick() == "done"
+
+
+async def test_whoever_is_cancelled_by_somebody_else_is_cancelled() -> None:
+    deadlines, begun = Deadlines(60), asyncio.Event()
+
+    async def waiting() -> None:
+        async with deadlines.start():
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(waiting())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_an_error_in_time_is_the_blocks_own() -> None:
+    with pytest.raises(ValueError, match="mine"):
+        async with Deadlines(60).start():
+            raise ValueError("mine")
