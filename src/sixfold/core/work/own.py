@@ -70,6 +70,11 @@ class OwnModels:
             raise errors.NotFound(f"There is no model {name}")
         return self._of(row)
 
+    def known(self, name: str, account_id: str) -> Model | None:
+        """An account's model as this server last met it, without a look into the store."""
+        met = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
+        return max(met, key=lambda own: own.version).model if met else None
+
     async def of(self, account_id: str, kind: str = "") -> tuple[OwnModel, ...]:
         """Every model of an account (of one kind, where it is given), by name."""
         if kind in ("", trained.KIND):
