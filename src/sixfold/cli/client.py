@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 from urllib.parse import urljoin, urlsplit
 
 from sixfold import settings
 from sixfold.cli import local_key, locking
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import Counted, Refused, Waiting
 
 _TIMEOUT_SECONDS = 60
 _POLL_SECONDS = 0.25
@@ -113,9 +113,11 @@ class Client:
         """Upload a file; gives its URL on the server."""
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         try:
-            with path.open("rb") as file:
-                headers = {"Content-Type": kind, "Content-Length": str(path.stat().st_size)}
-                return str(self._json("POST", "/api/uploads", file, headers)["url"])
+            total = path.stat().st_size
+            with path.open("rb") as file, Waiting(path.name, total) as waiting:
+                headers = {"Content-Type": kind, "Content-Length": str(total)}
+                body = cast("IO[bytes]", Counted(file, waiting))
+                return str(self._json("POST", "/api/uploads", body, headers)["url"])
         except IsADirectoryError:
             raise Refused(f"{path} is a folder; a file is meant") from None
 
@@ -127,8 +129,9 @@ class Client:
             raise Refused(f"The server did not give {url} ({response.status})")
         temporary = target.with_name(f".{target.name}.part")
         try:
-            with temporary.open("wb") as out:
-                shutil.copyfileobj(response, out)
+            total = int(response.headers.get("Content-Length") or 0)
+            with temporary.open("wb") as out, Waiting(target.name, total) as waiting:
+                shutil.copyfileobj(Counted(response, waiting), out)
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)

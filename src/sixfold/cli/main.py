@@ -24,7 +24,19 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     serving = (_serve, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay)
-    for add in (*serving, _mcp, _model, _space, _account, _key, _provider, _ledger, _upkeep, _backup, _completion):
+    for add in (
+        *serving,
+        _mcp,
+        _model,
+        _space,
+        _account,
+        _key,
+        _provider,
+        _ledger,
+        _upkeep,
+        _backup,
+        _completion,
+    ):
         add(commands)
     return parser
 

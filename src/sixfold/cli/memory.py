@@ -12,13 +12,13 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 from urllib.parse import quote, unquote, urlencode
 
 from sixfold.cli import syncing
 from sixfold.cli.client import Answer, Client, Document
 from sixfold.cli.syncing import Clash, Refusal, RemoteFile, Sync
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.terminal import Counted, Paint, Refused, Waiting, put_json
 
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
@@ -218,9 +218,10 @@ def import_files(arguments: argparse.Namespace) -> int:
     """`memory import FILE|DIR`; 1 when a file could not be taken."""
     client = Client.of(arguments)
     source = Path(arguments.source)
-    with _archive(source) as (file, size):
+    with _archive(source) as (file, size), Waiting("import", size) as waiting:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        report = _taken(client, client.ask("POST", "/api/import", file, headers), "/api/import")
+        body = cast("IO[bytes]", Counted(file, waiting))
+        report = _taken(client, client.ask("POST", "/api/import", body, headers), "/api/import")
     if arguments.json:
         put_json(report)
     else:

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from typing import IO, Any, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from sixfold import settings
 
@@ -118,14 +118,22 @@ class Waiting:
         return self._paint.accent("━" * full) + self._paint.dim("━" * (self._CELLS - full)) + "  "
 
 
+class Readable(Protocol):
+    """What can be read in pieces."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Some bytes."""
+        ...
+
+
 class Counted:
     """A file that is read, and the line that tells how far."""
 
-    def __init__(self, file: IO[bytes], waiting: Waiting) -> None:
+    def __init__(self, file: Readable, waiting: Waiting) -> None:
         self._file = file
         self._waiting = waiting
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         """Some bytes."""
         data = self._file.read(size)
         self._waiting.count(len(data))

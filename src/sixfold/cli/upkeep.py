@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sixfold import assembly
 from sixfold.cli import locking, opening, restoring
-from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.cli.terminal import Paint, Refused, Waiting, put_json, size
 from sixfold.settings import Settings
 from sixfold.store import backup as backups
 from sixfold.store import sql
@@ -65,8 +65,10 @@ def backup(arguments: argparse.Namespace) -> int:
     uploads = None if configured.upload_url else assembly.open_uploads(configured)
     with opening.understood():
         snapshot = assembly.open_snapshot(configured)
+        blobs = assembly.open_blobs(configured)
         try:
-            done = asyncio.run(backups.write(path, snapshot, assembly.open_blobs(configured), uploads))
+            with Waiting("backup") as waiting:
+                done = asyncio.run(backups.write(path, snapshot, blobs, uploads, waiting.count))
         except backups.Busy as busy:
             raise Refused(f"{busy}: wait for it, or name another file") from busy
     document = {

@@ -10,7 +10,7 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,10 @@ from sixfold.store import archive, durable
 from sixfold.store.archive import BlobLine, Manifest, Table, TableReader
 
 _IN_MEMORY_BYTES = 8 << 20  # of a file on its way into the backup; what is larger lies beside it
+
+
+def _unwatched(_size: int) -> None:
+    """Nobody looks on."""
 
 
 class Busy(Exception):
@@ -52,11 +56,16 @@ class _Spool:
 
 
 async def write(
-    path: Path, snapshot: AbstractContextManager[TableReader], store: BlobStore, uploads: BlobStore | None
+    path: Path,
+    snapshot: AbstractContextManager[TableReader],
+    store: BlobStore,
+    uploads: BlobStore | None,
+    watch: Callable[[int], None] = _unwatched,
 ) -> Written:
     """Write a backup to `path`, which appears (or is replaced) at once and whole.
 
-    The snapshot is let go before the first file is copied. Raises `Busy` and `OSError`.
+    The snapshot is let go before the first file is copied; `watch` is told the size of each that is.
+    Raises `Busy` and `OSError`.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     with contextlib.ExitStack() as stack:
@@ -71,7 +80,7 @@ async def write(
             for table, rows in zip(spool.manifest.tables, spool.tables, strict=True):
                 _add(tar, f"tables/{table.name}.jsonl", rows)
             lines = stack.enter_context(_unnamed(path.parent))
-            files = _Files(tar, lines, path.parent, done)
+            files = _Files(tar, lines, path.parent, done, watch)
             await _copy_named(files, store, spool.blobs)
             if uploads is not None:
                 await _copy_all(files, uploads)
@@ -147,6 +156,7 @@ class _Files:
     lines: IO[bytes]
     folder: Path
     done: Written
+    watch: Callable[[int], None]
 
 
 async def _copy_named(files: _Files, store: BlobStore, keys: IO[bytes]) -> None:
@@ -182,4 +192,5 @@ async def _copy(files: _Files, store: BlobStore, folder: str, key: str) -> bool:
     files.lines.write(archive.blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))
     files.done.files += 1
     files.done.file_bytes += info.size
+    files.watch(info.size)
     return True

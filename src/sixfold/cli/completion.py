@@ -1,0 +1,153 @@
+"""`completion`: what a shell needs to end words of the command line, read off the parser itself."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sixfold.cli.main import build_parser
+
+_DATA = Path(__file__).parents[1] / "data"
+_MODELS = frozenset({" run"})
+_SPACES = frozenset({" workflow run", " workflow show", " workflow verify"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one may be in a command: its words so far, each behind a space, and what may come next."""
+
+    path: str
+    next: Mapping[str, str]  # a word, and what it means
+    options: Mapping[str, str]
+
+
+def completion(arguments: argparse.Namespace) -> None:
+    """Print the script of a shell."""
+    sys.stdout.write(_SHELLS[arguments.shell](tuple(places(build_parser()))))
+
+
+def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Place]:
+    """Every place of a parser, itself first."""
+    following: dict[str, str] = {}
+    options: dict[str, str] = {}
+    children: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:  # argparse has no public way to list them
+        told = (action.help or "").partition(" (")[0]
+        if isinstance(action, argparse._SubParsersAction):  # nor to name this class
+            children = action.choices
+            following |= {row.dest: row.help or "" for row in action._choices_actions}
+        elif action.option_strings:
+            options |= {name: told for name in action.option_strings if name.startswith("--")}
+        elif action.choices:
+            following |= {str(choice): "" for choice in action.choices}
+    yield Place(path, {**following, **_names(path)}, options)
+    for name, child in children.items():
+        yield from places(child, f"{path} {name}")
+
+
+def _names(path: str) -> Mapping[str, str]:
+    """Names that a command takes and that come with the program."""
+    if path in _SPACES:
+        return {found.stem: "" for found in sorted((_DATA / "spaces").glob("*.json"))}
+    if path not in _MODELS:
+        return {}
+    tables = (tomllib.loads(file.read_text("utf-8")) for file in sorted((_DATA / "models").glob("*.toml")))
+    return {name: "" for table in tables for name in table.get("models", {})}
+
+
+# -- the shells ------------------------------------------------------------------------------------
+
+
+def _bash(found: tuple[Place, ...]) -> str:
+    known = "|".join(f'"{place.path}"' for place in found if place.path)
+    cases = "\n".join(
+        f'    "{place.path}") next="{" ".join(place.next)}" options="{" ".join(place.options)}" ;;'
+        for place in found
+    )
+    return f"""# Completion of sixfold for bash: eval "$(sixfold completion bash)"
+_sixfold() {{
+  local current=${{COMP_WORDS[COMP_CWORD]}} at="" next="" options="" word
+  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    case "$at $word" in {known}) at="$at $word" ;; esac
+  done
+  case "$at" in
+{cases}
+  esac
+  if [[ $current == @* ]]; then COMPREPLY=($(compgen -P @ -f -- "${{current#@}}")); return; fi
+  if [[ $current == -* ]]; then next=$options; fi
+  COMPREPLY=($(compgen -W "$next" -- "$current"))
+}}
+complete -o default -F _sixfold sixfold
+"""
+
+
+def _zsh(found: tuple[Place, ...]) -> str:
+    known = "|".join(f'"{place.path}"' for place in found if place.path)
+    cases = "\n".join(
+        f"    {_quoted(place.path)}) next=({_described(place.next)}) options=({_described(place.options)}) ;;"
+        for place in found
+    )
+    return f"""#compdef sixfold
+# Completion of sixfold for zsh: eval "$(sixfold completion zsh)", behind compinit
+_sixfold() {{
+  local at="" word
+  local -a next options
+  for word in "${{(@)words[2,CURRENT-1]}}"; do
+    case "$at $word" in ({known}) at="$at $word" ;; esac
+  done
+  case "$at" in
+{cases}
+  esac
+  if [[ ${{words[CURRENT]}} == -* ]]; then
+    _describe -o option options
+  elif (( $#next )); then
+    _describe command next || _files
+  else
+    _files
+  fi
+}}
+compdef _sixfold sixfold
+"""
+
+
+def _fish(found: tuple[Place, ...]) -> str:
+    known = " ".join(_quoted(place.path) for place in found if place.path)
+    lines = [
+        f"complete -c sixfold -n '__sixfold_at {_quoted(place.path, inner=True)}' {_fish_word(word, told)}"
+        for place in found
+        for word, told in {**place.next, **place.options}.items()
+    ]
+    script = "\n".join(lines)
+    return f"""# Completion of sixfold for fish: sixfold completion fish | source
+function __sixfold_at
+    set -l at ''
+    for word in (commandline -opc)[2..-1]
+        if contains -- "$at $word" {known}
+            set at "$at $word"
+        end
+    end
+    test "$at" = "$argv[1]"
+end
+{script}
+"""
+
+
+def _fish_word(word: str, told: str) -> str:
+    what = f"-l {word[2:]}" if word.startswith("--") else f"-a {_quoted(word)}"
+    return f"{what} -d {_quoted(told)}" if told else what
+
+
+def _described(words: Mapping[str, str]) -> str:
+    return " ".join(_quoted(f"{word}:{told}" if told else word) for word, told in words.items())
+
+
+def _quoted(text: str, *, inner: bool = False) -> str:
+    """A text as one word of a shell; `inner` stands within single quotes already."""
+    return f'"{text}"' if inner else "'" + text.replace("'", "’") + "'"
+
+
+_SHELLS = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -1,0 +1,68 @@
+"""Completion is asked of a real bash; the scripts of the other shells name every command too."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sixfold.cli.completion import places
+from sixfold.cli.main import build_parser
+from tests.unit.cli.conftest import Commands
+
+bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash on this machine")
+
+
+def script(sixfold: Commands, shell: str) -> str:
+    """What `completion` prints."""
+    done = sixfold("completion", shell)
+    assert done.status == 0
+    return done.out
+
+
+def ended(text: str, folder: Path, *words: str) -> list[str]:
+    """What bash would end the last of these words with."""
+    asked = " ".join(shlex.quote(word) for word in ("sixfold", *words))
+    shown = """printf '%s\\n' "${COMPREPLY[@]}" """
+    lines = [text, f"COMP_WORDS=({asked})", f"COMP_CWORD={len(words)}", "_sixfold", shown]
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@bash
+def test_bash_ends_commands_options_choices_names_and_files(sixfold: Commands, tmp_path: Path) -> None:
+    text = script(sixfold, "bash")
+    (tmp_path / "photo.jpg").touch()
+    assert ended(text, tmp_path, "acc") == ["account"]
+    assert ended(text, tmp_path, "account", "cre") == ["create", "credit"]
+    assert ended(text, tmp_path, "account", "create", "a@b.c", "--cr") == ["--credit"]
+    assert ended(text, tmp_path, "provider", "set", "rep") == ["replicate"]
+    assert ended(text, tmp_path, "completion", "") == ["bash", "zsh", "fish"]
+    assert ended(text, tmp_path, "run", "bg-rem") == ["bg-remover"]
+    assert ended(text, tmp_path, "workflow", "run", "sound") == ["sound-effects"]
+    assert ended(text, tmp_path, "run", "bg-remover", "image", "=", "@pho") == ["@photo.jpg"]
+    assert "serve" in ended(text, tmp_path, "")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_know_every_command_and_option(sixfold: Commands, shell: str) -> None:
+    text = script(sixfold, shell)
+    for place in places(build_parser()):
+        for word in (*place.next, *place.options):
+            assert (word if shell == "zsh" else word.removeprefix("--")) in text
+        assert place.path in text
+
+
+def test_another_shell_is_wrong_usage(sixfold: Commands) -> None:
+    assert sixfold("completion", "cmd").status == 2
