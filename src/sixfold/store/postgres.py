@@ -243,7 +243,7 @@ class PostgresDatabase:
                 if job.query is not None:
                     job.ask(partial(job.transaction.throw, conflict))
                 return
-            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, link.Migrated):
                 await self._back(connection, job)
             else:
                 job.tell(*seen)
@@ -307,11 +307,14 @@ class PostgresDatabase:
 
 
 async def _again(connection: Connection, job: Job) -> None:
-    """Run once more what was undone; a request was told what it is told now, or nothing holds."""
+    """Run once more what was undone; a request was told what it is told now, or nothing holds.
+
+    Columns behind those that both have do not count: a number of what was folded, or what a migration added.
+    """
     for step in job.seen:
         rows = [tuple(row) for row in await connection.fetch(step.text, *step.arguments)]
-        width = len(rows[0]) if rows else 0  # what was folded has a number behind its columns
-        if rows != [tuple(row)[:width] for row in step.rows]:
+        width = min((len(row) for row in (*rows[:1], *step.rows[:1])), default=0)
+        if [row[:width] for row in rows] != [tuple(row)[:width] for row in step.rows]:
             job.fail(errors.StoreFailed("The database changed under a request; nothing was changed by it"))
             return
 

@@ -15,6 +15,7 @@ from sixfold.store import sql
 
 SCHEMES = ("postgres://", "postgresql://")
 GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+Migrated: type[asyncpg.PostgresError] = asyncpg.InvalidCachedStatementError  # under a statement in use
 CLOCK = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"  # epoch µs; one for all its servers
 
 # Advisory locks: one group of writes at a time, one migration at a time. Servers' names have the class 6.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sixfold.core.clock import Clock
-from sixfold.core.database import Row, Transaction, turns
+from sixfold.core.database import Row, Transaction, Value, turns
 from sixfold.store import postgres_connect as link
-from sixfold.store.postgres_binding import Binder
+from sixfold.store.postgres_binding import Binder, Prepared
 from sixfold.store.postgres_connect import GONE, PATIENCE_SECONDS, Connection
 from sixfold.store.sql import Statement
 
@@ -31,6 +31,7 @@ class Reading:
 
     async def drive(self, connection: Connection, transaction: Transaction[T]) -> T:
         """Its value."""
+        fresh = True
         try:
             query = next(transaction)
             while True:
@@ -40,10 +41,24 @@ class Reading:
                     if statement.needs_now and self.clock is not None:
                         given = {**params, "now": self.clock()}
                     prepared = self.bind(statement.sql, given)
-                    rows += await connection.fetch(prepared.text, *prepared.arguments(given))
+                    if fresh:
+                        rows += await _first(connection, prepared, given)
+                    else:
+                        rows += await connection.fetch(prepared.text, *prepared.arguments(given))
+                    fresh = False
                 query = transaction.send(rows)
         except StopIteration as end:
             return end.value
+
+
+async def _first(connection: Connection, prepared: Prepared, given: Mapping[str, Value]) -> list[Row]:
+    """What a snapshot's first statement gives; where another server has migrated since, on a new snapshot."""
+    arguments = prepared.arguments(given)
+    try:
+        return await connection.fetch(prepared.text, *arguments)
+    except link.Migrated:
+        await connection.execute("ROLLBACK; BEGIN")
+        return await connection.fetch(prepared.text, *arguments)
 
 
 class Readers:
@@ -63,8 +78,10 @@ class Readers:
             try:
                 yield connection
                 await connection.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 connection.terminate()
+                if isinstance(error, link.Migrated):  # what the others have prepared is as old
+                    await self._forget()
                 raise
             self._idle.append(connection)
             if self._closed:
@@ -79,6 +96,9 @@ class Readers:
     async def close(self) -> None:
         """Let them go; those that read go when they are done."""
         self._closed = True
+        await self._forget()
+
+    async def _forget(self) -> None:
         while self._idle:
             await link.close(self._idle.pop())
 

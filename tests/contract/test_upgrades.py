@@ -1,0 +1,125 @@
+"""A newer version migrates while the one before it serves on: so a migration adds, and takes nothing away."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.work.states import State
+from sixfold.store import postgres_binding as binding
+from sixfold.store import postgres_connect as link
+from sixfold.store import sql
+from sixfold.store.sql import Migration, Statement
+from tests import ground, postgres
+from tests.road import Options, road
+
+TAKES_AWAY = re.compile(r"\b(DROP|RENAME|ALTER\s+COLUMN|SET\s+NOT\s+NULL|TRUNCATE)\b", re.IGNORECASE)
+ADDS_COLUMN = re.compile(r"ADD COLUMN[^;]*;", re.IGNORECASE)
+PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
+LATEST = 4  # steps that are looked at on PostgreSQL; SQLite looks at all
+ON_POSTGRES = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
+]
+
+
+@pytest.mark.parametrize("dialect", ground.DATABASES)
+def test_a_migration_takes_nothing_away_that_the_version_before_it_uses(dialect: str) -> None:
+    for step in sql.migrations(dialect):
+        told = f"{dialect} {step.number}_{step.name}"
+        assert not TAKES_AWAY.search(step.up), f"{told} takes something away: do so one release later"
+        for column in ADDS_COLUMN.findall(step.up):
+            assert "NOT NULL" not in column or "DEFAULT" in column, f"{told}: {column} needs a default"
+
+
+def test_every_statement_that_a_schema_knew_is_known_to_the_next(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "steps.db")
+    known: set[str] = set()
+    for step in sql.migrations("sqlite"):
+        connection.executescript(step.up)
+        now = {name for name, query in sql.queries("sqlite").items() if _understood(connection, query)}
+        assert known <= now, f"{step.number}_{step.name} breaks {sorted(known - now)}"
+        known = now
+    connection.close()
+    assert known == sql.queries("sqlite").keys()
+
+
+def _understood(connection: sqlite3.Connection, query: Statement) -> bool:
+    values = dict.fromkeys(PARAMETER.findall(query.sql))
+    try:
+        connection.execute(f"EXPLAIN {query.sql}", values)
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+class TestPostgres:
+    """The same where several servers share the database, and one of them serves meanwhile."""
+
+    pytestmark = ON_POSTGRES
+
+    async def test_every_statement_that_a_schema_knew_is_known_to_the_next(self, tmp_path: Path) -> None:
+        connection = await link.connect(ground.database_url(tmp_path, "postgres"))
+        last = sql.latest("postgres")
+        known: set[str] = set()
+        try:
+            await link.migrate(connection, last - LATEST)
+            for number in range(last - LATEST, last + 1):
+                await link.migrate(connection, number)
+                now = {
+                    name
+                    for name, query in sql.queries("postgres").items()
+                    if await _prepared(connection, query)
+                }
+                assert known <= now, f"{number} breaks {sorted(known - now)}"
+                known = now
+        finally:
+            await link.close(connection)
+        assert len(known) > 100
+
+    async def test_a_server_goes_on_while_the_next_version_migrates(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ground.database_url(tmp_path, "postgres")
+        async with road(tmp_path, Options(slots=2)) as serving:
+            before = [serving.run(extras={"n": number}) for number in range(10)]
+            assert {ended.state for ended in await asyncio.gather(*before)} == {State.SUCCEEDED}
+            real = sql.migrations("postgres")
+            following = (*real, Migration(real[-1].number + 1, "next", NEXT, ""))
+            with monkeypatch.context() as patch:
+                patch.setattr(sql, "migrations", lambda _dialect: following)
+                during = asyncio.gather(*(serving.run(extras={"n": number}) for number in range(60)))
+                connection = await link.connect(ground.database_url(tmp_path))
+                try:
+                    _, after = await link.migrate(connection)
+                finally:
+                    await link.close(connection)
+            assert after == real[-1].number + 1
+            assert {ended.state for ended in await during} == {State.SUCCEEDED}
+            assert (await serving.run()).state is State.SUCCEEDED
+            assert await serving.faults() == ()
+
+
+NEXT = """
+ALTER TABLE prediction ADD COLUMN mood TEXT COLLATE "C" NOT NULL DEFAULT 'calm';
+ALTER TABLE account ADD COLUMN colour TEXT COLLATE "C";
+ALTER TABLE hold ADD COLUMN weight BIGINT NOT NULL DEFAULT 0;
+CREATE TABLE moods (name TEXT COLLATE "C" PRIMARY KEY);
+CREATE INDEX prediction_mood ON prediction (mood) WHERE mood <> 'calm';
+"""
+
+
+async def _prepared(connection: Any, query: Statement) -> bool:
+    values = dict.fromkeys(PARAMETER.findall(query.sql))
+    values.pop("now", None)
+    text = binding.translate(query.sql, values).text
+    try:
+        await connection.prepare(text)
+    except link.GONE:
+        return False
+    return True
