@@ -232,11 +232,20 @@ def _print(document: dict[str, Any], things: tuple[found.Thing, ...]) -> None:
         (model["model"], model["engine"] or "none", model["quality"] or "", model.get("full_for") or "")
         for model in document["models"]
     ]
+    paint.line(f"  {_count(document['models'])}\n")
     paint.table(("model", "engine", "quality", "full for"), models)
     paint.line()
     for unlock in dict.fromkeys(model["unlock"] for model in document["models"] if model["unlock"]):
         paint.line(f"  {unlock}")
     paint.line()
+
+
+def _count(models: list[dict[str, Any]]) -> str:
+    """How many models are served, and how well."""
+    qualities = [model["quality"] for model in models]
+    full, preview, none = (qualities.count(word) for word in ("full", "preview", None))
+    said = f"{len(models)} models: {full} at full quality, {preview} as a preview"
+    return f"{said}, {none} that nothing here can serve" if none else said
 
 
 def _store_in_words(store: dict[str, Any]) -> str:

@@ -60,9 +60,9 @@ _COMFYUI = _Server(
     "ComfyUI", "comfyui", 8188, "/system_stats", b"comfyui", "pictures by its models", "start ComfyUI"
 )
 _SERVERS = (
-    _Server("Ollama", "chat", 11434, "/api/version", b"version", "chat without a provider", "start Ollama"),
-    _Server("llama.cpp", "chat", 8080, "/props", b"n_ctx", "chat without a provider", "start llama-server"),
-    _Server("vLLM", "chat", 8000, "/version", b"version", "chat without a provider", "start vLLM"),
+    _Server("Ollama", "chat", 11434, "/api/version", b"version", "free chat, and text-llm", "start Ollama"),
+    _Server("llama.cpp", "chat", 8080, "/props", b"n_ctx", "free chat, and text-llm", "start llama-server"),
+    _Server("vLLM", "chat", 8000, "/version", b"version", "free chat, and text-llm", "start vLLM"),
 )
 _PROVIDERS = (
     ("fal", "fal_key", "FAL_KEY", "picture, film and sound models by fal"),
@@ -85,7 +85,7 @@ async def look(configured: Settings, engine_kinds: Iterable[str]) -> tuple[Thing
         Thing("weights", "weights", weights, "models on this machine", "", "weights" in used),
     )
     servers = (
-        Thing(server.name, server.kind, answer, server.unlocks, server.how, server.kind in used)
+        Thing(server.name, server.kind, answer, server.unlocks, server.how, used=True)
         for server, answer in zip(_SERVERS, answers or [None] * len(_SERVERS), strict=True)
     )
     providers = (
