@@ -66,6 +66,27 @@ async def test_an_outliners_pages_and_journals_keep_their_names(home: House) -> 
     assert [link["from"] for link in page["backlinks"]] == ["journals/2026-11-20"]
 
 
+async def test_an_outliners_folder_that_was_packed_whole_is_its_own_too(home: House) -> None:
+    files = [
+        ("graph/journals/2026_11_20.md", "- met [[graph/work/acme]]"),
+        ("graph/pages/work___acme.md", "- text"),
+        ("graph/logseq/config.edn", "{}"),
+        ("graph/logseq/bak/pages/work___acme/old.md", "- old"),
+    ]
+    assert await taken_in(home, zipped(files)) == {"created": 2, "updated": 0, "skipped": 2, "errors": []}
+    page = await get(home, "/api/pages/graph/work/acme")
+    assert [link["from"] for link in page["backlinks"]] == ["graph/journals/2026-11-20"]
+
+
+async def test_a_damaged_member_says_so_and_the_others_are_taken(home: House) -> None:
+    data = bytearray(zipped((f"{name}.md", f"{name} " * 99) for name in ("first", "second", "third")))
+    at = data.index(b"second.md") + len("second.md") + 4
+    data[at : at + 6] = b"\xff" * 6
+    report = await taken_in(home, bytes(data))
+    assert (report["created"], report["errors"]) == (2, [{"path": "second.md", "error": "is damaged"}])
+    assert (await get(home, "/api/pages/third"))["body"] == "third " * 99
+
+
 def bomb() -> bytes:
     """A hundred files of ten megabytes each, in a few kilobytes."""
     return zipped((f"{number}.md", b"0" * 1_000_000) for number in range(100))
@@ -78,6 +99,8 @@ async def test_an_archive_may_hold_only_so_much(tmp_path: Path) -> None:
         for data in (bomb(), many, tarred([(f"{n}.md", "x" * 900_000) for n in range(8)])):
             answer = await home.client.post("/api/import", content=data, headers=home.bearer)
             assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+        full = zipped((f"full/{number}.md", "") for number in range(200))
+        assert (await taken_in(home, full))["created"] == 200
         big = await taken_in(home, zipped([("big.md", b"x" * 1_048_577), ("ok.md", "x")]))
         assert (big["created"], big["errors"][0]["path"]) == (1, "big.md")
 

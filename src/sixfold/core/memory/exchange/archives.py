@@ -6,11 +6,12 @@ import bz2
 import contextlib
 import gzip
 import lzma
+import re
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
@@ -26,8 +27,9 @@ _MAX_READ = 16 * 2**20  # bytes of one read that a tar's own headers may ask for
 _NO_ARCHIVE = "The file is no zip or tar archive that can be read"
 _ENCRYPTED = 1
 _UTF8_NAME = 0x800
-_OUTLINER = "logseq/"
-_NOT_PAGES = ("__MACOSX/", _OUTLINER)
+_OUTLINERS = re.compile(r"([^/]+/)?logseq/")
+_NOT_PAGES = re.compile(r"__MACOSX/|logseq/|[^/]+/logseq/bak/")
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +90,27 @@ def _reading() -> Generator[None]:
         raise errors.BadRequest(_NO_ARCHIVE) from error
 
 
-def is_outliner(archive: Path) -> bool:
-    """Whether an archive has the settings folder of an outliner, whose file names spell folders otherwise."""
+def outliner(archive: Path) -> str | None:
+    """Where in an archive the folders of an outliner lie, whose file names spell folders otherwise.
+
+    "" is the top, "graph/" a folder that was packed whole; None is no outliner's.
+    """
     with contextlib.suppress(errors.BadRequest, errors.TooLarge), _reading():
         if zipfile.is_zipfile(archive):
             _check_directory(archive)
             with zipfile.ZipFile(archive) as opened:
-                return any(name.startswith(_OUTLINER) for name in opened.namelist())
+                return _above_settings(opened.namelist())
         with contextlib.closing(_decompressed(archive)) as stream:
             careful = cast("IO[bytes]", _Careful(stream, 2**32))
             with tarfile.open(fileobj=careful, mode="r:") as opened:
-                return any(member.name.startswith(_OUTLINER) for member in opened)
-    return False
+                return _above_settings(member.name for member in opened)
+    return None
+
+
+def _above_settings(paths: Iterable[str]) -> str | None:
+    found = (match for path in paths if (match := _OUTLINERS.match(path)))
+    match = next(found, None)
+    return match[1] or "" if match else None
 
 
 class _Budget:
@@ -109,11 +120,15 @@ class _Budget:
         self._limits = limits
         self._files = self._bytes = 0
 
-    def spend(self, size: int) -> None:
+    def count(self) -> None:
+        """One more member."""
         self._files += 1
-        self._bytes += size
         if self._files > self._limits.import_files:
             raise errors.TooLarge(f"The archive has more than {self._limits.import_files} entries")
+
+    def spend(self, size: int) -> None:
+        """So many bytes more."""
+        self._bytes += size
         if self._bytes > self._limits.import_bytes:
             raise errors.TooLarge(f"The archive holds more than {self._limits.import_bytes} bytes")
 
@@ -129,7 +144,7 @@ def _zipped(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
             path = _zip_name(info)
             if info.is_dir():
                 continue
-            budget.spend(0)
+            budget.count()
             if not is_page(path):
                 report.skipped += 1
             elif stat.S_ISLNK(info.external_attr >> 16):
@@ -137,10 +152,16 @@ def _zipped(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
             elif info.flag_bits & _ENCRYPTED:
                 yield File(path, error="is encrypted")
             else:
-                with opened.open(info) as member:
-                    data = member.read(limits.page_bytes + 1)
-                budget.spend(len(data))
-                yield file(path, data, limits)
+                data = _unzipped(opened, info, limits.page_bytes + 1)
+                budget.spend(len(data or b""))
+                yield file(path, data, limits) if data is not None else File(path, error="is damaged")
+
+
+def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | None:
+    """The first bytes of a member; None where it is damaged, which says nothing of the others."""
+    with contextlib.suppress(*_DAMAGE), opened.open(info) as member:
+        return member.read(most)
+    return None
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
@@ -202,6 +223,7 @@ def _tarred(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
                 opened.members = []  # pyright: ignore[reportAttributeAccessIssue] # it would keep them all
                 if member.isdir():
                     continue
+                budget.count()
                 budget.spend(member.size if member.isreg() else 0)
                 if not is_page(member.name):
                     report.skipped += 1
@@ -230,7 +252,7 @@ def _decompressed(archive: Path) -> IO[bytes]:
 
 def is_page(path: str) -> bool:
     """Whether a path is a page's: markdown, and not in a hidden folder or one of a program's own."""
-    if not path.lower().endswith(ENDINGS) or path.startswith(_NOT_PAGES):
+    if not path.lower().endswith(ENDINGS) or _NOT_PAGES.match(path):
         return False
     return not any(part.startswith(".") and part.strip(".") for part in path.split("/"))
 

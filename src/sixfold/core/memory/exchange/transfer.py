@@ -22,7 +22,7 @@ from sixfold.core.memory.reading import View
 from sixfold.core.memory.writing import Writer, differs
 
 BATCH_FILES = 100  # in one transaction: other writers wait for it, some 60 ms
-BATCH_CHARS = 4 * 2**20
+BATCH_CHARS = 2**19  # of large pages less: 1 MiB of text takes a third of a second
 EXPORT_PAGES = 200
 _PLAIN = Limits(page_bytes=2**40)
 _JOURNAL = re.compile(r"journals/(\d{4})_(\d{2})_(\d{2})")
@@ -33,16 +33,19 @@ _JOURNAL = re.compile(r"journals/(\d{4})_(\d{2})_(\d{2})")
 
 @dataclass(slots=True)
 class Naming:
-    """Which slug each file of one import gets; two files of one name get two."""
+    """Which slug each file of one import gets; two files of one name get two.
 
-    outliner: bool = False
+    `outliner` is the folder in which an outliner's folders lie, None where there are none.
+    """
+
+    outliner: str | None = None
     _taken: dict[str, str] = field(default_factory=dict[str, str])
 
     def slug(self, path: str) -> str | None:
         """The slug of a path; None where it spells none."""
         name = next((path[: -len(end)] for end in ENDINGS if path.lower().endswith(end)), path)
-        if self.outliner:
-            name = _JOURNAL.sub(r"journals/\1-\2-\3", name).removeprefix("pages/").replace("___", "/")
+        if self.outliner is not None and name.startswith(self.outliner):
+            name = self.outliner + _outlined(name.removeprefix(self.outliner))
         plain = slugs.loosely(name)
         if plain is None:
             return None
@@ -51,6 +54,10 @@ class Naming:
             number += 1
             slug = f"{plain[: slugs.MAX_CHARS - 8]}-{number}"
         return slug
+
+
+def _outlined(name: str) -> str:
+    return _JOURNAL.sub(r"journals/\1-\2-\3", name).removeprefix("pages/").replace("___", "/")
 
 
 def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Report]:
