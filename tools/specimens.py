@@ -147,11 +147,19 @@ async def specimen(studio: Studio, name: str) -> dict[str, Any]:
     assert made.output is not None  # noqa: S101 - `run` saw to it
     files = sorted(made.output.files, key=lambda file: not file.content_type.startswith(_KINDS))
     told: dict[str, Any] = {"engine": made.engine, "version": made.engine_version}
-    told["inputs"] = asked(studio, name)
+    told["inputs"], told["given"] = asked(studio, name), given(studio, name)
     stem = name.replace(":", "-")
     if not files:
         return {**told, **_of_data(stem, made.output.data)}
     return {**told, **_of_file(stem, files[0].content_type, await studio.bytes_of(files[0]))}
+
+
+def given(studio: Studio, name: str) -> dict[str, Any]:
+    """The inputs that stand for themselves, without those that are files of others."""
+    inputs: Mapping[str, Any] = studio.wanted[name]["input"]
+    return {
+        key: value for key, value in inputs.items() if not (isinstance(value, str) and value[:1] in "$@{")
+    }
 
 
 def asked(studio: Studio, name: str) -> str:
@@ -206,6 +214,12 @@ async def main() -> None:
             studio = Studio(product, owner.id, Path(folder))
             engines = product.catalog.engines()
             known = specimens.read()
+            known = {
+                name: {**row, "given": given(studio, name)}
+                for name, row in known.items()
+                if name in studio.wanted
+            }
+            _write_list(known)
             for name in arguments.models or studio.wanted:
                 if not (arguments.all or arguments.models or _stale(studio, engines, known, name)):
                     continue

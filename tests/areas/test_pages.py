@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 
 import pytest
@@ -193,3 +194,18 @@ async def test_a_form_names_hardware_and_variant_and_is_told_their_price(home: H
         answer = await home.client.post("/pages/run", json={**asked, **terms}, headers=headers)
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["input"] == name
+
+
+def test_all_scripts_of_all_pages_together_are_small() -> None:
+    packed = {path.name: len(gzip.compress(path.read_bytes())) for path in STATIC.glob("*.js")}
+    assert len(packed) > 5
+    assert sum(packed.values()) <= 150_000, packed
+
+
+async def test_the_start_page_shows_real_outputs_and_leads_to_the_areas(home: House) -> None:
+    page = (await home.client.get("/", headers=HTML)).text
+    assert page.count('class="sample') == 8
+    for path in ("/memory", "/workflows", "/catalog", "/gallery", "/admin/engines"):
+        assert f'href="{path}"' in page
+    example = (await home.client.get("/catalog/anime?from=example")).text
+    assert "a girl with a red umbrella" in example

@@ -40,6 +40,7 @@ HUES = dict(
 )
 _INSIDE = ("graph-", "create_image")  # what only other faces ask for
 _WORKFLOW = "space:"
+_EXAMPLE = "example"  # where `from` names no prediction, but what the card shows
 _LATEST = 100
 _LONG = 200  # characters above which a text is written into a larger field
 _SPAN = 100_000  # of a whole number that is better typed than slid
@@ -138,7 +139,7 @@ class Catalogue:
         )
 
     async def one(self, request: Request) -> Response:
-        """One model's form; `from` fills it with what a prediction was given."""
+        """One model's form; `from` fills it with what a prediction was given, or the example."""
         guest = await self._guests.of(request)
         name = calls.path_value(request, "name")
         if guest is None and name not in self._services.catalog:
@@ -227,6 +228,8 @@ class Catalogue:
 
     async def _before(self, request: Request, guest: Guest | None, model: Model) -> dict[str, Any]:
         origin = request.query_params.get("from")
+        if origin == _EXAMPLE and model.name in specimens.known():
+            return dict(specimens.known()[model.name].given)
         if origin is None or guest is None:
             return {}
         found = await self._services.pipeline.get(origin, guest.account_id)

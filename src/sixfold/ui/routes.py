@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.work import receipt
+from sixfold.core.work.catalog import EngineSpec
+from sixfold.core.work.choosing import Standing
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.ui import (
@@ -36,6 +38,7 @@ from sixfold.ui.memory import routes as memory
 from sixfold.ui.outputs import Showing
 from sixfold.ui.pages import STATIC, Pages, took
 from sixfold.ui.predictions import Predictions
+from sixfold.ui.specimens import Specimen
 from sixfold.ui.workflows import Spaces, Workflows
 from sixfold.web import answers, bodies, calls
 from sixfold.web.openapi import Document
@@ -52,6 +55,17 @@ _AREAS = (
     ("workflows", "Workflows", "Node graphs as typed APIs"),
 )
 _MAKERS = ("ra1", "anime", "ra2")
+# What the start page shows, one of each kind, with its hue.
+_SHOWN = {
+    "anime": "media",
+    "video-c": "gateway",
+    "piano": "imagekit",
+    "text-to-3d": "hosting",
+    "style-transfer": "media",
+    "world-model": "media",
+    "tts-b": "imagekit",
+    "space:stylized-text-to-image": "workflows",
+}
 _FORM_BYTES = 16_384
 _WAIT_SECONDS = 120.0
 _SUFFIXES = {
@@ -82,7 +96,11 @@ class Site:
             "start.html",
             session,
             areas=[(*area, area[0] in self._services.settings.areas) for area in _AREAS],
-            engines=tuple(self._services.catalog.engines().values()),
+            engines=_engines(self._services),
+            shown=_shown(self._services),
+            operator=session.account.is_operator
+            if session is not None
+            else self._services.origins.is_own_machine(request),
             may_make=session is not None or self._services.origins.is_own_machine(request),
             base_url=self._services.settings.base_url,
         )
@@ -138,6 +156,23 @@ class Site:
         if not self._services.origins.trusts_host(request):
             raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
         return await self._services.sessions.of(request)
+
+
+def _shown(services: Services) -> list[tuple[str, str, str, Specimen]]:
+    """What the start page shows of the catalogue: name, title, hue and output of some models."""
+    known, found = specimens.known(), services.catalog
+    return [
+        (name, found[name].title, hue, known[name])
+        for name, hue in _SHOWN.items()
+        if name in known and name in found
+    ]
+
+
+def _engines(services: Services) -> list[tuple[EngineSpec, Standing]]:
+    """Every engine with how it stands, those that are ready first."""
+    standing = services.pipeline.terms.standing
+    found = [(engine, standing(engine.name)) for engine in services.catalog.engines().values()]
+    return sorted(found, key=lambda each: not each[1].ready)
 
 
 class Static:

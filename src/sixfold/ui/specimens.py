@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -16,13 +17,17 @@ _WIDE, _TALL = 400, 225  # of what is drawn from numbers
 
 @dataclass(frozen=True, slots=True)
 class Specimen:
-    """One output. `kind` says how to show it: picture, film, sound, words; `line` is a path in 400 by 225."""
+    """One output. `kind` says how to show it: picture, film, sound, words; `line` is a path in 400 by 225.
+
+    `given` are the inputs that made it, as far as they are no files.
+    """
 
     kind: str
     still: str = ""
     clip: str = ""
     line: str = ""
     text: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def read() -> dict[str, Any]:
@@ -42,7 +47,7 @@ def _specimen(row: dict[str, Any]) -> Specimen:
     files = {name.rpartition(".")[2]: f"specimens/{name}" for name in row["files"]}
     line = _wave(row["peaks"]) if "peaks" in row else _curve(row["line"]) if "line" in row else ""
     clip = files.get("webm") or files.get("mp3", "")
-    return Specimen(row["kind"], files.get("webp", ""), clip, line, row.get("text", ""))
+    return Specimen(row["kind"], files.get("webp", ""), clip, line, row.get("text", ""), row.get("given", {}))
 
 
 def _wave(peaks: list[int]) -> str:

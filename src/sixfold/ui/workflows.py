@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.graphs.spaces import PATH, Space
+from sixfold.ui import specimens
 from sixfold.ui.catalogue import fields_of
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
@@ -95,6 +96,8 @@ class Workflows:
             fields=fields_of(model, {}),
             price=self._services.catalog.price_text(model),
             here=f"/workflows/{space.slug}",
+            specimen=specimens.known().get(space.model),
+            hue="workflows",
             guest=guest,
             base=PATH,
         )
