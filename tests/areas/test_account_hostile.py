@@ -1,0 +1,226 @@
+"""The account's side as an attacker meets it: forged forms, foreign hosts, stolen ids, crooked ways back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sixfold import faces
+from sixfold.core.accounts import accounts, keys, signins
+from sixfold.core.accounts.signins import Visit
+from sixfold.core.database import now
+from sixfold.ui import passwords
+from sixfold.ui import routes as ui
+from sixfold.web.routing import Route
+from sixfold.web.sessions import own_path
+from tests.areas.house import House, client, house
+from tests.areas.test_pages import link, signed_in
+
+# Asked before there is a session, or by programs: their guard is the origin, and what they carry.
+WITHOUT_TOKEN = {"POST /signin", "POST /signin/passkey", "POST /signin/passkey/ask"}
+INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\son\w+\s*=\s*[\"']|\sstyle=|javascript:", re.IGNORECASE)
+PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": "x"}
+
+
+def routes(home: House) -> Iterator[tuple[str, Route]]:
+    """Every page's route with its method."""
+    services = faces.build_services(home.product)
+    for face in ui.faces(services, faces.documents(home.product))[0]:
+        for route in face.routes:
+            for method in route.handlers:
+                yield method, route
+
+
+def filled(path: str) -> str:
+    """A path with some value in each place."""
+    return re.sub(r"\{(\w+)(:path)?\}", lambda found: PATHS.get(found[1], "none"), path)
+
+
+async def test_every_form_is_refused_without_the_pages_token_and_from_elsewhere(home: House) -> None:
+    changing = [(method, route.path) for method, route in routes(home) if method not in ("GET", "HEAD")]
+    assert len(changing) > 20
+    operator = await home.product.database.write(
+        signins.new_link(home.operator.id, await home.product.database.read(now()))
+    )
+    await home.client.get("/signin", params={"token": operator})  # who sees every page
+    page = await home.client.get("/account/security")
+    token = page.text.partition('name="csrf" value="')[2].partition('"')[0]
+    for method, path in changing:
+        for headers, form in (
+            ({}, {"csrf": "x"}),
+            ({"Origin": "https://evil.example", "X-CSRF-Token": token}, {"csrf": token}),
+            ({"Sec-Fetch-Site": "same-site", "X-CSRF-Token": token}, {"csrf": token}),
+            ({"Host": "evil.example", "X-CSRF-Token": token}, {"csrf": token}),
+        ):
+            if not headers and f"{method} {path}" in WITHOUT_TOKEN:
+                continue
+            answer = await home.client.request(method, filled(path), data=form, headers=headers)
+            if answer.status_code == 415:  # it takes a file
+                files = {"file": ("a.zip", b"PK")}
+                answer = await home.client.request(
+                    method, filled(path), data=form, files=files, headers=headers
+                )
+            assert answer.status_code in (401, 403), (method, path, headers, answer.status_code)
+
+
+async def test_every_page_has_its_policy_and_nothing_inline(home: House) -> None:
+    await signed_in(home)
+    seen = 0
+    for method, route in routes(home):
+        if method != "GET" or route.path.startswith(("/static", "/pages")):
+            continue
+        answer = await home.client.get(filled(route.path), follow_redirects=True)
+        if "text/html" not in answer.headers.get("content-type", ""):
+            continue
+        seen += 1
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy, route.path
+        assert "unsafe" not in policy, route.path
+        assert "frame-ancestors 'none'" in policy, route.path
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert not INLINE.search(answer.text), (route.path, INLINE.search(answer.text))
+    assert seen > 15
+
+
+@pytest.fixture
+async def public(tmp_path: Path) -> AsyncIterator[House]:
+    """A server behind https."""
+    async with house(tmp_path, public_url="https://six.example.com", previews="allow") as found:
+        yield found
+
+
+async def test_behind_https_every_cookie_is_secure_and_out_of_scripts_reach(public: House) -> None:
+    visitor = client(public.app, "192.0.2.9", "https://six.example.com")
+    async with visitor:
+        entered = await visitor.get("/signin", params={"token": await link(public)})
+        asked = await visitor.post("/signin/passkey/ask")
+        for answer in (entered, asked):
+            cookie = answer.headers["Set-Cookie"].lower()
+            assert all(word in cookie for word in ("secure", "httponly", "samesite=lax")), cookie
+        assert "domain=" not in entered.headers["Set-Cookie"].lower()
+        for host in (
+            "evil.example",
+            "six.example.com.evil.example",
+            "six.example.com@evil.example",
+            "localhost:1",
+        ):
+            answer = await visitor.get("/account/security", headers={"Host": host})
+            assert "ada@example.com" not in answer.text or host == "localhost:1"
+            assert "evil.example" not in answer.headers.get("Location", "")
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        "https://evil.example/",
+        "//evil.example",
+        "/\\evil.example",
+        "/%09/evil.example\\",
+        "/\t/evil.example",
+        "\n//evil.example",
+        "javascript:alert(1)",
+        "/a//evil.example",
+        "/" + "a" * 2000,
+        "account",
+        "/account\r\nSet-Cookie: a=b",
+        "/@evil.example/\u2028",
+    ],
+)
+async def test_the_way_back_is_never_to_elsewhere(home: House, there: str) -> None:
+    assert own_path(there) == ""
+    stored = passwords.make("correct horse")
+    await home.product.database.write(accounts.set_password_hash(home.account.id, stored))
+    form = {"email": "ada@example.com", "password": "correct horse", "next": there}
+    answer = await home.visitor().post("/signin", data=form)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/account")
+
+
+async def test_a_session_that_was_there_before_is_over_once_somebody_signs_in(home: House) -> None:
+    moment = await home.product.database.read(now())
+    ben = await home.product.database.read(accounts.by_email("ben@example.com"))
+    planted = await home.product.database.write(signins.new_session(ben.id, moment, Visit("password")))
+    fixed = {"Cookie": f"sixfold_session={planted}"}
+    entered = await home.visitor().get("/signin", params={"token": await link(home)}, headers=fixed)
+    assert entered.status_code == 303
+    assert planted not in entered.headers["Set-Cookie"]
+    assert await home.product.database.read(signins.session(planted)) is None
+    made_up = home.visitor()
+    made_up.cookies.set("sixfold_session", "sess_" + "A" * 43)
+    assert (await made_up.get("/account")).status_code == 303
+
+
+async def test_sessions_and_keys_of_others_are_as_unknown_as_none(home: House) -> None:
+    moment = await home.product.database.read(now())
+    ben = await home.product.database.read(accounts.by_email("ben@example.com"))
+    token = await home.product.database.write(signins.new_session(ben.id, moment, Visit("password")))
+    (session,) = await home.product.database.read(signins.of_account(ben.id, token))
+    key = await home.product.database.write(keys.create(ben.id))
+    form = {"csrf": await signed_in(home)}
+    for path in (f"/account/sessions/{session['id']}/end", f"/account/keys/{key.id}/revoke"):
+        assert (await home.client.post(path, data=form)).status_code == 404
+    assert await home.product.database.read(signins.session(token)) is not None
+    assert (
+        await home.client.get("/api/account", headers={"Authorization": f"Bearer {key.api_key}"})
+    ).status_code == 200
+
+
+async def test_signing_out_everywhere_ends_all_but_this_one(home: House) -> None:
+    moment = await home.product.database.read(now())
+    others = [
+        await home.product.database.write(
+            signins.new_session(home.account.id, moment, Visit("password", "Firefox"))
+        )
+        for _ in range(2)
+    ]
+    waiting = await link(home)
+    form = {"csrf": await signed_in(home)}
+    page = await home.client.get("/account/security")
+    assert page.text.count("Firefox") >= 2
+    done = await home.client.post("/account/sessions/end", data=form)
+    assert done.headers["Location"].endswith("done=sessions")
+    assert [await home.product.database.read(signins.session(token)) for token in others] == [None, None]
+    assert (await home.visitor().get("/signin", params={"token": waiting})).status_code == 401
+    assert (await home.client.get("/account")).status_code == 200
+
+
+async def test_another_password_needs_the_present_one_and_ends_other_sessions(home: House) -> None:
+    form = {"csrf": await signed_in(home)}
+
+    async def tried(**fields: str) -> httpx.Response:
+        return await home.client.post("/account/password", data={**form, **fields})
+
+    assert (await tried(password="short")).status_code == 400
+    assert (await tried(password="correct horse")).status_code == 303
+    other = home.visitor()
+    await other.post("/signin", data={"email": "ada@example.com", "password": "correct horse"})
+    assert (await other.get("/account")).status_code == 200
+    assert (await tried(password="battery staple")).status_code == 400
+    assert (await tried(password="battery staple", current="wrong horse")).status_code == 400
+    assert (await tried(password="battery staple", current="correct horse")).status_code == 303
+    assert (await other.get("/account")).status_code == 303
+    assert (await tried(password="x" * 1025, current="battery staple")).status_code == 400
+    assert [(await tried(password="battery staple", current="no")).status_code for _ in range(2)] == [
+        400,
+        429,
+    ]
+
+
+async def test_what_was_done_is_told_and_paged(home: House) -> None:
+    form = {"csrf": await signed_in(home)}
+    await home.client.post("/account/keys", data=form)
+    for _ in range(31):
+        await home.product.database.write(keys.create(home.account.id))
+    page = await home.client.get("/account/security")
+    assert page.text.count("Made a key") == 30
+    older = re.search(r'href="(/account/security\?cursor=[^"#]+)', page.text)
+    assert older is not None
+    rest = await home.client.get(older[1])
+    assert "Signed in" in rest.text
+    assert "The account was made" in rest.text
+    assert (await home.client.get("/account/security?cursor=" + "x" * 100)).status_code == 400
+    assert home.key not in page.text + rest.text
