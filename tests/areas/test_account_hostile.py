@@ -114,6 +114,19 @@ async def test_behind_https_every_cookie_is_secure_and_out_of_scripts_reach(publ
             assert "evil.example" not in answer.headers.get("Location", "")
 
 
+async def test_behind_a_proxy_one_caller_does_not_use_up_the_tries_of_others(public: House) -> None:
+    async def asked(peer: str, forwarded: str) -> int:
+        async with client(public.app, peer, "https://six.example.com") as visitor:
+            answer = await visitor.post("/signin/passkey/ask", headers={"X-Forwarded-For": forwarded})
+            return answer.status_code
+
+    proxy = [await asked("10.0.0.2", "192.0.2.1, 198.51.100.7") for _ in range(31)]
+    assert proxy == [200] * 30 + [429]
+    assert await asked("10.0.0.2", "198.51.100.7, 192.0.2.1") == 200
+    direct = [await asked("93.184.216.34", f"192.0.2.{number}") for number in range(31)]
+    assert direct[-1] == 429  # who is no proxy of ours names nobody
+
+
 @pytest.mark.parametrize(
     "there",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Mapping
@@ -12,13 +13,15 @@ from starlette.responses import RedirectResponse, Response
 from sixfold.core.accounts import signins
 from sixfold.core.accounts.signins import Visit
 from sixfold.core.database import Transaction, now
-from sixfold.ui import browsers
+from sixfold.ui import browsers, passwords
 from sixfold.web.limits import Attempts
 from sixfold.web.services import Services
 
 HOME = "/account"
 _FIVE_MINUTES = 300.0
 _PER_ADDRESS, _PER_PEER = 5, 30
+_CHECKS = 4
+MAX_PASSWORD = 1024
 
 
 class Entrance:
@@ -28,12 +31,18 @@ class Entrance:
         self._services = services
         self._by_address = Attempts(_PER_ADDRESS, _FIVE_MINUTES, time.monotonic)
         self._by_peer = Attempts(_PER_PEER, _FIVE_MINUTES, time.monotonic)
+        self._checking = asyncio.Semaphore(_CHECKS)
 
     def count(self, request: Request, email: str | None = None) -> None:
         """One try of a caller, at an address where one is named; raises `TooManyRequests`."""
-        self._by_peer.spend(request.client.host if request.client is not None else "")
+        self._by_peer.spend(self._services.origins.caller(request))
         if email is not None:
             self._by_address.spend(hashlib.sha256(email.encode()).hexdigest())
+
+    async def knows(self, password: str, stored: str | None) -> bool:
+        """Whether a password is the stored one; a few at a time, for each check takes 64 MB of memory."""
+        async with self._checking:
+            return await asyncio.to_thread(passwords.verify, password[:MAX_PASSWORD], stored)
 
     async def by_link(self, request: Request, token: str) -> Response:
         """Use a one-time link up; raises `Unauthenticated`."""

@@ -13,7 +13,7 @@ from sixfold.core.accounts import accounts, audit, identities, passkeys, signins
 from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
-from sixfold.ui.entering import Entrance
+from sixfold.ui.entering import MAX_PASSWORD, Entrance
 from sixfold.ui.pages import Pages
 from sixfold.web import calls, queries
 from sixfold.web.routing import Route
@@ -24,7 +24,7 @@ PATH = "/account/security"
 _FORM_BYTES = 16_384
 _LINES = 30
 _MAX_CURSOR = 64
-_LEAST_PASSWORD, _MOST_PASSWORD = 8, 1024
+_LEAST_PASSWORD, _MOST_PASSWORD = 8, MAX_PASSWORD
 _DONE = {
     "password": "Your password is changed, and every other session is ended.",
     "session": "The session is ended.",
@@ -82,8 +82,7 @@ class Security:
             return await self._render(session, problem=problem)
         if account.password_hash is not None:
             self._entrance.count(request, account.email)
-            given = form.get("current", "")[:_MOST_PASSWORD]
-            if not await asyncio.to_thread(passwords.verify, given, account.password_hash):
+            if not await self._entrance.knows(form.get("current", ""), account.password_hash):
                 return await self._render(session, problem="The present password is another one")
         hashed = await asyncio.to_thread(passwords.make, new)
         await database.write(accounts.set_password_hash(account.id, hashed))

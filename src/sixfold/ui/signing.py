@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, signins
 from sixfold.core.accounts.accounts import Account
-from sixfold.ui import forms, passkeys, passwords
+from sixfold.ui import forms, passkeys
 from sixfold.ui.entering import Entrance
 from sixfold.ui.pages import Pages
 from sixfold.web import sessions
@@ -19,7 +17,7 @@ from sixfold.web.services import Services
 from sixfold.web.sessions import Session
 
 _FORM_BYTES = 16_384
-_MAX_EMAIL, _MAX_PASSWORD = 256, 1024
+_MAX_EMAIL = 256
 _WRONG = "This address and password do not belong together"
 
 
@@ -51,8 +49,7 @@ class Signing:
         self._entrance.count(request, email)
         account = await self._account(email)
         stored = account.password_hash if account is not None else None
-        given = form.get("password", "")[:_MAX_PASSWORD]
-        right = await asyncio.to_thread(passwords.verify, given, stored)
+        right = await self._entrance.knows(form.get("password", ""), stored)
         if account is None or not right:
             return self._show(following, email, _WRONG)
         return await self._entrance.enter(request, account.id, "password", following)

@@ -51,6 +51,7 @@ _FORWARDED_PREFIXES = (
     "tailscale-",
 )
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_MAX_ADDRESS = 64
 _SAME_SITE = frozenset({"", "none", "same-origin"})
 
 
@@ -80,6 +81,13 @@ def is_forwarded(request: HTTPConnection) -> bool:
         name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
         for name in (raw.decode("latin-1").lower().replace("_", "-") for raw, _ in request.scope["headers"])
     )
+
+
+def _is_near(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_private
+    except ValueError:
+        return False
 
 
 class Origins:
@@ -115,6 +123,12 @@ class Origins:
             return True
         scheme, _, netloc = origin.partition("://")
         return scheme in {"http", "https"} and netloc == request.headers.get("host")
+
+    def caller(self, request: HTTPConnection) -> str:
+        """Who asks, to be counted and for nothing else: behind a proxy of ours whom that proxy names."""
+        peer = request.client.host if request.client is not None else ""
+        named = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:_MAX_ADDRESS]
+        return named if named and self._public_url and _is_near(peer) else peer
 
     def is_own_machine(self, request: HTTPConnection) -> bool:
         """All conditions of the loopback exemption: peer, Host, no proxy, no public URL, no foreign page."""

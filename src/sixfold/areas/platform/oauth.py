@@ -72,7 +72,7 @@ class OAuth:
 
     async def register(self, request: Request) -> Response:
         """A program introduces itself (RFC 7591)."""
-        self._registering.spend(_peer(request))
+        self._registering.spend(self._services.origins.caller(request))
         body = bodies.parse_object(await request.body())
         uris = body.get("redirect_uris")
         name = body.get("client_name")
@@ -99,7 +99,7 @@ class OAuth:
             form = await _form(request)
             tokens = await self._tokens(form)
         except oauth.Refused as refused:
-            self._failing.spend(_peer(request))
+            self._failing.spend(self._services.origins.caller(request))
             return _refused(refused)
         return answers.json(tokens.plain(), 200, _NO_STORE)
 
@@ -151,10 +151,6 @@ async def _form(request: Request) -> dict[str, str]:
 def _refused(refused: oauth.Refused) -> Response:
     body: dict[str, Any] = {"error": refused.code, "error_description": str(refused)}
     return answers.json(body, 401 if refused.code == "invalid_client" else 400, _NO_STORE)
-
-
-def _peer(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
 
 
 def routes(services: Services) -> tuple[Route, ...]:
