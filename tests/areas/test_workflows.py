@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from sixfold import assembly
+from sixfold import assembly, faces
 from sixfold.core.accounts import keys
-from tests.areas.house import House, bearer, house
+from tests.areas.house import House, bearer, client, house
 
 SPACES = "/api/graph/spaces"
 COUNTS = {
@@ -326,3 +327,40 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
         told = (await home.client.post(check, json=body, headers=home.bearer)).json()
         assert "There is no model shout" in told["estimate"]["unavailable"]
         assert await home.faults() == ()
+
+
+FIVE = {
+    "1": {
+        "class_type": "SixfoldTextToImage",
+        "inputs": {"prompt": "a mill", "steps": 4, "seed": 1, "width": 64, "height": 64},
+    },
+    "2": {"class_type": "ImageInvert", "inputs": {"image": ["1", 0]}},
+    "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "negative"}},
+    "4": {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "RealESRGAN_x2plus.safetensors"}},
+    "5": {"class_type": "ImageUpscaleWithModel", "inputs": {"upscale_model": ["4", 0], "image": ["2", 0]}},
+    "6": {"class_type": "SaveImage", "inputs": {"images": ["5", 0], "filename_prefix": "large"}},
+}
+
+
+async def test_a_space_whose_fifth_node_fails_is_free_and_goes_on_from_there_the_second_time(
+    tmp_path: Path,
+) -> None:
+    points = {"failpoints": "engine.run.upscaler=fail"}
+    async with house(tmp_path, assembly.models_document(), **points) as home:
+        answer = await home.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=home.bearer)
+        assert answer.status_code == 201
+        told = (await run(home, "five")).json()
+        assert (told["status"], told["cost"]) == ("failed", "0.00")
+        assert told["error"].startswith("ImageUpscaleWithModel (node 5): ")
+        assert await home.standing() == ("5.00", "0.00")
+        header, settings = home.bearer, replace(home.product.settings, failpoints="")
+    product = assembly.build(settings, assembly.models_document())
+    async with assembly.running(product), client(faces.create_app(product)) as visitor:
+        told = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()
+        assert (told["status"], len(told["output"])) == ("succeeded", 2)
+        assert ("cached" in told["logs"], "node 1 " in told["logs"]) == (True, False)
+        page = await visitor.get("/api/containers/predictions?limit=50", headers=header)
+        upscaled = [each for each in page.json()["predictions"] if each["parent_id"] == told["id"]]
+        assert [(each["model"], each["cost"]) for each in upscaled] == [("upscaler", told["cost"])]
+        account = (await visitor.get("/api/account", headers=header)).json()
+        assert float(account["balance_usd"]) == pytest.approx(5 - float(told["cost"]))

@@ -7,6 +7,7 @@ its inputs runs: trivial nodes at once, pixels and sound in threads, work of mod
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -144,12 +145,18 @@ class _Run:
         except BaseException as error:
             await self._stop()
             self._tell_error(error)
+            with contextlib.suppress(errors.StoreFailed):  # the failure is what is told
+                await self._remember()
             raise
-        if self._place.cache is not None and self._fresh:
-            await self._place.cache.keep(self._fresh)
+        await self._remember()
         self._tell("execution_success", timestamp=_now_ms())
         self._tell("executing", node=None)
         return Ended(self._shown, tuple(self._executed), tuple(cached))
+
+    async def _remember(self) -> None:
+        """Keep what the nodes gave, for the next run; also where a later one failed."""
+        if self._place.cache is not None and self._fresh:
+            await self._place.cache.keep(self._fresh)
 
     # -- before ----------------------------------------------------------------------------------
 
