@@ -84,3 +84,5 @@ def served() -> Iterator[Podman]:
             finally:
                 process.terminate()
                 process.wait()
+                mounted = Path(folder) / "store" / "overlay"  # which a service that is ended leaves
+                subprocess.run(["umount", "-q", mounted], check=False, capture_output=True)

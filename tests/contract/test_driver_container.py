@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import subprocess
 import sys
@@ -307,4 +308,6 @@ def test_a_real_container_is_shut_in_works_and_is_lost_when_it_dies(podman: Podm
     assert said == ["hi"]
     assert (lost, alive) == ("Lost", False)
     assert podman.said("ps", "-aq") == "", "no container is left"
-    assert "sixfold-" not in podman.said("network", "ls", "-q"), "and no network"
+    owner = hashlib.blake2b(str(tmp_path).encode(), digest_size=8).hexdigest()
+    left_over = podman.said("network", "ls", "-q", "--filter", f"label=sixfold.owner={owner}")
+    assert left_over == "", "and no network"

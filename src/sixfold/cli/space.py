@@ -46,7 +46,7 @@ def keep(arguments: argparse.Namespace, source: Path) -> str:
         for path in paths:
             there = part / path.relative_to(source)
             there.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copyfile(path, there)
+            shutil.copy(path, there)
         part.replace(target)
     return kept
 

@@ -13,7 +13,7 @@ import hashlib
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,7 @@ KIND = "container"  # of engines in the catalogue, and the factory that leads he
 UNLOCK = "start Docker, or Podman's socket"
 START_SECONDS = 300.0
 _LOOK_SECONDS = 5.0
+_END_SECONDS = 10.0
 _NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -113,6 +114,7 @@ class ContainerDriver:
     ) -> None:
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
         self.workers: set[RemoteWorker] = set()
+        self.guests: list[Callable[[], Awaitable[None]]] = []  # who else has containers here, by its end
         self._find = engine
         self._engine: Engine | None = None
         self._tidy = False
@@ -193,11 +195,11 @@ class ContainerDriver:
     async def close(self) -> None:
         """Remove every container. Idempotent."""
         self._closed = True
+        for leave in self.guests:
+            await leave()
         for worker in tuple(self.workers):
             await worker.kill()
-        for watch in tuple(self._watches):
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+        await settled(self._watches)
         await self._client.aclose()
         if self._engine is not None:
             await self._engine.close()
@@ -272,6 +274,13 @@ async def _ready(server: Cog, box: Box, seconds: float) -> None:
         loading.cancel()
         ending.cancel()
         await asyncio.gather(loading, ending, return_exceptions=True)
+
+
+async def settled(watches: set[asyncio.Task[None]]) -> None:
+    """Let those who saw an end take away what it left, which nobody else does then."""
+    for late in (await asyncio.wait(watches, timeout=_END_SECONDS))[1] if watches else ():
+        late.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)
 
 
 async def _watch(box: Box, worker: RemoteWorker) -> None:

@@ -28,7 +28,7 @@ from sixfold.core.work.ports import WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.core.work.remote import MachineLost
 from sixfold.drivers import forkserver
-from sixfold.drivers.container import Box, ContainerDriver
+from sixfold.drivers.container import Box, ContainerDriver, settled
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.engines.remote.gradio import GradioEngine
 from sixfold.upstreams import bubblewrap
@@ -138,6 +138,7 @@ class SpaceDriver:
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
         self.workers: set[RemoteWorker] = set()
         self._containers = containers
+        containers.guests.append(self.close)
         self._environ = settings.worker_environment()
         self._start_seconds = start_seconds
         self._watches: set[asyncio.Task[None]] = set()
@@ -168,9 +169,7 @@ class SpaceDriver:
         """End every space. Idempotent."""
         for worker in tuple(self.workers):
             await worker.kill()
-        for watch in tuple(self._watches):
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+        await settled(self._watches)
 
     async def _started(self, place: Place, memory_bytes: int, seconds: float) -> _Started:
         box, client = await self._boxed(place, memory_bytes)

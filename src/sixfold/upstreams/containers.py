@@ -151,6 +151,10 @@ class Containers:
 
     async def remove(self, name: str) -> None:
         """Kill and forget a container; one that is gone already is no news."""
+        with contextlib.suppress(
+            ContainersFailed
+        ):  # it has ended; asked to remove it alone, Podman waits first
+            await self._call("POST", f"/containers/{name}/kill", missing_is_none=True)
         await self._call(
             "DELETE", f"/containers/{name}", params={"force": "true", "v": "true"}, missing_is_none=True
         )

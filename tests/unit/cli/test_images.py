@@ -1,7 +1,8 @@
-"""Container images from the shell: added, run, missing, removed; a real server and a real Podman."""
+"""Images and spaces from the shell: added, run, missing, removed; a real server and a real Podman."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.unit.cli.conftest import Starter, program
 pytestmark = pytest.mark.slow  # each test starts programs
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
     with podmans.served() as made:
         yield made
@@ -43,3 +44,26 @@ def test_an_image_is_added_runs_is_missed_and_goes(podman: Podman, start: Starte
     assert program(folder, "model", "remove", "probe").status == 0
     assert program(folder, "model", "list", "--json").json == {"models": []}
     assert program(folder, "model", "remove", "probe").status == 1
+
+
+def test_a_folder_is_built_runs_shut_in_and_goes(podman: Podman, start: Starter, tmp_path: Path) -> None:
+    folder, space = tmp_path / "data", tmp_path / "Probe Space"
+    space.mkdir()
+    source = Path(__file__).parents[2] / "fakes" / "gradio.c"
+    subprocess.run(["gcc", "-static", "-Os", "-w", source, "-o", space / "space"], check=True)
+    (space / "Dockerfile").write_text('FROM scratch\nCOPY space /space\nENTRYPOINT ["/space"]\n')
+    server = start(folder, SIXFOLD_CONTAINER_SOCKET=str(podman.socket))
+
+    added = program(folder, "space", "import", str(space), "--json")
+    assert added.status == 0, added.err
+    assert (added.json["name"], list(added.json["inputs"])) == ("local-probe-space", ["words"])
+    ran = program(folder, "run", "local-probe-space", "words=hello", "--json").json
+    assert (ran["status"], ran["output"]) == ("succeeded", "net no, root no"), ran
+    (kept,) = (folder / "spaces").iterdir()
+    assert kept.name in podman.said("images")
+    (space / "Dockerfile").write_text("FROM scratch\nCOPY nothing /nothing\n")
+    refused = program(folder, "space", "import", str(space))
+    assert refused.status == 1
+    assert "cannot be built" in refused.err
+    assert server.stop() == 0
+    assert podman.said("ps", "-aq") == "", "no container is left"

@@ -50,13 +50,21 @@ class Folder:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for path in files(self.path):
-                tar.add(path, str(path.relative_to(self.path)), recursive=False)
+                tar.add(path, str(path.relative_to(self.path)), recursive=False, filter=_plain)
             if not self.built:
                 text = self.dockerfile(base).encode()
                 about = tarfile.TarInfo(_DOCKERFILE)
                 about.size = len(text)
                 tar.addfile(about, io.BytesIO(text))
         return packed.getvalue()
+
+
+def _plain(about: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A file as whoever the image runs as may read it, or start it."""
+    about.uid = about.gid = 0
+    about.uname = about.gname = ""
+    about.mode = 0o755 if about.mode & 0o100 else 0o644
+    return about
 
 
 def read(path: Path) -> Folder:
