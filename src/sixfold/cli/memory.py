@@ -283,16 +283,18 @@ def sync(arguments: argparse.Namespace) -> int:
             put_json(done.plain())
         elif not done:
             paint.line("  both sides are alike")
-        took = 0.0
+        took, refusal = 0.0, ""
         while arguments.watch:
             time.sleep(max(0.2, arguments.interval, took * _REST))
             began = time.monotonic()
             try:
                 done = work.run()
-            except Refused as refused:  # the server is away for a while
-                paint.line(f"  {refused}")
+            except Refused as refused:  # the server is away for a while, which is said once
+                if refusal != str(refused):
+                    refusal = str(refused)
+                    paint.line(f"  {refusal}")
                 continue
-            took = time.monotonic() - began
+            took, refusal = time.monotonic() - began, ""
             if arguments.json and done:
                 put_json(done.plain())
     return 1 if done.problems else 0

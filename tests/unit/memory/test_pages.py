@@ -20,6 +20,7 @@ from sixfold.core.memory.links import Route
 from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.model import Caller, Entry, Link
 from sixfold.core.memory.pages import Filter
+from sixfold.core.memory.ports import Search
 from sixfold.core.memory.writing import FREELY, Tagging, Terms
 from sixfold.store import sql
 from tests import databases
@@ -367,6 +368,15 @@ async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None
     for caller in (place.ben, limited):
         with pytest.raises((errors.NotFound, errors.BadRequest)):
             await memory.fetch(caller, page.id)
+
+
+@pytest.mark.parametrize(
+    "query", ["\0", "who works at \0Acme\0?", "Where does A\0 live", "since \0 yesterday"]
+)
+async def test_a_question_may_have_what_no_page_has(place: Ground, query: str) -> None:
+    await put(place, "people/ann", "Ann works at Acme.")
+    answer = await place.memory.search(place.ann, Search(query))
+    assert [hit.slug for hit in answer.hits] in ([], ["people/ann"])
 
 
 async def test_a_folder_counts_what_the_key_sees(place: Ground) -> None:

@@ -87,6 +87,9 @@ class Finder:
         """
         began = time.perf_counter()
         _check(wanted)
+        wanted = replace(
+            wanted, query=wanted.query.replace("\0", " ")
+        )  # in no page, and no database takes it
         if wanted.mode in ("semantic", "hybrid") and self._questions is None:
             raise errors.EngineUnavailable(_UNLOCK)
         await self._shelf.index(caller.account_id)
