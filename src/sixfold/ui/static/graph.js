@@ -64,9 +64,10 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     button.addEventListener("click", () => (Number(button.dataset.closer) ? closer(Number(button.dataset.closer)) : whole()));
   }
 
-  const wide = picture.viewBox.baseVal.width;
-  const small = (0.6 * wide) / pane.clientWidth; // where its words could not be read, one begins closer
-  if (small > 1.4) { closer(small, 0, pane.clientHeight / 2); }
+  const { width: wide, height: tall } = picture.viewBox.baseVal;
+  pane.style.height = `${Math.min(0.72 * innerHeight, Math.max(innerWidth > 700 ? 320 : 220, (pane.clientWidth * tall) / wide))}px`;
+  const small = 0.6 / Math.min(pane.clientWidth / wide, pane.clientHeight / tall);
+  if (small > 1.4) closer(small, 0); // where its words could not be read, one begins closer, at its beginning
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 
