@@ -78,18 +78,18 @@ async def test_a_broken_constraint_is_a_conflict_that_the_transaction_may_catch(
     assert await database.write(twice()) == "caught"
 
 
-async def test_one_query_runs_for_each_of_its_parameters_and_tells_all_rows(database: Database) -> None:
-    first = await database.write(accounts.create("a@example.com", credit=5))
-    second = await database.write(accounts.create("b@example.com", credit=7))
+async def test_one_query_runs_for_each_of_its_parameters_and_tells_what_changed(database: Database) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=50))
+    held = [ledger.Wanted(account.id, f"hold{number}", number) for number in (1, 2, 3)]
+    assert await database.write(ledger.hold_all(held)) > 0
 
-    def post() -> Transaction[list[str]]:
-        amounts = [(first.id, 10), ("nobody", 1), (second.id, 20), (first.id, 30)]
-        rows = yield Each("ledger_post", [{"account_id": who, "amount": much} for who, much in amounts])
-        return [str(row["id"]) for row in rows]
+    def end(*names: str) -> Transaction[int]:
+        same = {"account_id": account.id, "state": "released", "captured": 0}
+        told = yield Each("hold_end_each", [{"id": f"hold{n}", "amount": int(n), **same} for n in names])
+        return int(told[0]["changed"])
 
-    assert await database.write(post()) == [first.id, second.id, first.id]
-    assert await database.read(_balance(first.id)) == 45
-    assert await database.read(_balance(second.id)) == 27
+    assert await database.write(end("1", "7", "3")) == 2
+    assert await database.write(end("1", "2", "3")) == 1
 
 
 async def test_a_conflict_among_many_undoes_what_its_transaction_wrote(database: Database) -> None:

@@ -28,7 +28,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """One named query, run for each of these parameters in turn; the rows of all come in one list."""
+    """One named query that changes rows, run for each of these parameters in turn.
+
+    It is answered by one row, whose `changed` says how many rows all of them changed.
+    """
 
     name: str
     params: Sequence[Mapping[str, Value]]

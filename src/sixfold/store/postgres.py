@@ -227,6 +227,8 @@ class PostgresDatabase:
         asked: dict[Prepared, list[list[Any]]] = {}
         for params in turns(query):
             prepared, arguments = await self._prepared(connection, query.name, params)
+            if isinstance(query, Each):
+                prepared = prepared.counting()
             asked.setdefault(prepared, []).append(arguments)
         for _ in range(_TRIES):
             try:
@@ -246,7 +248,10 @@ class PostgresDatabase:
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, link.Migrated):
                 await self._back(connection, job)
             else:
-                job.tell(*seen)
+                if isinstance(query, Each):
+                    job.count(seen)
+                else:
+                    job.tell(seen[0])
                 return
         raise errors.StoreFailed("The database is too busy right now; nothing was changed")
 

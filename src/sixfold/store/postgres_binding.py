@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sixfold.core.database import Value
@@ -37,6 +37,10 @@ class Prepared:
         for index in self.flags:
             values[index] = int(values[index])
         return values
+
+    def counting(self) -> Prepared:
+        """The same, telling of each row that it changes."""
+        return replace(self, text=f"{self.text} RETURNING 1 AS changed")
 
 
 class Binder:

@@ -50,11 +50,16 @@ class Job:
         """The first question."""
         self.ask(partial(next, self.transaction))
 
-    def tell(self, *seen: Seen) -> None:
-        """An answer, of one statement or of all its turns."""
+    def tell(self, seen: Seen) -> None:
+        """An answer."""
+        self.seen.append(seen)
+        self.ask(partial(self.transaction.send, seen.rows))
+
+    def count(self, seen: Sequence[Seen]) -> None:
+        """The answer to `Each`, of all its turns."""
         self.seen += seen
-        rows = seen[0].rows if len(seen) == 1 else [row for step in seen for row in step.rows]
-        self.ask(partial(self.transaction.send, rows))
+        changed = sum(len(step.rows) for step in seen)
+        self.ask(partial(self.transaction.send, [{"changed": changed}]))
 
     def refuse_half(self) -> None:
         """Raise `Apart` where it failed after it had written."""

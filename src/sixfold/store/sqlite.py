@@ -18,13 +18,15 @@ from typing import Any, TypeVar
 
 from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
-from sixfold.core.database import Each, Query, Transaction, TransactionConflict, turns
+from sixfold.core.database import Each, Query, Transaction, TransactionConflict
 from sixfold.store import sql
+from sixfold.store.sqlite_binding import Binder
 
 T = TypeVar("T")
 
 _MAX_GROUP = 512
 _BUSY_MS = 30_000
+_STATEMENTS = 512  # that stay prepared
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class SqliteDatabase:
         self._durable = True  # as `connect` leaves it
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._queries = sql.queries(self.dialect)
+        self._bind = Binder()
         self._closed = False
         self._thread = threading.Thread(target=self._write_forever, name="sqlite-writer", daemon=True)
         self._thread.start()
@@ -172,17 +175,12 @@ class SqliteDatabase:
             return end.value
 
     def _execute(self, connection: sqlite3.Connection, query: Query | Each) -> list[Any]:
-        statement = self._queries[query.name]
-        given = turns(query)
-        if statement.needs_now:
-            now = self._clock()
-            given = [{**params, "now": now} for params in given]
-        if len(given) == 1:
-            return connection.execute(statement.sql, given[0]).fetchall()
-        rows: list[Any] = []
-        for params in given:
-            rows += connection.execute(statement.sql, params).fetchall()
-        return rows
+        bound = self._bind(self._queries[query.name].sql)
+        now = self._clock() if bound.needs_now else 0
+        if isinstance(query, Query):
+            return connection.execute(bound.text, bound.arguments(query.params, now)).fetchall()
+        given = [bound.arguments(params, now) for params in query.params]
+        return [{"changed": connection.executemany(bound.text, given).rowcount}]
 
 
 def _store_failed(error: sqlite3.Error) -> errors.StoreFailed:
@@ -193,7 +191,9 @@ def _store_failed(error: sqlite3.Error) -> errors.StoreFailed:
 
 def connect(path: str, *, uri: bool = False) -> sqlite3.Connection:
     """A connection with this store's settings, in autocommit: transactions are written out."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, uri=uri)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, uri=uri, cached_statements=_STATEMENTS
+    )
     connection.row_factory = sqlite3.Row
     for pragma in (
         f"busy_timeout={_BUSY_MS}",

@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from sixfold import errors
 from sixfold.core.accounts import accounts, journal, ledger
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.database import Database, Transaction
+from sixfold.core.database import Database, Transaction, TransactionConflict
 from tests import databases, ground
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.names = itertools.count()
         self.posted: dict[str, int] = {}
         self.pending: dict[str, tuple[str, int]] = {}
+        self.ended: tuple[str, str, int] | None = None
 
     def write(self, transaction: Transaction[T]) -> T:
         return self.loop.run_until_complete(self.database.write(transaction))
@@ -92,6 +93,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.write(ledger.capture(name, amount, ENTRY))
         self.posted[owner] -= amount
         del self.pending[name]
+        self.ended = (name, owner, held)
 
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4))
     def hold_several(self, whose: list[tuple[int, int]]) -> None:
@@ -108,20 +110,25 @@ class LedgerMachine(RuleBasedStateMachine):
             self.write(ledger.hold_all(wanted))
             self.pending |= {each.hold_id: (each.account_id, each.amount) for each in wanted}
 
-    @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4))
-    def capture_several(self, shares: list[float]) -> None:
+    @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4), again=st.booleans())
+    def capture_several(self, shares: list[float], again: bool) -> None:
         """All of them or none."""
         held = [(name, *self.pending[name]) for name in list(self.pending)[: len(shares)]]
         parts = [
             (name, owner, max(1, round(amount * share)) if share else 0, amount)
             for (name, owner, amount), share in zip(held, shares, strict=False)
         ]
-        charges = [ledger.Charge(name, part, ENTRY) for name, _, part, _ in parts]
-        if any(part > amount for _, _, part, amount in parts):
-            with pytest.raises(ledger.LedgerFault):
+        charges = [ledger.Charge(owner, name, amount, part, ENTRY) for name, owner, part, amount in parts]
+        twice = self.ended if again else None
+        if twice is not None:
+            name, owner, amount = twice
+            charges.append(ledger.Charge(owner, name, amount, 0, ENTRY))
+        if twice is not None or any(part > amount for _, _, part, amount in parts):
+            with pytest.raises((ledger.LedgerFault, TransactionConflict)):
                 self.write(ledger.capture_all(charges))
             return
-        self.write(ledger.capture_all(charges))
+        if charges:
+            self.write(ledger.capture_all(charges))
         for name, owner, part, _ in parts:
             self.posted[owner] -= part
             del self.pending[name]
@@ -206,6 +213,7 @@ MUTANTS = {
     "one micro-dollar is let go": _statement(
         "ledger_settle", "posted - :captured", "posted - (CASE WHEN :captured = 1 THEN 0 ELSE :captured END)"
     ),
+    "holds that end together may end twice": _statement("hold_end_each", "state = 'pending' AND ", ""),
     "revenue is not credited": _statement("ledger_post", "posted + :amount", "posted + 0 * :amount"),
     "a release pays out": _statement(
         "ledger_settle", "posted - :captured", "posted + (CASE WHEN :captured = 0 THEN 1 ELSE -:captured END)"

@@ -15,7 +15,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Each, Query, Row, Transaction, one
+from sixfold.core.database import Each, Query, Row, Transaction, now, one
 
 WORLD = "world"
 REVENUE = "revenue"
@@ -46,11 +46,18 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What is to be captured of a hold, beside others; 0 releases it."""
+    """What is to be captured of a hold, beside others; an `amount` of 0 releases it.
 
+    `key_id` is whose budgets it counts against, `held_at` (epoch µs) when it was made.
+    """
+
+    account_id: str
     hold_id: str
+    held: int
     amount: int
     entry: Entry
+    key_id: str | None = None
+    held_at: int = 0
 
 
 def hold(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
@@ -101,8 +108,11 @@ def _uncount(hold_row: Row, amount: int) -> Transaction[None]:
         yield from limits.give_back(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 
 
-def hold_all(wanted: Sequence[Wanted]) -> Transaction[None]:
-    """Set every amount aside or none: raises what `hold` raises where all of them do not fit together."""
+def hold_all(wanted: Sequence[Wanted]) -> Transaction[int]:
+    """Set every amount aside or none: raises what `hold` raises where all of them do not fit together.
+
+    Gives the moment of it.
+    """
     if any(each.amount <= 0 for each in wanted):
         raise LedgerFault("a hold needs a positive amount")
     of_account, of_key = Counter[str](), Counter[Payer]()
@@ -116,6 +126,7 @@ def hold_all(wanted: Sequence[Wanted]) -> Transaction[None]:
     for account_id, amount in of_account.items():
         if not (yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})):
             raise errors.InsufficientCredits
+    return (yield from now())
 
 
 def _hold_row(wanted: Wanted) -> dict[str, str | int | None]:
@@ -131,46 +142,41 @@ def _hold_row(wanted: Wanted) -> dict[str, str | int | None]:
 def capture_all(charges: Sequence[Charge]) -> Transaction[None]:
     """End many pending holds, all of them or none; raises `LedgerFault` as `capture` does."""
     states = ("released", "captured")
-    ended = yield Each(
-        "hold_end",
+    told = yield Each(
+        "hold_end_each",
         [
-            {"id": charge.hold_id, "state": states[charge.amount > 0], "captured": charge.amount}
+            {
+                "id": charge.hold_id,
+                "account_id": charge.account_id,
+                "amount": charge.held,
+                "state": states[charge.amount > 0],
+                "captured": charge.amount,
+            }
             for charge in charges
         ],
     )
-    owner = {str(row["id"]): str(row["account_id"]) for row in ended}
-    if len(owner) != len(charges):
-        raise LedgerFault("a hold is not pending, or holds less than is to be captured")
-    captured = {charge.hold_id: charge.amount for charge in charges}
+    if told[0]["changed"] != len(charges) or any(charge.amount > charge.held for charge in charges):
+        raise LedgerFault("a hold is not pending, or holds another amount or less than is to be captured")
     held, paid, unspent = Counter[str](), Counter[str](), Counter[tuple[str, int]]()
-    for row in ended:
-        hold_id, account_id, amount = str(row["id"]), str(row["account_id"]), int(row["amount"])
-        held[account_id] += amount
-        paid[account_id] += captured[hold_id]
-        if row["key_id"] is not None:
-            unspent[str(row["key_id"]), int(row["created_at"]) // DAY_US] += amount - captured[hold_id]
+    for charge in charges:
+        held[charge.account_id] += charge.held
+        paid[charge.account_id] += charge.amount
+        if charge.key_id is not None:
+            unspent[charge.key_id, charge.held_at // DAY_US] += charge.held - charge.amount
     for account_id, amount in held.items():
         params = {"account_id": account_id, "amount": amount, "captured": paid[account_id]}
         yield Query("ledger_settle", params)
     if total := paid.total():
         yield Query("ledger_post", {"account_id": REVENUE, "amount": total})
-        yield Each(
-            "transfer_insert",
-            [
-                _transfer_row(
-                    f"capture:{charge.hold_id}",
-                    (owner[charge.hold_id], REVENUE),
-                    charge.amount,
-                    charge.entry,
-                    charge.hold_id,
-                )
-                for charge in charges
-                if charge.amount
-            ],
-        )
+        yield Each("transfer_insert", [_capture_row(charge) for charge in charges if charge.amount])
     for (key_id, day), amount in unspent.items():
         if amount:
             yield from limits.give_back(key_id, day * DAY_US, amount)
+
+
+def _capture_row(charge: Charge) -> dict[str, str | int | None]:
+    sides = (charge.account_id, REVENUE)
+    return _transfer_row(f"capture:{charge.hold_id}", sides, charge.amount, charge.entry, charge.hold_id)
 
 
 def refund(hold_id: str, entry: Entry) -> Transaction[int]:

@@ -14,7 +14,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Each, Query, Row, Transaction, Value
+from sixfold.core.database import Each, Query, Row, Transaction, Value, one
 from sixfold.core.relay.usage import NOTHING, Usage
 
 CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its hold is given back
@@ -25,7 +25,7 @@ _LAST_ID = "~"
 
 @dataclass(slots=True)
 class Call:
-    """One call under way; `held` in micro-dollars."""
+    """One call; `held` in micro-dollars, since `held_at` (epoch µs), `counted` in a key's budgets."""
 
     id: str
     account_id: str
@@ -35,6 +35,8 @@ class Call:
     target: str
     streamed: bool
     held: int = 0
+    held_at: int = 0
+    counted: bool = False
     attempts: int = 0
     first_us: int = 0
     total_us: int = 0
@@ -60,7 +62,7 @@ def begin(call: Call, holder: str, payer: Payer | None) -> Transaction[None]:
 
 def finish(call: Call, ending: Ending) -> Transaction[None]:
     """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
-    rows = yield Query("relay_finish", {"id": call.id, "target": call.target, **_end(call, ending)})
+    rows = yield Query("relay_finish", _ended(call, ending))
     if rows:
         yield from ledger.capture(call.id, ending.cost, _entry(call))
 
@@ -78,24 +80,25 @@ def book(
     Raises what they raise; where the calls do not fit together, each may still fit by itself.
     """
     if begun:
-        yield from ledger.hold_all(
+        moment = yield from ledger.hold_all(
             [ledger.Wanted(call.account_id, call.id, call.held, payer) for call, payer in begun]
         )
         yield Each("relay_begin", [{**_who(call, holder), "held": call.held} for call, _ in begun])
+        for call, _ in begun:
+            call.held_at = moment
     free = [{**_who(call, holder), **_end(call, ending)} for call, ending in ended if not call.held]
     if free:
         yield Each("relay_insert", free)
     held = [(call, ending) for call, ending in ended if call.held]
-    if not held:
-        return
-    rows = yield Each(
-        "relay_finish",
-        [{"id": call.id, "target": call.target, **_end(call, ending)} for call, ending in held],
-    )
-    open_ids = {str(row["id"]) for row in rows}
-    yield from ledger.capture_all(
-        [ledger.Charge(call.id, ending.cost, _entry(call)) for call, ending in held if call.id in open_ids]
-    )
+    if held:
+        told = yield Each("relay_finish_each", [_ended(call, ending) for call, ending in held])
+        if told[0]["changed"] != len(held):
+            raise ledger.LedgerFault("a call was ended before")
+        for call, _ in held:
+            if call.counted and not call.held_at:  # it was begun by itself
+                row = yield from one("hold_moment", id=call.id)
+                call.held_at = int(row["created_at"]) if row is not None else 0
+        yield from ledger.capture_all([_charge(call, ending) for call, ending in held])
 
 
 def sweep(holder: str, before: int, *, alone: bool) -> Transaction[int]:
@@ -147,6 +150,22 @@ def page(
     )
     found = tuple(rows[:limit])
     return found, str(found[-1]["id"]) if len(rows) > limit else None
+
+
+def _ended(call: Call, ending: Ending) -> dict[str, Value]:
+    return {"id": call.id, "target": call.target, **_end(call, ending)}
+
+
+def _charge(call: Call, ending: Ending) -> ledger.Charge:
+    return ledger.Charge(
+        account_id=call.account_id,
+        hold_id=call.id,
+        held=call.held,
+        amount=ending.cost,
+        entry=_entry(call),
+        key_id=call.key_id if call.counted else None,
+        held_at=call.held_at,
+    )
 
 
 def _entry(call: Call) -> ledger.Entry:

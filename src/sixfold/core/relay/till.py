@@ -48,6 +48,7 @@ class Till:
 
         Whoever is cancelled while he waits has begun nothing.
         """
+        call.counted = payer is not None
         booked = self._hand_in(call, payer, None)
         try:
             await booked

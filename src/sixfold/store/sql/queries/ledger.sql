@@ -10,7 +10,14 @@ VALUES (:id, :account_id, :amount, 'pending', :now, :key_id);
 -- name: hold_end | End a pending hold, once: captured (with an amount) or released.
 UPDATE hold SET state = :state, captured = :captured, ended_at = :now
 WHERE id = :id AND state = 'pending' AND amount >= :captured
-RETURNING id, account_id, amount, key_id, created_at;
+RETURNING account_id, amount, key_id, created_at;
+
+-- name: hold_moment | When a hold was made.
+SELECT created_at FROM hold WHERE id = :id;
+
+-- name: hold_end_each | End a pending hold of this account and amount, among others.
+UPDATE hold SET state = :state, captured = :captured, ended_at = :now
+WHERE id = :id AND state = 'pending' AND account_id = :account_id AND amount = :amount;
 
 -- name: ledger_settle | Give held money back, less what was captured of it.
 UPDATE account SET held = held - :amount, posted = posted - :captured WHERE id = :account_id

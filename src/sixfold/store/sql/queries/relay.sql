@@ -10,6 +10,13 @@ UPDATE relay_call SET state = :state, target = :target, attempts = :attempts, in
 WHERE id = :id AND state = 'running'
 RETURNING id;
 
+-- name: relay_finish_each | A call that was under way has ended, among others.
+UPDATE relay_call SET state = :state, target = :target, attempts = :attempts, input_tokens = :input_tokens,
+    cached_tokens = :cached_tokens, output_tokens = :output_tokens, counted_by = :counted_by, cost = :cost,
+    first_us = :first_us, total_us = :total_us, error = :error, request = :request, response = :response,
+    words = :words, ended_at = :now
+WHERE id = :id AND state = 'running';
+
 -- name: relay_insert | A call that cost nothing, written when it has ended.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, cost, first_us, total_us, error, request, response,

@@ -1,0 +1,56 @@
+"""`:name` becomes `?1`: SQLite looks names up one by one at each run, and takes a tuple as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any
+
+from sixfold.core.database import Value
+
+# What may hold a colon that is no parameter: a text, a comment.
+_TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|:([a-z_]\w*)")
+Arguments = Callable[[Mapping[str, Value]], tuple[Any, ...]]
+
+
+class Bound:
+    """A statement in SQLite's words; `:now` comes last of its arguments."""
+
+    __slots__ = ("_named", "needs_now", "text")
+
+    def __init__(self, sql: str) -> None:
+        found = {match[1]: None for match in _TOKEN.finditer(sql) if match[1]}
+        self.needs_now = "now" in found
+        names = [*(name for name in found if name != "now"), *(["now"] if self.needs_now else [])]
+        places = {name: f"?{place}" for place, name in enumerate(names, 1)}
+        self.text = _TOKEN.sub(lambda match: places[match[1]] if match[1] else match[0], sql)
+        self._named = _getter([name for name in names if name != "now"])
+
+    def arguments(self, params: Mapping[str, Value], now: int) -> tuple[Any, ...]:
+        """The values in order; raises `KeyError` for a name without one."""
+        values = self._named(params)
+        return (*values, now) if self.needs_now else values
+
+
+class Binder:
+    """Translates each statement once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Bound] = {}
+
+    def __call__(self, sql: str) -> Bound:
+        """The statement as SQLite runs it."""
+        found = self._known.get(sql)
+        if found is None:
+            found = self._known[sql] = Bound(sql)
+        return found
+
+
+def _getter(names: list[str]) -> Arguments:
+    if not names:
+        return lambda _: ()
+    if len(names) == 1:
+        (name,) = names
+        return lambda params: (params[name],)
+    return itemgetter(*names)
