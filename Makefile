@@ -60,6 +60,9 @@ cluster: $(STAMP)-ray ## add Ray: workers on several machines
 lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
 	@python3 tools/lock.py $(ARGS)
 
+soak: $(STAMP)-test ## let a small cluster work and suffer for a while (ARGS="--seconds 3600")
+	@$(BIN)/python -m tools.soak $(ARGS)
+
 release: check test ## a wheel and a source archive in dist/, once everything holds
 	@$(BIN)/python -m build --no-isolation $(ARGS)
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import websockets
 from PIL import Image
@@ -181,6 +182,7 @@ class Work:
 
     cluster: Cluster
     run: str = "run"
+    opened: Decimal = Decimal(10)  # what the account began with
     done: int = 0
     predictions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     chats: list[Reply] = field(default_factory=list[Reply])
@@ -195,6 +197,7 @@ class Work:
             with contextlib.suppress(*GONE):
                 bearer = f"Bearer {self.cluster.key}"
                 reply = await server.call(method, path, body, Authorization=bearer, **headers)
+                assert reply.status != 500, reply.body
                 if reply.status < 500 and reply.status not in {409, 429}:
                     return reply
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -270,6 +273,37 @@ class Work:
         runs = sum((Decimal(told["cost"]) for told in self.predictions), Decimal())
         calls = sum((Decimal(reply.headers["x-sixfold-cost"]) for reply in self.chats), Decimal())
         return runs + calls + Decimal(self.session.get("cost", "0"))
+
+
+async def wrongs(work: Work) -> list[str]:
+    """What is not as it should be, once all of it has ended: something lost, something paid twice, a gap."""
+    found = [
+        f"{told['model']} {told['status']}" for told in work.predictions if told["status"] != "succeeded"
+    ]
+    found += [f"a call answered {reply.status}" for reply in work.chats if reply.status != 200]
+    found += [f"{name} is not there" for name in await _missing(work)]
+    gaps = [(one, next_) for one, next_ in itertools.pairwise(work.heard) if next_ != one + 1]
+    found += [f"from pose {one} to {next_}" for one, next_ in gaps]
+    if work.session and work.session["status"] != "closed":
+        found.append(f"the session is {work.session['status']}")
+    account = (await work.insist("GET", "/api/account")).json
+    left, due = Decimal(account["balance_usd"]), work.opened - work.charged
+    if (left, account["held_usd"]) != (due, "0.00"):
+        found.append(f"{left} USD, {account['held_usd']} held, where {due} should be left")
+    status, text = await work.cluster.servers[0].command("ledger", "verify")
+    return found + ([] if status == 0 else [text])
+
+
+async def _missing(work: Work) -> list[str]:
+    missing: list[str] = []
+    for told in work.predictions:
+        for url in urls(told["output"]):
+            if (await work.insist("GET", urlsplit(url).path)).status != 200:
+                missing.append(url)
+    for path in work.pages:
+        if "Written as" not in str((await work.insist("GET", path)).json.get("body")):
+            missing.append(path)
+    return missing
 
 
 def urls(value: Any) -> list[str]:

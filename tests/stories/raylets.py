@@ -1,7 +1,7 @@
-"""A Ray cluster of several machines on loopback, in a process of its own: `raylets MACHINES HARDWARE`.
+"""A Ray cluster of several machines on loopback, in a process of its own: `raylets MACHINES HARDWARE,…`.
 
-It prints `at` and the cluster's address; `kill` on its input ends one machine as a power cut would, and it
-says `killed`. The end of its input ends all of it.
+It prints `at` and the cluster's address. `kill` on its input ends one machine as a power cut would, and it
+says `killed`; `add` brings another, and it says `added`. The end of its input ends all of it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,27 @@ SMALL: dict[str, Any] = {"object_store_memory": 80 << 20, "memory": 8 << 30}
 
 def main(machines: int, hardware: str) -> None:
     """Run the cluster until nobody wants it any more."""
-    head = {"num_cpus": 1, "include_dashboard": False, **SMALL}
-    cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+    cluster: Any = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **SMALL}
+    )
+    others: list[Any] = []
+
+    def add() -> None:
+        kinds = dict.fromkeys(filter(None, hardware.split(",")), 2)
+        others.append(cluster.add_node(num_cpus=2, resources=kinds, wait=False, **SMALL))
+
+    def kill() -> None:
+        cluster.remove_node(others.pop(0), allow_graceful=False)
+
     try:
-        others = [
-            cluster.add_node(num_cpus=2, resources={hardware: 2}, wait=False, **SMALL)
-            for _ in range(machines - 1)
-        ]
+        for _ in range(machines - 1):
+            add()
         cluster.wait_for_nodes()
         print("at", cluster.address, flush=True)  # noqa: T201 - what the parent reads
         for line in sys.stdin:
-            if line.strip() == "kill":
-                cluster.remove_node(others.pop(), allow_graceful=False)
-                print("killed", flush=True)  # noqa: T201 - the same
+            word = line.strip()
+            {"kill": kill, "add": add}[word]()
+            print(f"{word}ed", flush=True)  # noqa: T201 - the same
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from decimal import Decimal
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from tests import postgres, s3
 from tests.fakes.models import model_server
-from tests.stories.cluster import Work, cluster, urls
+from tests.stories.cluster import Work, cluster, wrongs
 
 LACKING = postgres.LACKING or s3.LACKING
 pytestmark = [
@@ -48,17 +46,7 @@ async def test_nothing_is_lost_or_paid_twice_whatever_dies(tmp_path: Path) -> No
         over.set()
         await session
 
-        assert {told["status"] for told in work.predictions} == {"succeeded"}
         assert len({told["prediction_id"] for told in work.predictions}) == RUNS
-        assert {reply.status for reply in work.chats} == {200}
-        assert work.session["status"] == "closed"
-        assert work.heard == list(range(work.heard[0], work.heard[0] + len(work.heard)))
-        for told in work.predictions:
-            for url in urls(told["output"]):
-                assert (await work.insist("GET", urlsplit(url).path)).status == 200
-        for path in work.pages:
-            assert (await work.insist("GET", path)).json["body"].startswith("Written as ")
-        account = (await work.insist("GET", "/api/account")).json
-        assert (Decimal(account["balance_usd"]), account["held_usd"]) == (10 - work.charged, "0.00")
-        status, text = await whole.servers[0].command("ledger", "verify")
-        assert status == 0, text
+        assert (len(work.chats), len(work.pages)) == (CALLS, PAGES)
+        assert len(work.heard) > 0
+        assert await wrongs(work) == []

@@ -129,7 +129,7 @@ class Teller:
 
     def _width(self, name: str) -> int:
         """How many runs of an engine go at once; of an account's own engine, as many as there are workers."""
-        slots = self._services.settings.workers
+        slots = max(1, self._services.settings.workers)  # without any, others run it: one is the least
         engine = self._services.catalog.engines().get(name)
         if engine is None:
             return slots

@@ -24,6 +24,7 @@ from sixfold.core.work.sessions_moving import Standing
 from sixfold.core.work.sessions_running import Backstage, Ending, Running
 from sixfold.core.work.sessions_states import Event
 from sixfold.core.work.sessions_viewer import DRAINED, NORMAL
+from sixfold.core.work.sight import Sight
 from sixfold.core.work.supervisor import Policy, worker_spec
 from sixfold.core.work.templates import Templates
 
@@ -90,12 +91,14 @@ class LiveSessions:
 
     async def _beat(self) -> None:
         """Keep our leases, and end what other servers let lapse."""
+        every = self._policy.lease_seconds / 3
+        sight = Sight(every, self._policy.lease_seconds)
         while True:
-            await asyncio.sleep(self._policy.lease_seconds / 3)
+            await asyncio.sleep(every)
             with contextlib.suppress(errors.StoreFailed):
-                if self._running:
-                    await self._database.write(sessions.heartbeat(self._lease), durable=False)
-                await self._database.write(sessions.lost(self._lease.holder, lapsed_only=True))
+                await self._database.write(sessions.heartbeat(self._lease), durable=False)
+                if sight.clear():
+                    await self._database.write(sessions.lost(self._lease.holder, lapsed_only=True))
 
     @property
     def running(self) -> tuple[Running, ...]:

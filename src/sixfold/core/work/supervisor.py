@@ -32,6 +32,7 @@ from sixfold.core.work.ports import Detached, Driver, Worker, WorkerSpec, Worker
 from sixfold.core.work.predictions import Lease
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.runs import Finisher, Run, WorkerCrashed
+from sixfold.core.work.sight import Sight
 
 _LOG = logging.getLogger("sixfold.supervisor")
 _SWEEP_SECONDS = 1.0
@@ -72,6 +73,7 @@ def worker_spec(engine: EngineSpec, policy: Policy, hardware: str = "", holder: 
         remote=engine.remote,
         start_seconds=engine.start_seconds,
         cancel_seconds=engine.cancel_seconds,
+        vram_bytes=int(engine.vram_gb * 2**30) if engine.kind == "weights" else None,
         hardware=hardware if policy.placed else "",
         holder=holder,
     )
@@ -103,6 +105,7 @@ class Supervisor:
         self._stopping = False
         self.boot = ids.new("boot")
         self._lease = Lease(self.boot, int(policy.lease_seconds * SECOND_US))
+        self._sight = Sight(_SWEEP_SECONDS, policy.lease_seconds)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -348,9 +351,10 @@ class Supervisor:
             await self._database.write(predictions.heartbeat(self._lease), durable=False)
 
     async def _sweep(self) -> None:
-        await self._announce(predictions.lapse(self._policy.max_attempts), if_any=_LAPSED)
         await self._expire()
         await self._look_for_work()
+        if self._sight.clear():
+            await self._announce(predictions.lapse(self._policy.max_attempts), if_any=_LAPSED)
         await self._stop_idle()
         await self._make_room()
 
