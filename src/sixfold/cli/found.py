@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sixfold.settings import Settings
 from sixfold.store import secrets
+from sixfold.upstreams import nvml
 
 if TYPE_CHECKING:
     from sixfold.engines.remote.comfyui_stock import Found
@@ -192,34 +192,9 @@ def _listed(nodes: Path, name: str) -> str | None:
     return None
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
 def _nvidia() -> str | None:
-    """Name and memory of the NVIDIA cards, by the driver's own library; no process is started."""
-    try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    if library.nvmlInit_v2() != 0:
-        return None
-    try:
-        count = ctypes.c_uint()
-        library.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        cards = [_card(library, index) for index in range(count.value)]
-        return ", ".join(cards) or None
-    finally:
-        library.nvmlShutdown()
-
-
-def _card(library: ctypes.CDLL, index: int) -> str:
-    device, memory = ctypes.c_void_p(), _Memory()
-    name = ctypes.create_string_buffer(96)
-    library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device))
-    library.nvmlDeviceGetName(device, name, ctypes.c_uint(len(name)))
-    library.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
-    return f"{name.value.decode(errors='replace')}, {memory.total / _GIB:.0f} GiB"
+    """Name and memory of the NVIDIA cards."""
+    return ", ".join(f"{card.name}, {card.total_bytes / _GIB:.0f} GiB" for card in nvml.cards()) or None
 
 
 def _weights(data_dir: Path) -> str | None:

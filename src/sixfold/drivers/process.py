@@ -21,6 +21,7 @@ from sixfold.core.work.live import Step
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import outcomes
+from sixfold.drivers.cards import Cards
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
 from sixfold.drivers.live import Answer, Steps
 from sixfold.worker import protocol, runner
@@ -96,6 +97,7 @@ class ProcessWorker(asyncio.Protocol):
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._burial: asyncio.Task[None] | None = None
         self._lanes = spec.lanes
+        self.card = 0  # what was promised of a graphics card
         self._start_seconds = max(driver.patience.start, spec.start_seconds)
         self._cancel_seconds = max(driver.patience.cancel, spec.cancel_seconds)
         self._current: dict[int, _Current] = {}
@@ -242,6 +244,7 @@ class ProcessWorker(asyncio.Protocol):
         for current in tuple(self._current.values()):
             self._finish(current.number, Stopped() if current.canceled else Lost(self._why))
         self._driver.workers.discard(self)
+        self._driver.cards.give_back(self.card)
         self._ended.set_result(None)
 
     def clean(self) -> None:
@@ -376,7 +379,9 @@ class ProcessDriver:
         preload: Sequence[str] = PRELOAD,
         niceness: int = 5,
         patience: Patience | None = None,
+        cards: Cards | None = None,
     ) -> None:
+        self.cards = cards or Cards()
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
         self.patience = patience or Patience()
         self.workers: set[ProcessWorker] = set()
@@ -434,10 +439,12 @@ class ProcessDriver:
 
     async def _start(self, spec: WorkerSpec) -> ProcessWorker:
         server = await self.starter()
+        card, name = (0, "") if spec.vram_bytes is None else await self.cards.take(spec.vram_bytes)
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
         worker = self.made(spec, server, reading)
+        worker.card = card
         self.workers.add(worker)
         order = protocol.Spawn(
             worker.id,
@@ -448,6 +455,7 @@ class ProcessDriver:
             spec.cpu_seconds,
             spec.lanes,
             dict(spec.options),
+            {"CUDA_VISIBLE_DEVICES": name} if name else {},
         )
         try:
             try:

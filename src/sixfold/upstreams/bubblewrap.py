@@ -69,11 +69,13 @@ def command(cell: Cell) -> list[str]:
     return [*words, "--remount-ro", "/", "--chdir", str(cell.at or "/tmp"), "--"]  # noqa: S108 - the same
 
 
-@functools.cache
 def fault() -> str:
     """Why no program can be shut in here, as a clause; nothing where one can."""
-    if not _program():
-        return "bubblewrap is not installed"
+    return _tried() if _program() else "bubblewrap is not installed"
+
+
+@functools.cache
+def _tried() -> str:
     try:
         tried = _try([*command(Cell()), sys.executable, "-c", ""])
     except (OSError, subprocess.TimeoutExpired) as error:

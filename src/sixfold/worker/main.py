@@ -133,6 +133,8 @@ class _Worker:
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
         self._temporary.mkdir(mode=0o700)
         os.environ["TMPDIR"] = str(self._temporary)  # noqa: TID251 - set for libraries, not read
+        for name, value in self._order.environment.items():
+            os.environ[name] = value  # noqa: TID251 - the same
         tempfile.tempdir = None
         os.chdir(self._temporary)
         with suppress(OSError):

@@ -153,7 +153,10 @@ class Stepped(Message, frozen=True, array_like=True, tag="stepped"):
 
 
 class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
-    """Fork a worker; its socket and the write end of its output pipe come along."""
+    """Fork a worker; its socket and the write end of its output pipe come along.
+
+    `environment` is added to what its parent has.
+    """
 
     worker: str
     factory: str
@@ -163,6 +166,7 @@ class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
     cpu_seconds: int = 0
     lanes: int = 1
     options: dict[str, Any] = {}
+    environment: dict[str, str] = {}
 
 
 class Kill(Message, frozen=True, array_like=True, tag="kill"):

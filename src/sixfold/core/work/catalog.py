@@ -29,6 +29,7 @@ class EngineSpec:
     `lanes` tasks together. `options` go to its factory; `packages` are what it imports beyond the base,
     `setting` is what makes it reachable (a provider's key), `family` names its folder of weights, and
     `unlock` is the clause that says how it comes to be ready: "set FAL_KEY".
+    `vram_gb` is what weights take of a graphics card, 0 where that is not known.
     `full_for` names inputs and the texts with which the engine is `full` rather than `quality`; `only`
     names inputs and the values with which it can serve at all (an input that is not given is no obstacle).
     """
@@ -47,6 +48,7 @@ class EngineSpec:
     start_seconds: float = 0.0
     cancel_seconds: float = 0.0
     memory_bytes: int | None = None
+    vram_gb: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     packages: tuple[str, ...] = ()
     setting: str = ""

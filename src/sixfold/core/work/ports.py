@@ -110,6 +110,7 @@ class WorkerSpec:
     remote: bool = False
     start_seconds: float = 0.0  # how long its engine may take to load, if more than the driver's own
     cancel_seconds: float = 0.0  # how long a canceled run may take to notice, the same
+    vram_bytes: int | None = None  # of one graphics card, 0 where that is not known; None wants no card
     hardware: str = ""  # what a cluster places it on; empty is any machine
     holder: str = ""  # the server that hires it, by its name among those of the database
 

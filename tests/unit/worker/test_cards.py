@@ -1,0 +1,75 @@
+"""Graphics cards for workers: what the driver's library says, and who gets which."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.work.engines import Task
+from sixfold.core.work.ports import Completed, WorkerSpec
+from sixfold.drivers.cards import Cards
+from sixfold.drivers.process import ProcessDriver
+from sixfold.upstreams import nvml
+from sixfold.upstreams.nvml import Card
+from tests.contract.test_driver import Heard
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library of that interface, loaded as the driver's own is."""
+    if not shutil.which("gcc"):
+        pytest.skip("needs gcc")
+    source = Path(__file__).parents[2] / "fakes" / "nvml.c"
+    made = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Os", "-w", source, "-o", made], check=True)
+    return str(made)
+
+
+def test_every_card_that_answers_is_known(library: str) -> None:
+    assert nvml.cards(library) == (
+        Card("GPU-0", "Test card", 24 * GIB, 8 * GIB),
+        Card("GPU-1", "Test card", 80 * GIB, 70 * GIB),
+    )
+    assert nvml.cards("no-such-library.so") == ()
+
+
+async def test_the_fullest_card_with_the_room_is_taken(library: str) -> None:
+    cards = Cards(lambda: nvml.cards(library))
+    first, small = await cards.take(6 * GIB)
+    assert small == "GPU-0"
+    assert (await cards.take(7 * GIB))[1] == "GPU-1", "of the 8 GiB that others left, 6 are promised"
+    assert (await cards.take(62 * GIB))[1] == "GPU-1"
+    assert (await cards.take(20 * GIB))[1] == "GPU-0", "it fits nowhere, and shares the largest rest"
+    assert cards.promised() == {"GPU-0": 26 * GIB, "GPU-1": 69 * GIB}
+    cards.give_back(first)
+    cards.give_back(first)
+    assert cards.promised()["GPU-0"] == 20 * GIB
+
+
+async def test_what_is_not_known_goes_where_most_is_free(library: str) -> None:
+    assert (await Cards(lambda: nvml.cards(library)).take(0))[1] == "GPU-1"
+    assert await Cards(lambda: ()).take(GIB) == (0, "")
+
+
+async def test_a_worker_of_weights_sees_its_card_only_and_gives_it_back(library: str, tmp_path: Path) -> None:
+    cards = Cards(lambda: nvml.cards(library))
+    driver = ProcessDriver(environ={}, cards=cards, preload=())
+    factory = "sixfold.engines.testing:ProbeEngine"
+    try:
+        with_card = await driver.start(WorkerSpec("w", factory, 0, tmp_path, vram_bytes=6 * GIB))
+        told = await with_card.run(Task("t", "m", {}), Heard().reports())
+        assert isinstance(told, Completed)
+        assert told.data["environ"]["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+        without = await driver.start(WorkerSpec("w", factory, 0, tmp_path))
+        told = await without.run(Task("t", "m", {}), Heard().reports())
+        assert isinstance(told, Completed)
+        assert "CUDA_VISIBLE_DEVICES" not in told.data["environ"]
+        await with_card.kill()
+        assert cards.promised() == {}
+    finally:
+        await driver.close()
