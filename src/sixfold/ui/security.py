@@ -40,6 +40,8 @@ _TOLD = {  # what a line of the audit log means
     "account.credit": "Credited by the operator",
     "account.password": "Changed the password",
     "account.plan": "Plan",
+    "account.top_up": "Paid by card",
+    "account.deposit": "Tokens came",
     "account.export": "Took out all data",
     "account.close": "Asked to be erased",
     "account.keep": "Kept the account after all",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from sixfold import errors
-from sixfold.core import ids, money
-from sixfold.core.accounts import accounts, ledger
+from sixfold.core import money
+from sixfold.core.accounts import accounts, audit, ledger
 from sixfold.core.database import Query, Transaction, one
 
 Plan = Literal["monthly", "yearly"]
@@ -109,6 +109,7 @@ def _paid(told: Paid) -> Transaction[bool]:
         return False
     entry = ledger.Entry("top_up", f"Card payment of {money.format_usd(told.micros)} USD")
     yield from ledger.deposit(told.account_id, told.micros, entry, f"payment:{told.payment}")
+    yield from audit.note(told.account_id, "account.top_up", money.format_usd(told.micros))
     return True
 
 
@@ -136,7 +137,4 @@ def _first(event: str, kind: str, account_id: str) -> Transaction[bool]:
 
 def _set_plan(account_id: str, plan: str, subscription: str | None) -> Transaction[None]:
     yield Query("account_set_plan", {"id": account_id, "plan": plan, "subscription": subscription})
-    yield Query(
-        "audit_insert",
-        {"id": ids.new("aud"), "account_id": account_id, "action": "account.plan", "detail": plan},
-    )
+    yield from audit.note(account_id, "account.plan", plan)
