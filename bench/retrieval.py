@@ -168,10 +168,11 @@ asyncio.run(main())
 
 
 def _peer_python() -> str | None:
-    """A Python that basic-memory runs on: 3.12 or newer."""
-    for name in ("python3.14", "python3.13", "python3.12", "python3"):
-        path = shutil.which(name)
-        code = "import sys; raise SystemExit(sys.version_info < (3, 12))"
+    """A Python that basic-memory runs on, 3.12 or newer: of the path, or one that pyenv keeps beside it."""
+    named = (shutil.which(name) for name in ("python3.14", "python3.13", "python3.12", "python3"))
+    kept = sorted((Path.home() / ".pyenv" / "versions").glob("3.1[2-9]*/bin/python3"), reverse=True)
+    code = "import sys; raise SystemExit(sys.version_info < (3, 12))"
+    for path in (*named, *map(str, kept)):
         if path and subprocess.run([path, "-c", code], capture_output=True, check=False).returncode == 0:
             return path
     return None
