@@ -102,6 +102,7 @@ def build_services(product: Product) -> Services:
         outbox=product.outbox,
         spaces=product.spaces,
         spaces_here=product.spaces_here,
+        own_faults=product.shelf.faults,
         live=product.live,
         origins=origins,
         doors=Doors(database, settings, origins),

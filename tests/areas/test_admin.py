@@ -47,6 +47,16 @@ async def test_every_engine_stands_there_with_what_would_unlock_it(home: House) 
     assert "<code>sixfold engines add image</code>" in page
 
 
+async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(home: House) -> None:
+    folder = home.product.settings.data_dir / "models"
+    folder.mkdir()
+    (folder / "greet.py").write_text("def greet(:\n", "utf-8")
+    await home.product.shelf.look()
+    page = (await home.client.get("/admin/engines")).text
+    assert "<code>models/greet.py</code>" in page
+    assert "line 1: invalid syntax" in page
+
+
 async def test_the_log_is_searched_over_all_accounts_and_shows_nobodys_words(either_home: House) -> None:
     home = either_home
     first = await run(home, "a secret fox")

@@ -78,7 +78,7 @@ class Admin:
         )
 
     async def engines(self, _request: Request, guest: Guest) -> Response:
-        """Every engine: whether it can run here, and what would make it so."""
+        """Every engine: whether it can run here, and what would make it so; files that are no model."""
         benches = self._benches({})
         kinds = {kind: [bench for bench in benches if bench.spec.kind == kind] for kind in _KINDS}
         others = [bench for bench in benches if bench.spec.kind not in _KINDS]
@@ -87,7 +87,12 @@ class Admin:
             shelves["others"] = others
         ready = sum(bench.standing.ready for bench in benches)
         return self._pages.render(
-            "admin/engines.html", guest.session, shelves=shelves, ready=ready, total=len(benches)
+            "admin/engines.html",
+            guest.session,
+            shelves=shelves,
+            ready=ready,
+            total=len(benches),
+            faults=sorted(self._services.own_faults.items()),
         )
 
     async def requests(self, request: Request, guest: Guest) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sixfold.core.accounts.deposits import TokenDeposits
@@ -51,6 +52,7 @@ class Services:
     outbox: Outbox
     spaces: Spaces
     spaces_here: SpacesHere
+    own_faults: Mapping[str, str]  # what is wrong with files of own models, by their names
     live: LiveSessions
     origins: Origins
     doors: Doors
