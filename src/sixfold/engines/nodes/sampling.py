@@ -14,7 +14,7 @@ from sixfold.core.work.engines import EngineError
 from sixfold.engines.nodes import apart, values
 from sixfold.engines.nodes.scaling import scaled
 from sixfold.engines.nodes.terms import Term, Wish, read
-from sixfold.engines.nodes.values import Film, Frames, frames
+from sixfold.engines.nodes.values import Film, Frames, Mask, frames
 
 IMAGE, RESTYLE, FILM = "graph-image", "graph-restyle", "graph-film"
 _SEEDS = 2**31
@@ -119,16 +119,27 @@ def _inside(made: Frames, source: Frames, mask: Any) -> Frames:
 
 
 def led(made: Frames, lines: Frames, strength: float) -> Frames:
-    """Pictures drawn along lines: darker on them, lighter beside, so that they keep the shape that leads."""
-    guides = scaled(lines[..., :3], made.shape[2], made.shape[1], "area").mean(-1)
-    weight = np.float32(max(0.0, min(strength, 2.0)) * 0.5)
-    led = []
-    for at, picture in enumerate(made):
-        line = guides[min(at, len(guides) - 1)]
-        ink = np.clip(cv2.GaussianBlur(line, (0, 0), 0.8) * 1.4, 0, 1)[..., None]
-        glow = cv2.GaussianBlur(line, (0, 0), 6.0)[..., None]
-        led.append(np.clip(picture * (1 - ink * weight * 1.5) + glow * weight * 0.35, 0, 1))
-    return np.stack(led).astype(np.float32)
+    """Pictures drawn along lines: their colours run together up to the lines, which are inked over them."""
+    guides = scaled(lines[..., :3], made.shape[2], made.shape[1], "bilinear", "center").mean(-1)
+    weight = np.float32(max(0.0, min(strength, 1.0)))
+    drawn = [
+        _drawn(picture, np.ascontiguousarray(guides[min(at, len(guides) - 1)]), weight)
+        for at, picture in enumerate(made)
+    ]
+    return np.stack(drawn).astype(np.float32)
+
+
+def _drawn(picture: Frames, line: Mask, weight: np.float32) -> Frames:
+    side = max(picture.shape[:2])
+    wall = np.clip(cv2.GaussianBlur(line, (0, 0), 1.2) * 3, 0, 1)
+    guide = np.repeat(wall[..., None], 3, -1)
+    flat = cv2.ximgproc.dtFilter(
+        guide, np.ascontiguousarray(picture), side / 16, 0.2, mode=cv2.ximgproc.DTF_NC, numIters=3
+    )
+    wash = flat + 0.7 * (picture - cv2.GaussianBlur(picture, (0, 0), side / 85))
+    mixed = picture + (wash - picture) * weight
+    ink = np.clip(cv2.GaussianBlur(line, (0, 0), side / 800) * 1.8, 0, 1)[..., None] * weight
+    return np.clip(mixed * (1 - ink * 0.85), 0, 1)
 
 
 def _film(child: Child, wish: Wish) -> Film | Frames:
