@@ -22,7 +22,7 @@ from sixfold.core.relay.usage import PriceBook
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat.servers import Servers
-from sixfold.upstreams.chat.transport import Transport
+from sixfold.upstreams.chat.transport import open_transport
 
 _PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
 _LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
@@ -86,7 +86,7 @@ def build(settings: Settings, database: Database) -> Relaying:
 def _servers(settings: Settings, policy: Policy) -> Servers:
     return Servers(
         policy.upstreams,
-        Transport(policy.connect_seconds, policy.timeout_seconds),
+        open_transport(policy.connect_seconds, policy.timeout_seconds),
         lambda name: provider_key(settings, name),
         probe=settings.probe,
         own_ports=frozenset({settings.port, settings.comfyui_port}),

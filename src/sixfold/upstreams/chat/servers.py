@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sixfold.core.relay.policy import LOCAL_KINDS, UpstreamRow
-from sixfold.core.relay.ports import Broken, Wire
+from sixfold.core.relay.ports import Broken, Stream, Wire
 from sixfold.upstreams.chat.completions import Completions
 from sixfold.upstreams.chat.messages import Messages
 from sixfold.upstreams.chat.responses import Responses
-from sixfold.upstreams.chat.transport import Opened, Transport
+from sixfold.upstreams.chat.transport import Transport
 
 _WIRES: Mapping[str, Wire] = {"chat": Completions(), "messages": Messages(), "responses": Responses()}
 _BASES = {
@@ -103,7 +103,7 @@ class Server:
 
     async def open(
         self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
-    ) -> Opened:
+    ) -> Stream:
         """POST a body; raises `Broken`."""
         ours = self._headers()
         if wire.name == "messages":

@@ -1,119 +1,56 @@
-"""The way to a model server: pyreqwest, which costs a third of what other clients do for a call.
+"""The way to a model server, over whichever HTTP client is installed.
 
-One client serves all servers of the configuration. It follows no redirect, reads no proxy from the
+pyreqwest costs a third of what other clients do for a call; where it cannot be installed, aiohttp does the
+same. One client serves all servers of the configuration. It follows no redirect, reads no proxy from the
 environment, and takes answers as they are sent.
 """
 
 from __future__ import annotations
 
-import asyncio
+import importlib
 from collections.abc import Mapping
-from datetime import timedelta
-
-from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
-from pyreqwest.request import StreamRequest
-from pyreqwest.response import Response
+from typing import Protocol
 
 from sixfold import __version__
-from sixfold.core.relay.ports import Broken
+from sixfold.core.relay.ports import Stream
 
-_MAX_ANSWER = 64 * 2**20
+MAX_ANSWER = 64 * 2**20
+USER_AGENT = f"Sixfold/{__version__}"
+HEADERS = {"X-Sixfold-Hop": "1"}
+CLIENTS = ("pyreqwest", "aiohttp")  # the cheapest first
 
 
-class Transport:
-    """Opens streams; made at its first use, closed with the server."""
+class Transport(Protocol):
+    """Opens streams; its client is made at its first use, and closed with the server."""
 
-    def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
-        self._connect_seconds = connect_seconds
-        self._quiet_seconds = quiet_seconds
-        self._client: Client | None = None
-
-    def client(self) -> Client:
-        """The one client."""
-        if self._client is None:
-            self._client = (
-                ClientBuilder()
-                .connect_timeout(timedelta(seconds=self._connect_seconds))
-                .read_timeout(timedelta(seconds=self._quiet_seconds))
-                .follow_redirects(enable=False)
-                .no_proxy()
-                .user_agent(f"Sixfold/{__version__}")
-                .default_headers({"X-Sixfold-Hop": "1"})
-                .gzip(enable=False)
-                .brotli(enable=False)
-                .zstd(enable=False)
-                .deflate(enable=False)
-                .build()
-            )
-        return self._client
-
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Opened:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Stream:
         """POST `body`; raises `Broken`. Of a stream nothing is waited for but its head."""
-        request = self.client().post(url).headers(headers).body_bytes(body)
-        if stream:  # else the client collects the first 64 KiB before it gives any
-            request = request.streamed_read_buffer_limit(0)
-        return await self._send(request.build_streamed())
+        ...
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Opened:
+    async def get(self, url: str, headers: Mapping[str, str]) -> Stream:
         """GET; raises `Broken`."""
-        return await self._send(self.client().get(url).headers(headers).build_streamed())
-
-    async def _send(self, request: StreamRequest) -> Opened:
-        try:
-            return Opened(request, await request.__aenter__())
-        except RequestTimeoutError as error:
-            raise Broken("did not answer in time") from error
-        except PyreqwestError as error:
-            raise Broken("could not be reached") from error
+        ...
 
     async def aclose(self) -> None:
         """Let go of the connections."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        ...
 
 
-class Opened:
-    """An answer whose head is there."""
-
-    def __init__(self, request: StreamRequest, response: Response) -> None:
-        self._request: StreamRequest | None = request
-        self._reader = response.body_reader
-        self._read_up = False
-        self.status = response.status
-        self.retry_after = response.get_header("retry-after") or ""
-
-    async def read(self) -> bytes:
-        """The next bytes as they came in; none at the end. Raises `Broken`."""
+def open_transport(
+    connect_seconds: float, quiet_seconds: float, clients: tuple[str, ...] = CLIENTS
+) -> Transport:
+    """Over the first of these clients that is there; `quiet_seconds` is how long a server may say nothing."""
+    *others, last = clients
+    for name in others:
         try:
-            while (block := await self._reader.read_chunk()) is not None:
-                if block:
-                    return bytes(block)
-        except RequestTimeoutError as error:
-            raise Broken("stopped answering") from error
-        except PyreqwestError as error:
-            raise Broken("broke off its answer") from error
-        return b""
+            return _over(name, connect_seconds, quiet_seconds)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != name:
+                raise
+    return _over(last, connect_seconds, quiet_seconds)
 
-    async def whole(self) -> bytes:
-        """All that is left; raises `Broken`."""
-        try:
-            found = await self._reader.read(_MAX_ANSWER + 1)
-        except RequestTimeoutError as error:
-            raise Broken("stopped answering") from error
-        except PyreqwestError as error:
-            raise Broken("broke off its answer") from error
-        body = bytes(found or b"")
-        if len(body) > _MAX_ANSWER:
-            raise Broken("gave an answer that is too long")
-        self._read_up = True
-        return body
 
-    async def aclose(self) -> None:
-        """Let go of the connection; one whose answer was read to its end is used again."""
-        request, self._request = self._request, None
-        if request is None:
-            return
-        leaving = request.__aexit__(None, None, None)
-        await (leaving if self._read_up else asyncio.shield(leaving))
+def _over(name: str, connect_seconds: float, quiet_seconds: float) -> Transport:
+    module = importlib.import_module(f"sixfold.upstreams.chat.over_{name}")
+    transport: Transport = module.Client(connect_seconds, quiet_seconds)
+    return transport

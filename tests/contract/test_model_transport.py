@@ -1,0 +1,189 @@
+"""What the way to a model server promises, whichever HTTP client it is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from sixfold.core.relay.ports import Broken
+from sixfold.upstreams.chat import transport as transports
+from sixfold.upstreams.chat.transport import Transport
+
+Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+_QUIET = 0.2
+
+
+@dataclass
+class Listening:
+    """A server that says what it is told to, byte by byte."""
+
+    url: str
+    heads: list[bytes] = field(default_factory=list[bytes])
+    bodies: list[bytes] = field(default_factory=list[bytes])
+    connections: int = 0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def listening(answer: Answer) -> AsyncIterator[Listening]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.connections += 1
+        writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0]
+                seen.heads.append(head)
+                seen.bodies.append(await reader.readexactly(int(length or 0)))
+                await answer(writer)
+        seen.gone.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    seen = Listening(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    writers: list[asyncio.StreamWriter] = []
+    async with server:
+        yield seen
+        for writer in writers:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@pytest.fixture(params=transports.CLIENTS)
+async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
+    opened = transports.open_transport(1.0, _QUIET, (request.param,))
+    yield opened
+    await opened.aclose()
+
+
+def _says(raw: bytes) -> Answer:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(raw)
+        await writer.drain()
+
+    return answer
+
+
+def _cut(raw: bytes) -> Answer:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(raw)
+        await writer.drain()
+        writer.close()
+
+    return answer
+
+
+WHOLE = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"a": "b"'
+
+
+async def test_a_body_goes_as_it_is_and_its_answer_comes_whole(transport: Transport) -> None:
+    async with listening(_says(WHOLE)) as server:
+        for number in range(3):
+            stream = await transport.post(server.url, {"X-Own": "1"}, b"{%d}" % number, stream=False)
+            assert (stream.status, await stream.whole()) == (200, b'{"a": "b"')
+            await stream.aclose()
+        assert server.bodies == [b"{0}", b"{1}", b"{2}"]
+        head = server.heads[0].lower()
+        assert b"x-sixfold-hop: 1" in head
+        assert b"x-own: 1" in head
+        assert b"user-agent: sixfold/" in head
+        assert b"gzip" not in head
+        assert server.connections == 1  # an answer that was read leaves its connection to the next
+
+
+async def test_a_stream_is_read_as_it_comes(transport: Transport) -> None:
+    following = asyncio.Event()
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+        await writer.drain()
+        await following.wait()
+        writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
+
+    async with listening(answer) as server:
+        stream = await transport.post(server.url, {}, b"{}", stream=True)
+        assert await stream.read() == b"one"
+        following.set()
+        assert await stream.read() == b"two"
+        assert await stream.read() == b""
+        await stream.aclose()
+
+
+async def test_who_lets_go_in_the_middle_hangs_up(transport: Transport) -> None:
+    async with listening(
+        _says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+    ) as server:
+        stream = await transport.post(server.url, {}, b"{}", stream=True)
+        assert await stream.read() == b"one"
+        await stream.aclose()
+        await stream.aclose()
+        async with asyncio.timeout(5):
+            await server.gone.wait()
+
+
+async def test_a_refusal_is_an_answer_with_its_status(transport: Transport) -> None:
+    raw = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nbusy"
+    async with listening(_says(raw)) as server:
+        stream = await transport.get(server.url, {})
+        assert (stream.status, stream.retry_after, await stream.whole()) == (429, "7", b"busy")
+        await stream.aclose()
+
+
+async def test_no_redirect_is_followed(transport: Transport) -> None:
+    raw = b"HTTP/1.1 302 Found\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n"
+    async with listening(_says(raw)) as server:
+        stream = await transport.get(server.url, {})
+        assert (stream.status, await stream.whole(), len(server.heads)) == (302, b"", 1)
+        await stream.aclose()
+
+
+async def test_nobody_there_is_broken(transport: Transport) -> None:
+    async with listening(_says(WHOLE)) as server:
+        url = server.url
+    with pytest.raises(Broken, match="could not be reached"):
+        await transport.post(url, {}, b"{}", stream=False)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_breaks_off_is_broken(transport: Transport, *, stream: bool) -> None:
+    async with listening(_cut(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")) as server:
+        with pytest.raises(Broken, match="broke off its answer"):
+            await _asked(transport, server.url, stream=stream)
+
+
+async def _asked(transport: Transport, url: str, *, stream: bool) -> bytes:
+    opened = await transport.post(url, {}, b"{}", stream=stream)
+    try:
+        return await opened.whole()
+    finally:
+        await opened.aclose()
+
+
+async def test_silence_is_broken(transport: Transport) -> None:
+    async with listening(_says(b"")) as server:
+        with pytest.raises(Broken, match="did not answer in time"):
+            await transport.post(server.url, {}, b"{}", stream=False)
+    async with listening(_says(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")) as server:
+        opened = await transport.post(server.url, {}, b"{}", stream=True)
+        assert await opened.read() == b"half"
+        with pytest.raises(Broken, match="stopped answering"):
+            await opened.read()
+        await opened.aclose()
+
+
+def test_the_next_client_serves_where_the_first_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = transports.importlib.import_module
+
+    def without(name: str) -> object:
+        if name.endswith("over_pyreqwest"):
+            raise ModuleNotFoundError("No module named 'pyreqwest'", name="pyreqwest")
+        return imported(name)
+
+    monkeypatch.setattr(transports.importlib, "import_module", without)
+    assert type(transports.open_transport(1, 1)).__module__.endswith("over_aiohttp")
