@@ -150,6 +150,15 @@ async def test_a_part_is_changed_and_the_rest_stays(place: Ground, edit: Edit, a
     assert saved.page.body == after
 
 
+async def test_empty_lines_around_headings_stay(place: Ground) -> None:
+    await put(place, "a", "# A\n\nfirst\n\n\n## B\n\n\nsecond\n\n# C\n")
+    for section, content in (("B", "new"), ("A", "\nall of it\n\n## D\n\nd"), ("C", "end")):
+        await place.memory.edit(place.ann, "a", Edit("replace_section", content, section=section), Terms())
+        if section == "B":
+            assert await body(place, "a") == "# A\n\nfirst\n\n\n## B\n\n\nnew\n\n# C\n"
+    assert await body(place, "a") == "# A\n\nall of it\n\n## D\n\nd\n\n# C\nend"
+
+
 @pytest.mark.parametrize(
     ("edit", "why"),
     [

@@ -204,8 +204,9 @@ def _resectioned(body: str, section: str, content: str) -> str:
         end = next((later.start() for later in found[number + 1 :] if len(later[1]) <= level), len(body))
         before, old, after = body[: heading.end()], body[heading.end() : end], body[end:]
         before = before if before.endswith("\n") else before + "\n"
-        gap = old[len(old.rstrip("\n")) :] or ("\n" if after else "")  # empty lines before a heading stay
-        return before + (content.rstrip("\n") + gap if gap else content) + after
+        gap = old[len(old.rstrip("\n")) :] or ("\n" if after else "")  # empty lines around headings stay
+        lead = old[: len(old) - len(old.lstrip("\n"))] if old.strip("\n") and content[:1] != "\n" else ""
+        return before + lead + (content.rstrip("\n") + gap if gap else content) + after
     named = ", ".join(heading[2].strip() for heading in found[:_MAX_LISTED]) or "none"
     raise errors.BadRequest(f"There is no section {section.strip()!r}; the page's sections: {named}")
 
