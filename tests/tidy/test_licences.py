@@ -1,0 +1,29 @@
+"""The page of licences names every package that is installed for Sixfold, and none that is not."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tools import licences
+
+
+def test_the_page_of_licences_names_what_is_installed() -> None:
+    installed = {name for names in licences.layers().values() for name in names}
+    missing = sorted(installed - licences.documented())
+    assert not missing, f"`python -m tools.licences` writes the page anew: it does not name {missing}"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the page is written with Python 3.11")
+def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
+    asked = licences.project()
+    known = licences.closure([text for texts in asked.values() for text in texts], asked)
+    gone = sorted(licences.documented() - known)
+    assert not gone, f"`python -m tools.licences` writes the page anew: it still names {gone}"
+
+
+def test_every_licence_is_told_in_words() -> None:
+    assert licences.licence("starlette") == "BSD-3-Clause"
+    assert licences.licence("certifi") == "MPL-2.0"
+    assert "GPL" in licences.licence("espeakng-loader")
