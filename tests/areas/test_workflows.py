@@ -115,7 +115,7 @@ async def test_a_run_gives_a_prediction_and_is_paid_by_its_nodes(works: House) -
     assert (told["cost"], told["credits_charged"], told["quality"]) == ("0.04", 4, "preview")
     assert await works.standing() == ("4.96", "0.00")
     again = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
-    assert (again["status"], again["cost"]) == ("succeeded", "0.00")
+    assert (again["status"], again["cost"], again["quality"]) == ("succeeded", "0.00", "preview")
     assert (await picture(works, again)).tobytes() == (await picture(works, told)).tobytes()
     assert await works.faults() == ()
 

@@ -79,7 +79,6 @@ class _Run:
         extra: Mapping[str, Any] = task.inputs.get("extra_data") or {}
         info: Mapping[str, Any] = extra.get("extra_pnginfo") or {}
         self._workflow = info.get("workflow")
-        self._previews = False
         self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
 
     async def go(self, threads: ThreadPoolExecutor, limits: Limits) -> Result:
@@ -118,14 +117,13 @@ class _Run:
             ended = await self._children.run(self._parent, Child(node_key, model, plain, sources))
         if ended.state is not State.SUCCEEDED or ended.output is None:
             raise errors.EngineFailed(ended.error or f"{model} was {ended.state}")
-        self._previews |= ended.quality == "preview"
         blobs = self._workshop.media.blobs
         given: list[File] = []
         for file in ended.output.files:
             path = await blobs.local_path(file.blob)
             digest = media_files.content_digest(file.blob) or file.blob
             given.append(File(digest, file.content_type, path, str(file.info.get("name", "")), file.info))
-        return graphs.Child(tuple(given), ended.output.data)
+        return graphs.Child(tuple(given), ended.output.data, ended.quality == "preview")
 
     @contextlib.asynccontextmanager
     async def _followed(self, child_id: str, progress: Callable[[float], None]) -> AsyncIterator[None]:
@@ -187,7 +185,7 @@ class _Run:
             unlike = list(dict.fromkeys(texts))
             told = {"text" if rows else "value": unlike[0] if len(unlike) == 1 else unlike}
         artifacts = [await self._artifact(node_id, row, named=bool(told)) for node_id, row in rows]
-        return Result(tuple(artifacts), told, quality="preview" if self._previews else "full")
+        return Result(tuple(artifacts), told, quality="preview" if ended.preview else "full")
 
     async def _artifact(self, node_id: str, row: Mapping[str, Any], *, named: bool) -> Artifact:
         info = {**row["info"], "node": node_id, "filename": row["filename"]}

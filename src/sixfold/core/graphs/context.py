@@ -40,7 +40,7 @@ class Home:
 class Context:
     """One node's way to the outside; threads reach the loop through it."""
 
-    __slots__ = ("_canceled", "_children", "_home", "_key", "node_id")
+    __slots__ = ("_canceled", "_children", "_home", "_key", "node_id", "preview_part")
 
     def __init__(self, node_id: str, key: str, home: Home) -> None:
         self.node_id = node_id
@@ -48,6 +48,7 @@ class Context:
         self._home = home
         self._canceled = False
         self._children = 0
+        self.preview_part = False  # whether a preview engine did some of its work
 
     @property
     def scratch(self) -> Path:
@@ -85,7 +86,9 @@ class Context:
         """Run one of the platform's models as part of this run."""
         key = f"{self._key}.{self._children}"
         self._children += 1
-        return await self._home.place.children.run(key, asked.model, asked.inputs, self._child_progress)
+        child = await self._home.place.children.run(key, asked.model, asked.inputs, self._child_progress)
+        self.preview_part |= child.preview
+        return child
 
     def _child_progress(self, fraction: float) -> None:
         self._tell(Event("progress", {"value": fraction, "max": 1.0, "node": self.node_id}))

@@ -50,11 +50,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that succeeded: what each output node showed, and which nodes ran and which were cached."""
+    """A run that succeeded: what each output node showed, and which nodes ran and which were cached.
+
+    `preview`: a preview engine had a part in it, now or when a cached node ran.
+    """
 
     outputs: Mapping[str, Mapping[str, Any]]
     executed: tuple[str, ...]
     cached: tuple[str, ...]
+    preview: bool = False
 
 
 class NodeFailed(errors.EngineFailed):
@@ -124,6 +128,7 @@ class _Run:
         self._shown: dict[str, Mapping[str, Any]] = {}
         self._fresh: dict[str, Stored] = {}
         self._executed: list[str] = []
+        self._previews: set[str] = set()
         self._tasks: dict[asyncio.Task[Given], tuple[str, Context]] = {}
         self._bytes = 0
         self._home = Home(place, emit)
@@ -134,6 +139,7 @@ class _Run:
         self._keys = merkle.keys(self._nodes)
         cached = await self._look_back()
         self._tell("execution_cached", nodes=cached, timestamp=_now_ms())
+        self._previews.update(node_id for node_id, hit in self._plan.hits.items() if hit.preview)
         for node_id in cached:
             self._show_cached(node_id)
         try:
@@ -151,7 +157,8 @@ class _Run:
         await self._remember()
         self._tell("execution_success", timestamp=_now_ms())
         self._tell("executing", node=None)
-        return Ended(self._shown, tuple(self._executed), tuple(cached))
+        preview = not self._previews.isdisjoint(self._outputs)
+        return Ended(self._shown, tuple(self._executed), tuple(cached), preview)
 
     async def _remember(self) -> None:
         """Keep what the nodes gave, for the next run; also where a later one failed."""
@@ -231,7 +238,7 @@ class _Run:
                 given = self._inline(node, context)
                 shown = given.made or given.ui
                 ui: Mapping[str, Any] = await self._kept(node_id, given) if shown else {}
-                ready += self._done(node_id, given, Stored(None, ui))
+                ready += self._done(node_id, given, Stored(None, ui, self._is_preview(node)))
                 done += 1
                 if done % _BREATH_NODES == 0:
                     await asyncio.sleep(0)
@@ -260,7 +267,7 @@ class _Run:
         self._tasks[asyncio.create_task(run())] = (node.id, context)
 
     async def _collect(self, task: asyncio.Task[Given]) -> list[str]:
-        node_id, _ = self._tasks.pop(task)
+        node_id, context = self._tasks.pop(task)
         node = self._nodes[node_id]
         if task.cancelled():
             raise asyncio.CancelledError
@@ -272,12 +279,19 @@ class _Run:
         packed = None
         if self._place.cache is not None and given.outputs:
             packed = await asyncio.to_thread(self._place.packer.pack, given.outputs)
-        return self._done(node_id, given, Stored(packed, ui))
+        preview = context.preview_part or self._is_preview(node)
+        return self._done(node_id, given, Stored(packed, ui, preview))
+
+    def _is_preview(self, node: Node) -> bool:
+        """Whether something that went into it is one."""
+        return any(origin in self._previews for origin, _ in node.links.values())
 
     def _done(self, node_id: str, given: Given, stored: Stored) -> list[str]:
         """Keep what a node gave; gives the nodes that are ready now."""
         node, plan, ui = self._nodes[node_id], self._plan, stored.ui
         self._executed.append(node_id)
+        if stored.preview:
+            self._previews.add(node_id)
         if node_id in self._outputs:
             self._shown[node_id] = ui
         if ui:

@@ -27,6 +27,7 @@ _OUTCOME_US = 7 * DAY_US
 _MOST_BYTES = 64 * 2**20  # of one outcome
 _REMEMBERED_BYTES = 32 * 2**20
 _MOST_NAME = 255
+_PREVIEW = ""  # among what is shown: no list of ComfyUI's has this name
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,8 @@ class Outcomes:
             if row["blob"] is None:
                 return _GONE
             packed = await self._media.blobs.get(row["blob"])
-        stored = Stored(packed, msgspec.json.decode(str(row["shown"])))
+        shown: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
+        stored = Stored(packed, shown, bool(shown.pop(_PREVIEW, False)))
         self._remember(row["key"], stored)
         return stored
 
@@ -211,7 +213,7 @@ class Outcomes:
         media = None
         if source is not None:
             media = yield from _pinned(self._account_id, source, _OUTCOME_US)
-        shown = msgspec.json.encode(stored.ui).decode()
+        shown = msgspec.json.encode({**stored.ui, **({_PREVIEW: True} if stored.preview else {})}).decode()
         expires = (yield from now()) + _OUTCOME_US
         row = {"account_id": self._account_id, "key": key, "media": media, "shown": shown}
         yield Query("graph_outcome_put", {**row, "expires_at": expires})

@@ -55,10 +55,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What a child prediction gave: its files, and its data."""
+    """What a child prediction gave: its files, and its data; `preview` where a preview engine made them."""
 
     files: tuple[File, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    preview: bool = False
 
 
 class NodeContext(Protocol):
@@ -130,10 +131,14 @@ class Shelf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A node's outcome, as a cache keeps it: outputs packed into bytes (None: only what it showed)."""
+    """A node's outcome, as a cache keeps it: outputs packed into bytes (None: only what it showed).
+
+    `preview`: a preview engine had a part in it.
+    """
 
     packed: bytes | None
     ui: Mapping[str, Any]
+    preview: bool = False
 
 
 class Cache(Protocol):

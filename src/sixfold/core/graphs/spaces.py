@@ -70,8 +70,8 @@ class Space:
             "workflow": self.graph,
         }
 
-    def row(self) -> dict[str, Any]:
-        """Its model, as the catalogue's files have it."""
+    def row(self, owner: str = "") -> dict[str, Any]:
+        """Its model, as the catalogue's files have it; `owner` is the account whose own it is."""
         return {
             "title": self.name,
             "description": self.description,
@@ -79,7 +79,12 @@ class Space:
             "price": "children",
             "engines": [ENGINE],
             "inputs": {each.name: _descriptor(each) for each in self.inputs or ()},
-            "fixed": {"space": self.slug, "graph": self.graph, "api_inputs": _plain(self.inputs or ())},
+            "fixed": {
+                "space": self.slug,
+                "_owner": owner,
+                "graph": self.graph,
+                "api_inputs": _plain(self.inputs or ()),
+            },
         }
 
 

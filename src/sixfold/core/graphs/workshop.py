@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
@@ -19,7 +20,7 @@ from sixfold.core.graphs.execute import unrunnable
 from sixfold.core.graphs.hub import Hub
 from sixfold.core.graphs.interface import ApiInput
 from sixfold.core.graphs.keeping import Names, Outcomes
-from sixfold.core.graphs.nodes import NodeSpec, Registry
+from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.ports import Asked, Packer
 from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.validate import Verdict, validate
@@ -27,6 +28,7 @@ from sixfold.core.work import inputs as checks
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.pipeline import Pipeline
 
+TEMPLATE = "template:"  # how a node names one
 _PLACE = "data:,"  # stands for a file that only a run can know
 _MOST_ACCOUNTS = 1000
 
@@ -56,10 +58,14 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Craft:
-    """What is known of nodes: all classes (read when first asked for), and how values become bytes."""
+    """What is known of nodes: all classes (read when first asked for), and how values become bytes.
+
+    `masked` gives a picture as PNG with the alpha of another; it raises `UnusableInput`.
+    """
 
     registry: Callable[[], Registry]
     packer: Callable[[Path], Packer]
+    masked: Callable[[bytes, bytes], bytes]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ class Workshop:
         self.spaces = built_in
         self.names = names
         self.packer = craft.packer
+        self.masked = craft.masked
         self.media = names.media
         self.elsewhere = elsewhere
         self._found: _Theirs | None = None
@@ -113,14 +120,24 @@ class Workshop:
 
     # -- whether, and for how much -----------------------------------------------------------------
 
-    async def look(self, graph: object = None) -> None:
-        """See what the ComfyUI has, for a graph that only it can run; without one, now and then."""
-        if self.elsewhere is None:
-            return
-        names = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
-        foreign = [name for name in names if not _runs(self.registry.get(name))]
-        if foreign or graph is None:
+    async def look(self, graph: object = None, account_id: str = "") -> None:
+        """See what the ComfyUI has, for a graph that only it can run; without one, now and then.
+
+        The account's own models that its nodes name are met, too.
+        """
+        nodes = [mapping(node) for node in mapping(graph).values()]
+        foreign = {str(node.get("class_type")) for node in nodes if not self._runs(node)}
+        if self.elsewhere is not None and (foreign or graph is None):
             await self.elsewhere.look(foreign)
+        named = {str(mapping(node.get("inputs")).get("template", "")) for node in nodes} if account_id else ()
+        for name in {each.removeprefix(TEMPLATE) for each in named} - {""}:
+            if name not in self._pipeline.catalog:
+                with contextlib.suppress(errors.NotFound):
+                    await self._pipeline.own.find(name, account_id)
+
+    def _runs(self, node: Mapping[str, Any]) -> bool:
+        spec = self.registry.get(str(node.get("class_type")))
+        return spec is not None and spec.run is not None
 
     def check(
         self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
@@ -150,23 +167,25 @@ class Workshop:
             self._found = _Theirs(known, own, Registry([*own, *self.registry]))
         return self._found
 
-    def estimate(self, verdict: Verdict, *, charged: bool = True, without: Collection[str] = ()) -> Estimate:
-        """What a checked graph would cost at most, without some nodes.
+    def estimate(
+        self, verdict: Verdict, account_id: str = "", *, charged: bool = True, without: Collection[str] = ()
+    ) -> Estimate:
+        """What a checked graph would cost an account at most, without some nodes.
 
         Raises `EngineUnavailable` where an order has no engine here, `InvalidInput` where one is refused.
         """
-        price = self._worth if verdict.elsewhere else functools.partial(self._quoted, charged=charged)
+        quoted = functools.partial(self._quoted, account_id=account_id, charged=charged)
+        price = self._worth if verdict.elsewhere else quoted
         asked = estimate.orders(verdict, lenient=verdict.elsewhere)
         orders = tuple((node, each.model, price(each)) for node, each in asked if node not in without)
         return Estimate(sum(micros for _, _, micros in orders), orders)
 
-    def _quoted(self, asked: Asked, *, charged: bool) -> int:
-        try:
-            model = self._pipeline.catalog[asked.model]
-        except errors.NotFound as error:
-            raise errors.EngineUnavailable(
-                f"{error.message}: no engine can serve this graph here."
-            ) from error
+    def _quoted(self, asked: Asked, *, account_id: str, charged: bool) -> int:
+        built_in, own = self._pipeline.catalog, self._pipeline.own
+        model = built_in[asked.model] if asked.model in built_in else own.known(asked.model, account_id)
+        if model is None:
+            sentence = f"There is no model {asked.model}: no engine can serve this graph here."
+            raise errors.EngineUnavailable(sentence)
         return self._pipeline.quote(model, _given(model, asked), charged=charged).price.micros
 
     def _worth(self, asked: Asked) -> int:
@@ -187,7 +206,7 @@ class Workshop:
         if not verdict.valid:
             self.refuse(verdict, inputs)
         self.require(verdict)
-        return self.estimate(verdict, charged=charged).price
+        return self.estimate(verdict, str(model.fixed.get("_owner", "")), charged=charged).price
 
     def require(self, verdict: Verdict) -> None:
         """Raise `EngineUnavailable` where nothing runs some class that is known."""
@@ -222,10 +241,6 @@ def _standing(each: checks.Descriptor) -> Any:
     if each.type in ("integer", "number"):
         return each.min or 1
     return each.choices[0] if each.choices else "…"
-
-
-def _runs(spec: NodeSpec | None) -> bool:
-    return spec is not None and spec.run is not None
 
 
 def _given(model: Model, asked: Asked) -> dict[str, Any]:
