@@ -1,0 +1,115 @@
+"""Ways in, on both databases: ceremonies end once, counters never go back, identities are one account's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, audit, ceremonies, identities, passkeys, signins
+from sixfold.core.accounts.identities import Identity
+from sixfold.core.accounts.passkeys import Known
+from sixfold.core.accounts.signins import Visit
+from sixfold.core.belongings import closing
+from sixfold.core.database import Database, now
+from tests import databases
+
+ADA = Identity("https://i.example", "ada", "ada@example.com", verified=True)
+
+
+@pytest.fixture(params=databases.BACKS)
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    async with databases.OPENERS[request.param](tmp_path, None) as opened:
+        yield opened
+
+
+async def account(database: Database, email: str = "ada@example.com") -> str:
+    return (await database.write(accounts.create(email, credit=5_000_000))).id
+
+
+async def test_of_many_who_end_a_ceremony_one_does(database: Database) -> None:
+    await database.write(ceremonies.begin("kind", "token", {"asked": "old"}))
+    await database.write(ceremonies.begin("kind", "token", {"asked": "new"}))
+    ends = (database.write(ceremonies.take("kind", "token")) for _ in range(10))
+    found = await asyncio.gather(*ends, return_exceptions=True)
+    assert [one for one in found if isinstance(one, dict)] == [{"asked": "new"}]
+    for kind, token in (("other", "token"), ("kind", ""), ("kind", "token2")):
+        with pytest.raises(errors.BadRequest):
+            await database.write(ceremonies.take(kind, token))
+
+
+async def test_a_passkey_is_one_accounts_and_its_counter_never_goes_back(database: Database) -> None:
+    ada, ben = await account(database), await account(database, "ben@example.com")
+    added = await database.write(passkeys.add(ada, b"credential", b"public", 3, "  My   laptop "))
+    with pytest.raises(errors.Conflict):
+        await database.write(passkeys.add(ben, b"credential", b"public", 0, ""))
+    known = await database.read(passkeys.known(b"credential"))
+    assert known is not None
+    assert known == Known(added, ada, b"public", 3)
+    await database.write(passkeys.used(known, 4))
+    for uses in (4, 3, 0):
+        with pytest.raises(errors.Unauthenticated):
+            await database.write(passkeys.used(known, uses))
+    with pytest.raises(errors.NotFound):
+        await database.write(passkeys.remove(ben, added))
+    (row,) = await database.read(passkeys.of_account(ada))
+    assert (row["name"], row["used_at"] is not None) == ("My laptop", True)
+    await database.write(passkeys.remove(ada, added))
+    assert await database.read(passkeys.known(b"credential")) is None
+
+
+async def test_devices_without_a_counter_may_be_used_again_and_again(database: Database) -> None:
+    ada = await account(database)
+    await database.write(passkeys.add(ada, b"credential", b"public", 0, ""))
+    for _ in range(2):
+        known = await database.read(passkeys.known(b"credential"))
+        assert known is not None
+        await database.write(passkeys.used(known, 0))
+
+
+async def test_an_identity_is_one_accounts_until_it_is_unlinked(database: Database) -> None:
+    ada, ben = await account(database), await account(database, "ben@example.com")
+    assert await database.write(identities.account_of(ADA, signup=False)) == ada
+    with pytest.raises(errors.Conflict):
+        await database.write(identities.link(ben, ADA))
+    await database.write(identities.link(ada, ADA))
+    assert len(await database.read(identities.of_account(ada))) == 1
+    await database.write(identities.unlink(ada, ADA.issuer))
+    with pytest.raises(errors.NotFound):
+        await database.write(identities.unlink(ada, ADA.issuer))
+
+
+async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Database) -> None:
+    ada, moment = await account(database), await database.read(now())
+    tokens = [
+        await database.write(signins.new_session(ada, moment, Visit("link", "Firefox"))) for _ in range(3)
+    ]
+    listed = await database.read(signins.of_account(ada, tokens[0]))
+    assert sorted(row["this"] for row in listed) == [0, 0, 1]
+    other = next(row["id"] for row in listed if not row["this"])
+    await database.write(signins.end_one(ada, other))
+    assert await database.write(signins.end_others(ada, tokens[0])) == 1
+    assert len(await database.read(signins.of_account(ada, tokens[0]))) == 1
+    first = await database.read(audit.page(ada, 4, None))
+    rest = await database.read(audit.page(ada, 4, first.next_cursor))
+    told = [line["action"] for line in (*first.lines, *rest.lines)]
+    assert sorted(told) == ["account.create", "session.end", "session.end_all", "signin", "signin", "signin"]
+    assert rest.next_cursor is None
+
+
+async def test_an_account_that_is_due_is_erased_once_and_its_money_is_still_counted(
+    database: Database,
+) -> None:
+    ada = await account(database)
+    known = await database.read(accounts.by_id(ada))
+    await database.write(closing.close(known, 7))
+    assert await database.write(closing.erase(ada)) is False
+    await database.write(closing.close(known, 0))
+    assert await database.write(closing.erase(ada)) is True
+    assert await database.write(closing.erase(ada)) is False
+    left = await database.read(accounts.by_id(ada))
+    assert (left.email, left.posted, left.webhook_secret) == ("", 5_000_000, "")
+    assert await account(database) != ada  # the address is free
