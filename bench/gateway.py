@@ -1,6 +1,7 @@
 """What a call of a model server costs the gateway: processor time, requests a second, added waiting.
 
-.venv/bin/python -m bench gateway; SIXFOLD_BENCH_PEER=1 also installs and measures litellm[proxy].
+.venv/bin/python -m bench gateway; SIXFOLD_BENCH_PEER=1 also installs and measures litellm[proxy], and
+SIXFOLD_BENCH_REQUESTS (100,000) and SIXFOLD_BENCH_ABORTS (10,000) are after how many memory is looked at.
 
 The server stands on one core; the load and a model server of a few lines on the other. Everything is on: a
 key with a budget and limits, the ledger, the log, routing with a fallback.
@@ -28,6 +29,10 @@ from bench.table import Row, calibration, of_samples
 
 TITLE = "The gateway"
 REQUESTS, STREAMS = 3_000, 100
+RATE, RATE_SECONDS = 1_000, 5
+LONG = int(os.environ.get("SIXFOLD_BENCH_REQUESTS", "100000"))
+ABORTS = int(os.environ.get("SIXFOLD_BENCH_ABORTS", "10000"))
+_CHUNKS = 43  # of one stream, as the model server sends it
 _BODY = {"model": "main", "messages": [{"role": "user", "content": "say it"}], "max_tokens": 100}
 _NGINX = """daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
@@ -111,17 +116,32 @@ class _Caller:
             await self._reader.readuntil(b"\r\n0\r\n\r\n")
         return time.perf_counter() - began
 
+    async def leave(self) -> None:
+        """Ask, and hang up at the first word of the answer."""
+        self._writer.write(self._raw)
+        await self._reader.readuntil(b"data:")
+        self.close()
+
     def close(self) -> None:
         self._writer.close()
 
 
-async def _load(port: int, key: str, connections: int, count: int, *, stream: bool = False) -> list[float]:
+def _raw(key: str, *, stream: bool) -> bytes:
     body = json.dumps({**_BODY, **({"stream": True} if stream else {})}, separators=(",", ":")).encode()
-    raw = (
+    head = (
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n" % (key.encode(), len(body))
-    ) + body
-    callers = [_Caller(*await asyncio.open_connection("127.0.0.1", port), raw) for _ in range(connections)]
+    )
+    return head + body
+
+
+async def _callers(port: int, key: str, count: int, *, stream: bool = False) -> list[_Caller]:
+    raw = _raw(key, stream=stream)
+    return [_Caller(*await asyncio.open_connection("127.0.0.1", port), raw) for _ in range(count)]
+
+
+async def _load(port: int, key: str, connections: int, count: int, *, stream: bool = False) -> list[float]:
+    callers = await _callers(port, key, connections, stream=stream)
 
     async def run(caller: _Caller) -> list[float]:
         return [await caller.ask() for _ in range(count // connections)]
@@ -132,23 +152,98 @@ async def _load(port: int, key: str, connections: int, count: int, *, stream: bo
     return [sample for some in samples for sample in some]
 
 
-async def _figures(name: str, pid: int, port: int, key: str, count: int) -> list[Row]:
+async def _paced(port: int, key: str) -> list[float]:
+    """Seconds of each answer at a steady rate, from the moment it was due: waiting for a turn counts."""
+    free: asyncio.Queue[_Caller] = asyncio.Queue()
+    for caller in await _callers(port, key, 64):
+        free.put_nowait(caller)
+    began, samples = time.perf_counter(), list[float]()
+
+    async def one(due: float) -> None:
+        caller = await free.get()
+        await caller.ask()
+        samples.append(time.perf_counter() - due)
+        free.put_nowait(caller)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(RATE * RATE_SECONDS):
+            due = began + number / RATE
+            if (wait := due - time.perf_counter()) > 0:
+                await asyncio.sleep(wait)
+            group.create_task(one(due))
+    while not free.empty():
+        free.get_nowait().close()
+    return samples
+
+
+async def _aborted(port: int, key: str, count: int) -> None:
+    """So many streams whose caller hangs up at the first word, 32 at once."""
+    for _ in range(0, count, 32):
+        await asyncio.gather(*(caller.leave() for caller in await _callers(port, key, 32, stream=True)))
+
+
+def _percentile(samples: list[float], share: float) -> float:
+    return sorted(samples)[min(len(samples) - 1, int(len(samples) * share))] * 1e3
+
+
+def _added(name: str, found: dict[str, list[float]], direct: dict[str, list[float]]) -> list[Row]:
+    """What a gateway adds to the waiting of its callers."""
+    return [
+        Row(
+            f"{name}, {where}: added p{share}",
+            _percentile(samples, share / 100) - _percentile(direct[where], share / 100),
+            "ms",
+        )
+        for where, samples in found.items()
+        for share in (50, 99)
+    ]
+
+
+async def _figures(
+    name: str, pid: int, port: int, key: str, count: int, direct: dict[str, list[float]] | None = None
+) -> tuple[list[Row], dict[str, list[float]]]:
     await _load(port, key, 1, 20)
     found: list[Row] = []
+    waits: dict[str, list[float]] = {}
     for connections in (1, 64):
         before, began = _cpu(pid), time.perf_counter()
         samples = await _load(port, key, connections, count)
         seconds, spent = time.perf_counter() - began, _cpu(pid) - before
-        where = f"{name}, {connections} connection{'s' if connections > 1 else ''}"
+        where = f"{connections} connection{'s' if connections > 1 else ''}"
+        waits[where] = samples
         found += [
-            of_samples(f"{where}: whole answer", samples, "ms"),
-            Row(f"{where}: CPU per request", spent / len(samples) * 1e6, "µs"),
-            Row(f"{where}: requests", len(samples) / seconds, "per s"),
+            of_samples(f"{name}, {where}: whole answer", samples, "ms"),
+            Row(f"{name}, {where}: CPU per request", spent / len(samples) * 1e6, "µs"),
+            Row(f"{name}, {where}: requests", len(samples) / seconds, "per s"),
+            Row(f"{name}, {where}: requests a core", len(samples) / max(spent, 0.01), "per s"),
         ]
+    if count >= REQUESTS:
+        samples = waits[f"{RATE:,} requests/s"] = await _paced(port, key)
+        found.append(of_samples(f"{name}, {RATE:,} requests/s: whole answer", samples, "ms"))
+    if direct is not None:
+        found += _added(name, waits, direct)
     before = _cpu(pid)
     streams = await _load(port, key, 8, STREAMS, stream=True)
-    chunk = (_cpu(pid) - before) / (len(streams) * 43) * 1e6
-    return [*found, Row(f"{name}: CPU per streamed chunk", chunk, "µs")]
+    chunk = (_cpu(pid) - before) / (len(streams) * _CHUNKS) * 1e6
+    return [*found, Row(f"{name}: CPU per streamed chunk", chunk, "µs")], waits
+
+
+async def _weighed(pid: int, port: int, key: str) -> list[Row]:
+    """Memory after a while, after very many requests, and after as many streams that nobody read."""
+    settled = _pss(pid)
+    await _load(port, key, 64, LONG)
+    after = _pss(pid)
+    await _aborted(port, key, ABORTS)
+    aborted = _pss(pid)
+
+    def row(what: str, size: float) -> Row:
+        return Row(f"Sixfold: memory after {what} (PSS)", size, "MB", note=f"{size / settled - 1:+.1%}")
+
+    return [
+        Row("Sixfold: memory after all of it (PSS)", settled, "MB", note="aim 120"),
+        row(f"{LONG:,} requests more", after),
+        row(f"{ABORTS:,} aborted streams", aborted),
+    ]
 
 
 def _child(pid: int) -> int:
@@ -176,24 +271,31 @@ async def _measure(folder: Path) -> list[Row]:
     models, found = _free(), list[Row]()
     with _process([sys.executable, "-m", "bench.modelserver", str(models)], 1) as server:
         await _up(models)
-        found += await _figures("no gateway", server.pid, models, "k", REQUESTS)
+        plain, direct = await _figures("no gateway", server.pid, models, "k", REQUESTS)
+        found += plain
         if nginx := shutil.which("nginx"):
             port = _free()
             (folder / "nginx.conf").write_text(_NGINX.format(folder=folder, models=models, port=port))
             with _process([nginx, "-c", str(folder / "nginx.conf")], 0) as process:
                 await _up(port)
-                found += await _figures("nginx", _child(process.pid), port, "k", REQUESTS)
+                found += (await _figures("nginx", _child(process.pid), port, "k", REQUESTS, direct))[0]
         port = _free()
         command, environ, key = _sixfold(folder, models)
         with _process([*command, "serve", "--port", str(port)], 0, **environ) as process:
             await _up(port)
-            found += await _figures("Sixfold", process.pid, port, key, REQUESTS)
-            found.append(
-                Row("Sixfold: memory after all of it (PSS)", _pss(process.pid), "MB", note="aim 120")
-            )
+            found += (await _figures("Sixfold", process.pid, port, key, REQUESTS, direct))[0]
+            found += await _weighed(process.pid, port, key)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
-            found += await _peer(folder, models)
+            found += await _peer(folder, models, direct)
+            found.append(_ratio(found))
     return found
+
+
+def _ratio(found: list[Row]) -> Row:
+    """How many requests of ours a core serves for one of the peer's."""
+    median = {row.name: row.median for row in found}
+    ours, theirs = (median[f"{name}, 64 connections: requests a core"] for name in ("Sixfold", "litellm"))
+    return Row("requests a core, Sixfold to litellm", ours / theirs, "times", note="aim 100, at least 50")
 
 
 def _install(folder: Path) -> None:
@@ -202,14 +304,14 @@ def _install(folder: Path) -> None:
     subprocess.run([pip, "install", "--quiet", "litellm[proxy]"], check=True)
 
 
-async def _peer(folder: Path, models: int) -> list[Row]:
+async def _peer(folder: Path, models: int, direct: dict[str, list[float]]) -> list[Row]:
     """litellm's proxy in an environment of its own: a master key, no database."""
     await asyncio.to_thread(_install, folder)
     (folder / "peer.yaml").write_text(_PEER.format(models=models))
     port, program = _free(), str(folder / "peer" / "bin" / "litellm")
     with _process([program, "--config", str(folder / "peer.yaml"), "--port", str(port)], 0) as process:
         await _up(port, 180)
-        return await _figures("litellm", process.pid, port, "sk-bench", 300)
+        return (await _figures("litellm", process.pid, port, "sk-bench", 300, direct))[0]
 
 
 def rows() -> list[Row]:
