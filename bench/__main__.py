@@ -19,6 +19,7 @@ NAMES = (
     "music",
     "style",
     "matting",
+    "cutout",
     "resize",
     "weights",
     "server",

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ def ours(folder: Path, seconds: float) -> None:
     TimelineEngine().run(task, _Context(scratch))
 
 
-def ffmpeg(folder: Path) -> None:
+def ffmpeg() -> list[str]:
     """The same with the command line."""
     half = SECONDS / 2
     graph = (
@@ -116,7 +116,7 @@ def ffmpeg(folder: Path) -> None:
     ]
     command = ["ffmpeg", "-y", "-v", "error", "-i", "a.mp4", "-i", "b.mp4", *stills, "-filter_complex", graph]
     command += ["-map", "[v]", "-map", "[s]", "-t", str(SECONDS), *_QUALITY, "ffmpeg.mp4"]
-    subprocess.run(command, cwd=folder, check=True)
+    return command
 
 
 def with_moviepy(folder: Path) -> None:
@@ -135,6 +135,15 @@ def with_moviepy(folder: Path) -> None:
     given = ["-crf", "19", "-pix_fmt", "yuv420p"]
     target = str(folder / "moviepy.mp4")
     whole.write_videofile(target, fps=RATE, preset="veryfast", threads=1, logger=None, ffmpeg_params=given)
+
+
+_MOVIEPY = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from bench import render
+render.with_moviepy(Path(sys.argv[2]))
+"""
 
 
 def _titled(folder: Path) -> None:
@@ -159,6 +168,31 @@ def _memory(folder: Path, seconds: float) -> Row:
         [sys.executable, "-c", _ALONE, str(folder), str(seconds)], check=True, capture_output=True, text=True
     )
     return Row(f"peak memory, {seconds:g} s of film", int(done.stdout) / 1024, "MiB")
+
+
+# A child's rusage begins with its parent's peak: what is measured is started by something small.
+_WATCHED = """
+import os, sys
+child = os.spawnvp(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
+_, status, used = os.wait4(child, 0)
+print(used.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def _peer(name: str, folder: Path, command: Sequence[str]) -> list[Row]:
+    """A peer as a process of its own: its speed, and its peak memory."""
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", _WATCHED, *command], cwd=folder, check=True, capture_output=True, text=True
+    )
+    seconds = time.perf_counter() - began
+    note = f"{SECONDS} s of film in {seconds:.1f} s"
+    peak = int(done.stdout.split()[-1]) / 1024
+    return [
+        Row(name, SECONDS * RATE / seconds, "frames/s", note=note),
+        Row(f"{name}: peak memory", peak, "MiB"),
+    ]
 
 
 def _timed(name: str, make: Callable[[], None]) -> Row:
@@ -194,8 +228,8 @@ def rows() -> list[Row]:
         _titled(folder)
         found.append(_timed("Sixfold", lambda: ours(folder, SECONDS)))
         if shutil.which("ffmpeg"):
-            found.append(_timed("ffmpeg, command line", lambda: ffmpeg(folder)))
+            found += _peer("ffmpeg, command line", folder, ffmpeg())
         if importlib.util.find_spec("moviepy"):
-            found.append(_timed("moviepy", lambda: with_moviepy(folder)))
+            found += _peer("moviepy", folder, [sys.executable, "-c", _MOVIEPY, str(Path.cwd()), str(folder)])
         found += [_memory(folder, SECONDS), _memory(folder, LONG)]
     return found + _flicker()

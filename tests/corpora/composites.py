@@ -53,6 +53,18 @@ def composite(
     return Composite(rgb, alpha.astype(np.float32), paint.astype(np.float32), stratum, name)
 
 
+def layers(seed: int, stratum: Stratum, size: tuple[int, int], *, share: float) -> tuple[Array, Array, Array]:
+    """A ground, and the alpha and the colours of a subject in its middle, `share` of the height tall."""
+    rng = np.random.default_rng([seed, STRATA.index(stratum)])
+    ground = _ground(rng, size, stratum)
+    _, alpha, paint = _body(rng, size, size[0] * share, 0.5, ground)
+    rows = np.flatnonzero(alpha.max(1) > 0)
+    middle = size[0] / 2 - (rows[0] + rows[-1]) / 2  # up to where the camera looks
+    move = np.array([[1, 0, 0], [0, 1, middle]])
+    raised = [cv2.warpAffine(one.astype(np.float32), move, size[::-1]) for one in (alpha, paint)]
+    return ground.astype(np.float32), raised[0], raised[1]
+
+
 # -- grounds -----------------------------------------------------------------------------------------
 
 

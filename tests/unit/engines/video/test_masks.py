@@ -9,7 +9,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.engines.video.cutout import motion
 from sixfold.engines.video.cutout.masks import Masks
+from tests.corpora import moving
+from tests.corpora.composites import Stratum
+from tests.corpora.moving import Shot
 
 Array = NDArray[Any]
 SIZE = (160, 120)
@@ -65,3 +69,39 @@ def test_the_same_frames_give_the_same_masks() -> None:
         masks = Masks()
         runs.append([masks.alpha(scene(50 + 3 * step)[0]) for step in range(8)])
     assert all(np.array_equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+def cut_out(seed: int, ground: Stratum, shot: Shot) -> tuple[list[float], float]:
+    """The overlaps of a made film's frames, and what the masks said of themselves."""
+    masks, overlaps = Masks(), list[float]()
+    frames = list(itertools.islice(moving.film(seed, ground, shot, 12), 8))
+    for picture, _ in frames[: masks.ahead]:
+        masks.see(picture)
+    for number, (picture, truth) in enumerate(frames):
+        if number + masks.ahead < len(frames):
+            masks.see(frames[number + masks.ahead][0])
+        overlaps.append(overlap(masks.alpha(picture), truth))
+    return overlaps, masks.confidence
+
+
+def test_what_moves_by_itself_is_told_from_a_lively_ground() -> None:
+    found = [cut_out(seed, "cluttered", "standing")[0] for seed in (123,)]
+    assert np.mean(found) > 0.9, found
+
+
+def test_the_camera_may_follow() -> None:
+    assert np.mean(cut_out(100, "cluttered", "following")[0]) > 0.8
+
+
+def test_what_stands_still_with_the_camera_says_nothing() -> None:
+    picture = scene(80)[0]
+    assert motion.other(picture, [picture] * 3).weight == 0
+    assert motion.other(picture, []).only is None
+
+
+def test_a_likely_wrong_mask_says_so() -> None:
+    sure = cut_out(123, "cluttered", "standing")[1]
+    picture = np.random.default_rng(1).integers(0, 255, (120, 160, 3), dtype=np.uint8)
+    masks = Masks()
+    masks.alpha(picture)
+    assert masks.confidence < 0.6 < sure

@@ -24,6 +24,8 @@ WORK_SIDE = 384
 _ROUNDS = 4
 _SPECK = 0.04  # of the largest part: smaller ones are dropped, and smaller holes are looked at
 _SURE = 0.75
+_PLAIN_DOUBT = 0.3
+_TOLD = 0.6  # of the belief where a subject may be, beside that it may be there
 
 
 def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
@@ -35,18 +37,20 @@ def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
     return edges.soft(rgb, found.mask), certainty.of(found)
 
 
-def cut(rgb: Pixels, hint: Array | None = None) -> Cut:
-    """The subject at working size."""
+def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> Cut:
+    """The subject at working size; `only` is where it may be, HxW of that size from 0 to 1."""
     small = saliency.reduced(rgb, WORK_SIDE)
     floats = small.astype(np.float32) / 255
     around = ground.look(floats)
     belief = _belief(small, around)
+    if only is not None:
+        belief = _within(belief, only, around)
     if hint is not None:
         size = (small.shape[1], small.shape[0])
         before = cv2.resize(hint.astype(np.float32), size, interpolation=cv2.INTER_AREA)
         belief = 0.25 * belief + 0.75 * before
     drawn = _drawn(small, belief, around)
-    return Cut(floats, _tidied(drawn, belief), belief, around)
+    return Cut(floats, tidied(drawn, belief), belief, around)
 
 
 def _belief(small: Pixels, around: Ground) -> Array:
@@ -57,6 +61,16 @@ def _belief(small: Pixels, around: Ground) -> Array:
     from_ground = np.clip((around.distance - 3.0) / 6.0, 0, 1).astype(np.float32)
     from_ground[around.shadow] = 0
     return np.clip(0.85 * from_ground + 0.15 * stands_out, 0, 1)
+
+
+def _within(belief: Array, only: Array, around: Ground) -> Array:
+    """What is believed where a subject may be; before a plain ground the belief knows better."""
+    if around.plain:
+        return belief * (1 - _PLAIN_DOUBT * (1 - only))
+    inside = belief[only > 0.5]
+    full = float(np.quantile(inside, 0.8)) if inside.size else 1.0
+    told = np.clip(belief / max(0.05, full), 0, 1)
+    return only * (_TOLD * told + (1 - _TOLD) * np.where(only > 0.5, only, 0))
 
 
 def _drawn(small: Pixels, belief: Array, around: Ground) -> NDArray[np.bool_]:
@@ -83,7 +97,7 @@ def _level(belief: Array) -> float:
     return float(np.clip(level / 255, 0.2, 0.7))
 
 
-def _tidied(mask: NDArray[np.bool_], belief: Array) -> NDArray[np.bool_]:
+def tidied(mask: NDArray[np.bool_], belief: Array) -> NDArray[np.bool_]:
     """Without specks that nobody believes in, and without pinholes."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
     if count < 2:

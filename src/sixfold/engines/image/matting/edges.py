@@ -24,10 +24,13 @@ _APART = 0.16  # distance of two colours (0 to 1) from which a pixel between the
 _GRAIN = 1e-4
 
 
-def soft(rgb: Pixels, mask: NDArray[np.bool_]) -> Array:
-    """The soft alpha of a mask (of any size), at the picture's size: HxW, 0 to 1."""
+def soft(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> Array:
+    """The soft alpha of a mask (of any size), at the picture's size: HxW, 0 to 1.
+
+    A picture longer than `side` gets its alpha at that size, and its edges at its own.
+    """
     height, width = rgb.shape[:2]
-    scale = min(1.0, _FINE_SIDE / max(height, width))
+    scale = min(1.0, side / max(height, width))
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     fine = rgb if scale == 1 else cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
     found = _soft(fine.astype(np.float32) / 255, mask)

@@ -29,13 +29,9 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
     heard(1.0)
     apart = float(alpha[truth].mean() - alpha[~truth].mean())
     if not apart > _APART:
-        raise EngineError(
-            "The weights do not find a plain subject: they cut nothing out."
-        )
+        raise EngineError("The weights do not find a plain subject: they cut nothing out.")
     cover = np.rint(alpha * 255).astype(np.uint8)
-    line = (
-        f"{engine.session.stem} tells subject from ground by {apart:.2f} and is {sure:.2f} decided"
-    )
+    line = f"{engine.session.stem} tells subject from ground by {apart:.2f} and is {sure:.2f} decided"
     return encode.encode(rgb, cover, format="png"), line
 
 

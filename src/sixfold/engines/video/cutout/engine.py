@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zipfile
+from collections import deque
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
@@ -76,8 +78,12 @@ class CutoutEngine:
 class FrameMasks(Protocol):
     """Gives the alpha of frames that come in order."""
 
+    ahead: int  # frames that it likes to see before they are asked for
+
     @property
     def confidence(self) -> float: ...
+
+    def see(self, rgb: Array) -> None: ...
 
     def alpha(self, rgb: Array) -> Array: ...
 
@@ -96,8 +102,7 @@ def _cut(reel: Reel, masks: FrameMasks, job: _Job, context: Context) -> tuple[in
     number = 0
     with ExitStack() as stack:
         film = stack.enter_context(_writer(reel, job, size, stack))
-        while not reel.over(float(number / reel.rate)):
-            pixels = reel.pixels(reel.at(float(number / reel.rate)), size)
+        for pixels in _seen_ahead(reel, size, masks):
             rgb = np.ascontiguousarray(pixels[..., :3])
             alpha = masks.alpha(rgb)
             cover = np.rint(alpha * 255).astype(np.uint8)
@@ -109,6 +114,19 @@ def _cut(reel: Reel, masks: FrameMasks, job: _Job, context: Context) -> tuple[in
             number += 1
             context.progress(min(0.99, float(number / reel.rate) / job.seconds))
     return number, size
+
+
+def _seen_ahead(reel: Reel, size: tuple[int, int], masks: FrameMasks) -> Iterator[Array]:
+    """Each frame, when `masks` has seen as many after it as it likes."""
+    waiting: deque[Array] = deque()
+    number = 0
+    while not reel.over(float(number / reel.rate)):
+        waiting.append(reel.pixels(reel.at(float(number / reel.rate)), size))
+        masks.see(np.ascontiguousarray(waiting[-1][..., :3]))
+        number += 1
+        if len(waiting) > masks.ahead:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _writer(reel: Reel, job: _Job, size: tuple[int, int], stack: ExitStack) -> _Writer:

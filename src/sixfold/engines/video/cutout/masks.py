@@ -1,11 +1,15 @@
-"""A subject's mask from frame to frame: carried along by the flow, drawn anew now and then, never jumping.
+"""A subject's mask from frame to frame: carried along by the flow, drawn to each frame's own colours.
 
-Where what is seen moved as the flow says, the mask before it counts; where something came into view or the
-film was cut, the frame alone does. All of it at a small size; the edge is drawn at the frame's own.
+What moves otherwise than the camera belongs to the subject: frames that come are looked at a little ahead,
+and that look, the picture's own signs and the mask that was carried start the first drawing of a shot, and a new
+one now and then. Between them only a band round the carried edge is drawn, which is cheap. All of it at a
+small size; the edge is drawn at the frame's own, and where nothing moves it rests.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -13,18 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image import saliency
-from sixfold.engines.image.matting import certainty, cut, edges
+from sixfold.engines.image.matting import cut, edges
+from sixfold.engines.video.cutout import motion, surety
 
 Array = NDArray[Any]
 
-_EVERY = 6  # frames after which the mask is drawn anew
-_SHARE = 0.25  # of a new drawing where the flow is sure of the old mask
+_EVERY = 12  # frames after which the whole is drawn anew
+_BAND = 5  # pixels to each side of a carried edge that are drawn
+_FINE_SIDE = 640  # pixels of the longer side at which an edge's softness is found
 _KEPT = 0.85  # of what was given before, where nothing moved
 _SURE = 0.05  # of full brightness by which a pixel may have changed on its way
 _CUT = 0.14  # mean change from which it is another shot
 _GLANCE_SIDE = 96  # pixels of the longer side by which a cut is seen
-_STEEP = 1.35  # by which a carried edge is drawn together again, as each carrying softens it
 _REST = (0.25, 0.5)  # pixels of flow up to which all is at rest, and from which it moves: grain seems to
+_AHEAD = 6  # frames that are looked at before they are asked for
 _NOTHING: Any = None
 
 
@@ -43,11 +49,23 @@ class Shot:
         return float(np.abs(small - before).mean()) / 255 > _CUT
 
 
+@dataclass(slots=True)
+class _Carried:
+    """The mask before, where it has moved to; how sure that is, and what did move."""
+
+    mask: Array
+    trust: Array
+    gone: Array
+
+
 class Masks:
     """Gives the alpha of frames that come in order: HxWx3 bytes in, HxW from 0 to 1 out."""
 
+    ahead = _AHEAD
+
     def __init__(self) -> None:
         self._dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
+        self._coming: deque[Array] = deque()
         self._before: Array | None = None
         self._mask: Array | None = None
         self._given: Array | None = None
@@ -56,54 +74,46 @@ class Masks:
 
     @property
     def confidence(self) -> float:
-        """How sure the drawings were, 0 to 1."""
+        """The overlap with the true subject that is to be expected, 0 to 1."""
         return float(np.mean(self._sure)) if self._sure else 0.0
+
+    def see(self, rgb: Array) -> None:
+        """Look at a frame that will be asked for later; `ahead` of them help, and none has to."""
+        self._coming.append(saliency.reduced(rgb, cut.WORK_SIDE))
 
     def alpha(self, rgb: Array) -> Array:
         """The mask of the next frame."""
-        small = saliency.reduced(rgb, cut.WORK_SIDE)
+        small = self._coming.popleft() if self._coming else saliency.reduced(rgb, cut.WORK_SIDE)
         carried = self._carried(small)
         self._since += 1
-        if carried is None:
-            mask = self._sharpened(small, self._drawn(rgb, None))
-        elif self._since >= _EVERY:
-            moved, trust, _ = carried
-            share = 1 - trust * (1 - _SHARE)
-            mask = share * self._sharpened(small, self._drawn(rgb, moved)) + (1 - share) * moved
+        if carried is None or self._since >= _EVERY:
+            mask = self._drawn(small, carried)
         else:
-            moved, _, gone = carried
-            steep = np.clip((moved - 0.5) * _STEEP + 0.5, 0, 1)
-            mask = moved + (self._sharpened(small, steep) - moved) * gone
-        self._mask = mask.astype(np.float32)
+            mask = _banded(small, carried.mask)
+        self._mask = cv2.GaussianBlur(mask.astype(np.float32), (0, 0), 0.7)
         self._before = small
-        self._given = self._at_rest(edges.enlarged(rgb, _settled(self._mask)), carried)
+        self._given = self._at_rest(edges.soft(rgb, mask, _FINE_SIDE), carried)
         return self._given
 
-    def _at_rest(self, alpha: Array, carried: tuple[Array, Array, Array] | None) -> Array:
+    def _drawn(self, small: Array, carried: _Carried | None) -> NDArray[np.bool_]:
+        """The whole drawn anew, from all that is known of it."""
+        self._since = 0
+        moving = motion.other(small, self._coming)
+        before = None if carried is None else carried.mask
+        found = cut.cut(small, before, moving.only)
+        self._sure.append(surety.of(found, moving, before))
+        return found.mask
+
+    def _at_rest(self, alpha: Array, carried: _Carried | None) -> Array:
         """The alpha, mostly as it was where nothing moved: a film's grain is no edge."""
         if carried is None or self._given is None:
             return alpha
-        _, trust, gone = carried
         size = (alpha.shape[1], alpha.shape[0])
-        kept = cv2.resize(
-            (_KEPT * trust * (1 - gone)).astype(np.float32), size, interpolation=cv2.INTER_LINEAR
-        )
-        return alpha + (self._given - alpha) * kept
+        kept = (_KEPT * carried.trust * (1 - carried.gone)).astype(np.float32)
+        return alpha + (self._given - alpha) * cv2.resize(kept, size, interpolation=cv2.INTER_LINEAR)
 
-    @staticmethod
-    def _sharpened(small: Array, mask: Array) -> Array:
-        """A mask whose edge lies where the picture has one."""
-        guide = small.astype(np.float32) / 255
-        return np.clip(cv2.ximgproc.guidedFilter(guide, mask.astype(np.float32), 3, 4e-4), 0, 1)
-
-    def _drawn(self, rgb: Array, hint: Array | None) -> Array:
-        self._since = 0
-        found = cut.cut(rgb, hint)
-        self._sure.append(certainty.of(found))
-        return cv2.GaussianBlur(found.mask.astype(np.float32), (0, 0), 0.7)
-
-    def _carried(self, small: Array) -> tuple[Array, Array, Array] | None:
-        """The mask before where it has moved to, how sure that is, and what did move; None after a cut."""
+    def _carried(self, small: Array) -> _Carried | None:
+        """The mask before where it has moved to; None where there is none, or after a cut."""
         if self._before is None or self._mask is None or self._before.shape != small.shape:
             return None
         now, then = (cv2.cvtColor(one, cv2.COLOR_RGB2GRAY) for one in (small, self._before))
@@ -116,7 +126,24 @@ class Masks:
         changed = np.abs(seen.astype(np.float32) - small).mean(2) / 255
         if float(changed.mean()) > _CUT:
             return None
-        return _looked(self._mask, at), np.exp(-((changed / _SURE) ** 2)), gone
+        return _Carried(_looked(self._mask, at), np.exp(-((changed / _SURE) ** 2)), gone)
+
+
+def _banded(small: Array, mask: Array) -> NDArray[np.bool_]:
+    """A carried mask whose edge is drawn to the frame's colours, in a band round where it is."""
+    solid = (mask > 0.5).astype(np.uint8)
+    ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _BAND + 1, 2 * _BAND + 1))
+    labels = np.where(solid > 0, cv2.GC_PR_FGD, cv2.GC_PR_BGD).astype(np.uint8)
+    labels[cv2.erode(solid, ball) > 0] = cv2.GC_FGD
+    labels[cv2.dilate(solid, ball) == 0] = cv2.GC_BGD
+    inside, outside = labels % 2 == 1, labels % 2 == 0
+    if inside.sum() < 16 or outside.sum() < 16:
+        return solid > 0
+    models = np.zeros((2, 1, 65))
+    cv2.setRNGSeed(1)  # k-means inside: the same frames give the same masks
+    bgr = np.ascontiguousarray(small[..., ::-1])
+    cv2.grabCut(bgr, labels, (0, 0, 1, 1), models[0], models[1], 1, cv2.GC_INIT_WITH_MASK)
+    return cut.tidied((labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD), mask)
 
 
 def _looked(picture: Array, at: Array) -> Array:
@@ -127,8 +154,3 @@ def _looked(picture: Array, at: Array) -> Array:
         cv2.INTER_LINEAR,
         borderMode=cv2.BORDER_REPLICATE,
     )
-
-
-def _settled(mask: Array) -> Array:
-    """The mask without the haze that says neither."""
-    return np.clip((mask - 0.3) / 0.4, 0, 1)

@@ -38,6 +38,8 @@ class WeightsCutoutEngine(CutoutEngine):
 class RecurrentMasks:
     """RVM's masks: what it saw before goes in with each frame, until the film is cut."""
 
+    ahead = 0
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._state: dict[str, Array] = {}
@@ -48,6 +50,9 @@ class RecurrentMasks:
     def confidence(self) -> float:
         """How decided the model was, 0 to 1."""
         return float(np.mean(self._sure)) if self._sure else 0.0
+
+    def see(self, rgb: Pixels) -> None:
+        """What comes says nothing before it is there."""
 
     def alpha(self, rgb: Pixels) -> Array:
         """The mask of the next frame, HxW from 0 to 1."""
@@ -65,6 +70,8 @@ class RecurrentMasks:
 class EachFrame:
     """A model of pictures, asked for every frame; what rests between two frames stays as it was."""
 
+    ahead = 0
+
     def __init__(self, model: OnnxMattingEngine) -> None:
         self._model = model
         self._shot = masks.Shot()
@@ -76,6 +83,9 @@ class EachFrame:
     def confidence(self) -> float:
         """How decided the model was, 0 to 1."""
         return float(np.mean(self._sure)) if self._sure else 0.0
+
+    def see(self, rgb: Pixels) -> None:
+        """What comes says nothing before it is there."""
 
     def alpha(self, rgb: Pixels) -> Array:
         """The mask of the next frame, HxW from 0 to 1."""

@@ -1,0 +1,88 @@
+"""How well the subjects of films are cut out without weights, on films whose alpha is known in every frame.
+
+.venv/bin/python -m bench cutout
+
+Three grounds before three cameras, seeds that nothing was tuned on. Overlap is the soft IoU, the mean of all
+frames; flicker is how much more the mask changes from a frame to the next than the subject does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from bench.table import Row, calibration
+from sixfold.engines.video.cutout.masks import Masks
+from tests.corpora import moving
+from tests.corpora.composites import Stratum
+from tests.corpora.moving import Shot
+
+TITLE = "Background removal from films without weights, 45 films of 288 x 216"
+EACH, FIRST_SEED, FRAMES = 5, 91_000, 18
+GROUNDS: tuple[Stratum, ...] = ("plain", "textured", "cluttered")
+_HD = (720, 1280)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one film's masks are worth: mean and last overlap, flicker in thousandths, and what they said."""
+
+    overlap: float
+    flicker: float
+    confidence: float
+
+
+def measured(seed: int, ground: Stratum, shot: Shot) -> Found:
+    """One film, cut out as the engine does it."""
+    masks = Masks()
+    frames = list(moving.film(seed, ground, shot, FRAMES))
+    for rgb, _ in frames[: masks.ahead]:
+        masks.see(rgb)
+    given = []
+    for number, (rgb, _) in enumerate(frames):
+        if number + masks.ahead < len(frames):
+            masks.see(frames[number + masks.ahead][0])
+        given.append(masks.alpha(rgb))
+    truth = [alpha for _, alpha in frames]
+    overlaps = [
+        np.minimum(one, true).sum() / np.maximum(one, true).sum()
+        for one, true in zip(given, truth, strict=True)
+    ]
+    changes = zip(itertools.pairwise(given), itertools.pairwise(truth), strict=True)
+    flicker = [np.abs((after - before) - (so - was)).mean() for (before, after), (was, so) in changes]
+    return Found(float(np.mean(overlaps)), 1000 * float(np.mean(flicker)), masks.confidence)
+
+
+def _speed() -> Row:
+    masks = Masks()
+    frames = [rgb for rgb, _ in moving.film(FIRST_SEED, "textured", "standing", 13, _HD)]
+    began = time.process_time()
+    for rgb in frames:
+        masks.alpha(rgb)
+    return Row("a mask of 1280 x 720", (time.process_time() - began) / len(frames) * 1e3, "ms")
+
+
+def rows() -> list[Row]:
+    """Each ground's and camera's figures, and how far the confidence is from the truth."""
+    cv2.setNumThreads(1)
+    found = calibration()
+    every: list[Found] = []
+    for ground in GROUNDS:
+        for shot in moving.SHOTS:
+            here = [measured(seed, ground, shot) for seed in range(FIRST_SEED, FIRST_SEED + EACH)]
+            every += here
+            flicker = np.mean([one.flicker for one in here])
+            least = min(one.overlap for one in here)
+            note = f"least {100 * least:.0f}; flicker {flicker:.1f} ‰ of alpha"
+            mean = 100 * float(np.mean([one.overlap for one in here]))
+            found.append(Row(f"{ground}, {shot}: mean overlap", mean, "%", note=note))
+    truth = np.array([one.overlap for one in every])
+    told = np.array([one.confidence for one in every])
+    note = f"correlation {np.corrcoef(truth, told)[0, 1]:.2f}"
+    distance = 100 * float(np.abs(truth - told).mean())
+    found.append(Row("confidence: mean distance from the overlap", distance, "%", note=note))
+    return [*found, _speed()]

@@ -1,0 +1,90 @@
+"""What moves otherwise than the camera: a sign of the subject that needs neither colour nor place.
+
+The flow from a frame to one that comes is explained, as far as it goes, by one affine movement, the camera's,
+fitted so that what does not follow it counts less and less. What is left over moves by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_ROUNDS = 6
+_EVERY = 4  # pixels between the samples that the camera's movement is fitted to
+_STILL = 0.35  # pixels of rest that are grain
+_CLEAR = 1.6  # pixels of rest from which it is a movement of its own
+_FAR = 0.03  # of the width: movement that is enough to tell by
+_PARTS = (0.01, 0.6)  # of the frame: less is noise that moves, more is no subject
+_WEIGHT = 0.95  # of a doubt in what does not move, where others clearly do
+_SMOOTH = 3e-4
+_NOTHING: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """`belief` HxW, 0 to 1, of what moves by itself; `weight`, 0 to 1, is how much that says."""
+
+    belief: Array
+    weight: float
+
+    @property
+    def only(self) -> Array | None:
+        """Where a subject may be: what moves by itself, as far as that says something."""
+        if not self.weight:
+            return None
+        return 1 - self.weight * (1 - self.belief)
+
+
+def other(small: Array, coming: Sequence[Array]) -> Moving:
+    """What moves by itself in a small frame, by frames of its size that come after it."""
+    height, width = small.shape[:2]
+    same = [one for one in coming if one.shape == small.shape]
+    if not same:
+        return Moving(np.zeros((height, width), np.float32), 0.0)
+    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+    dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    rest = np.zeros((height, width), np.float32)
+    for one in (same[(len(same) - 1) // 4], same[(len(same) - 1) // 2], same[-1]):
+        flow = dis.calc(grey, cv2.cvtColor(one, cv2.COLOR_RGB2GRAY), _NOTHING)
+        rest = np.linalg.norm(flow - _camera(flow), axis=2).astype(np.float32)
+        if float(np.quantile(rest, 0.95)) > _FAR * width:
+            break  # what lies farther apart is harder to follow, and tells no more
+    noise = max(_STILL, 2.0 * float(np.median(rest)))
+    top = max(noise + _CLEAR, float(np.quantile(rest, 0.97)) * 0.6)
+    belief = np.clip((rest - noise) / (top - noise), 0, 1).astype(np.float32)
+    guide = small.astype(np.float32) / 255
+    belief = np.clip(cv2.ximgproc.guidedFilter(guide, belief, 8, _SMOOTH), 0, 1)
+    return Moving(belief, _weight(belief, rest, noise))
+
+
+def _weight(belief: Array, rest: Array, noise: float) -> float:
+    part = float((belief > 0.5).mean())
+    if not _PARTS[0] < part < _PARTS[1]:
+        return 0.0
+    clear = float(np.median(rest[belief > 0.5])) / noise
+    rim = np.concatenate([belief[0], belief[-1], belief[:, 0], belief[:, -1]]).mean()
+    return float(_WEIGHT * np.clip((clear - 1.5) / 2.5, 0, 1) * np.clip(1.5 - 4 * rim, 0, 1))
+
+
+def _camera(flow: Array) -> Array:
+    """The affine movement that explains most of a flow, at every pixel."""
+    height, width = flow.shape[:2]
+    rows, columns = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
+    terms = np.stack([np.ones_like(rows), rows, columns], 2)
+    samples, seen = terms[::_EVERY, ::_EVERY].reshape(-1, 3), flow[::_EVERY, ::_EVERY].reshape(-1, 2)
+    weights = 0.2 + np.clip(np.hypot(samples[:, 1], samples[:, 2]), 0, 1)  # a subject stands in the middle
+    start, fitted = weights, np.zeros((3, 2))
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)[:, None]
+        fitted = np.linalg.lstsq(samples * root, seen * root, rcond=None)[0]
+        apart = np.linalg.norm(seen - samples @ fitted, axis=1)
+        scale = max(0.3, float(np.median(apart)))
+        weights = start / (1 + (apart / (1.5 * scale)) ** 2) ** 2
+    return (terms @ fitted).astype(np.float32)

@@ -1,0 +1,53 @@
+"""Films whose subject is known in every frame to the last half-transparent pixel, made from a seed.
+
+A subject of `composites` moves before one of its grounds: before a camera that stands (`standing`), that
+follows it (`following`: the ground slides by), or that is held by hand (`handheld`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.corpora import composites
+from tests.corpora.composites import Stratum
+
+Array = NDArray[Any]
+Shot = Literal["standing", "following", "handheld"]
+SHOTS: tuple[Shot, ...] = ("standing", "following", "handheld")
+_NOISE = 0.006
+
+
+def film(
+    seed: int, stratum: Stratum, shot: Shot, frames: int = 24, size: tuple[int, int] = (216, 288)
+) -> Iterator[tuple[NDArray[np.uint8], Array]]:
+    """Each frame (height, width, 3) and its subject's alpha."""
+    rng = np.random.default_rng([seed, composites.STRATA.index(stratum), SHOTS.index(shot)])
+    height, width = size
+    wide = (height + height // 3, width + width // 2)  # what the camera may come to see
+    ground, alpha, paint = composites.layers(seed, stratum, wide, share=0.42)
+    walk = rng.uniform(0.12, 0.3) * width * rng.choice([-1, 1])
+    bob, turn = rng.uniform(0.005, 0.02) * height, rng.uniform(2, 7)
+    shake = np.cumsum(rng.normal(0, 0.7, (frames, 2)), axis=0)
+    middle = np.array([wide[1] / 2, wide[0] / 2])
+    for index in range(frames):
+        share = index / max(1, frames - 1) - 0.5
+        moved = np.array([walk * share, bob * np.sin(index * 0.9)])
+        eye = {"standing": np.zeros(2), "following": moved * [1, 0], "handheld": shake[index]}[shot]
+        move = cv2.getRotationMatrix2D(
+            (float(middle[0]), float(middle[1])), float(turn * np.sin(index * 0.4)), 1 + 0.06 * share
+        )
+        move[:, 2] += moved
+        cover, colours = (
+            cv2.warpAffine(one, move, wide[::-1], flags=cv2.INTER_LINEAR) for one in (alpha, paint)
+        )
+        whole = colours * cover[..., None] + ground * (1 - cover[..., None])
+        corner = (middle + eye - np.array([width, height]) / 2).astype(np.float32)
+        view = np.array([[1, 0, -corner[0]], [0, 1, -corner[1]]], np.float32)
+        seen, truth = (cv2.warpAffine(one, view, (width, height)) for one in (whole, cover))
+        grained = seen + rng.normal(0, _NOISE, seen.shape)
+        yield np.clip(np.rint(grained * 255), 0, 255).astype(np.uint8), truth.astype(np.float32)
