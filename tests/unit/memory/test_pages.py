@@ -388,6 +388,15 @@ async def test_a_question_may_have_what_no_page_has(place: Ground, query: str) -
     assert [hit.slug for hit in answer.hits] in ([], ["people/ann"])
 
 
+async def test_who_is_asked_for_comes_before_the_many_that_say_so(place: Ground) -> None:
+    await put(place, "companies/acme", "A company.", title="Acme", type="company")
+    await put(place, "people/ann-lee", "She likes tea.", title="Ann Lee", type="person")
+    for day in range(12):
+        await put(place, f"log/day-{day:02}", f"Day {day}. Ann Lee works at Acme.")
+    answer = await place.memory.search(place.ann, Search("Who works at Acme?"))
+    assert [hit.slug.partition("/")[0] for hit in answer.hits][:2] == ["people", "log"]
+
+
 async def test_a_folder_counts_what_the_key_sees(place: Ground) -> None:
     for slug, shelf in (("a/b/one", "open"), ("a/b/two", "shut"), ("a/three", "open"), ("c/four", "shut")):
         await put(place, slug, collections=[shelf])

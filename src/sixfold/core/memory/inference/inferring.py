@@ -13,6 +13,7 @@ part of a score and its sentence.
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -360,6 +361,7 @@ class Answer(NamedTuple):
 
 
 _FOUND, _SAYS = 1.0, 0.6  # the page that was asked for, and the one whose sentence tells
+_FEW = 3  # pages that say the same of the same; of more each counts less, and who was asked for comes first
 _OTHER_TIME = 0.25
 _MAX_ANSWERS = 200
 _SEPARATOR = "\n"  # as in `pages`
@@ -421,6 +423,7 @@ def _answered(
         stated += yield Query(f"statements_of_{side}", params)
         written += yield Query(f"links_of_{side}", params)
     found: list[Answer] = []
+    saying = Counter((row["subject_id"], row["object_id"]) for row in stated if row["object_id"] is not None)
     for row in stated:
         if len(means) > 1 and not {row["subject_id"], row["object_id"]} & set(means[1]):
             continue
@@ -429,7 +432,8 @@ def _answered(
             moment = row["moment"] or dates.of_slug(row["slug"])
             fit = 1.0 if dates.agree(moment, question.moment) else _OTHER_TIME
         found += [Answer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)]
-        found.append(Answer(row["page_id"], _SAYS * fit, row["sentence"]))
+        says = _SAYS * min(1.0, _FEW / max(saying[row["subject_id"], row["object_id"]], 1))
+        found.append(Answer(row["page_id"], says * fit, row["sentence"]))
     for row in written:
         fit = _OTHER_TIME if question.moment else 1.0
         found += [Answer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)]
