@@ -18,6 +18,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +38,8 @@ from tests.areas.house import House, house
 
 TITLE = "In front of a ComfyUI"
 ROUNDS, PROBES = 40, 20
+KNOWN, FOREIGN = "straight to ComfyUI", "a graph with a class of its own, straight to ComfyUI"
+STRAIGHT = (KNOWN, FOREIGN)
 SIDE = 512
 One = Callable[[int], Awaitable[None]]
 
@@ -68,6 +71,38 @@ class _Context:
 
 def _plan(stock: Stock, seed: int) -> Plan:
     return comfyui_graphs.text_to_image(stock, Wish("a lake", "", SIDE, SIDE, seed))
+
+
+def _foreign(stock: Stock, seed: int) -> Plan:
+    """The same with a class that only the ComfyUI has."""
+    plan = _plan(stock, seed)
+    nodes = {name: dict(node) for name, node in plan.nodes.items()}
+    given = nodes[plan.output]["inputs"]
+    nodes["tint"] = {"class_type": "CustomTint", "inputs": {"image": given["images"], "strength": 0.5}}
+    nodes[plan.output] = {**nodes[plan.output], "inputs": {**given, "images": ["tint", 0]}}
+    return replace(plan, nodes=nodes)
+
+
+def _through(home: House, stock: Stock) -> One:
+    """A ComfyUI client's graph that Sixfold hands on: taken, held, run there, brought back, kept."""
+
+    async def one(seed: int) -> None:
+        graph = _foreign(stock, seed).nodes
+        hub, me = home.product.workshop.hub, uuid.uuid4().hex
+        with hub.open(home.account.id, me) as heard:
+            body = {"prompt": graph, "client_id": me}
+            sent = await home.client.post("/prompt", json=body, headers=home.bearer)
+            said: Any = {}
+            while said.get("type") != "execution_success":
+                message = await heard.queue.get()
+                said = {} if isinstance(message, bytes) else message
+        history = await home.client.get(f"/history/{sent.json()['prompt_id']}", headers=home.bearer)
+        [entry] = history.json().values()
+        [output] = entry["outputs"].values()
+        picture = await home.client.get("/view", params=output["images"][0], headers=home.bearer)
+        assert picture.content.startswith(b"\x89PNG")
+
+    return one
 
 
 async def _straight(client: httpx.AsyncClient, url: str, plan: Plan) -> None:
@@ -118,10 +153,12 @@ async def _measure(url: str, folder: Path) -> list[Row]:
     ):
         stock = await comfyui_stock.read(Server(client, url))
         ways: dict[str, One] = {
-            "straight to ComfyUI": lambda seed: _straight(client, url, _plan(stock, seed)),
+            KNOWN: lambda seed: _straight(client, url, _plan(stock, seed)),
             "by the engine, PNG": _by_engine(client, url, "png"),
             "by the engine, encoded anew as WebP": _by_engine(client, url, "webp"),
             "by the whole road: key, money, queue, run, signed, stored": _by_road(home),
+            FOREIGN: lambda seed: _straight(client, url, _foreign(stock, seed)),
+            "the same handed on: key, money, queue, run there, brought back, kept": _through(home, stock),
         }
         samples: dict[str, list[float]] = {name: [] for name in ways}
         seeds = itertools.count(1)
@@ -136,11 +173,12 @@ async def _measure(url: str, folder: Path) -> list[Row]:
             began = time.perf_counter()
             await comfyui_stock.probe(client, url)
             probes.append(time.perf_counter() - began)
-    straight = statistics.median(samples["straight to ComfyUI"])
-    rows = [
-        of_samples(name, taken, "ms", _note(statistics.median(taken) - straight))
-        for name, taken in samples.items()
-    ]
+    rows: list[Row] = []
+    straight = 0.0
+    for name, taken in samples.items():
+        middle = statistics.median(taken)
+        straight = middle if name in STRAIGHT else straight
+        rows.append(of_samples(name, taken, "ms", _note(middle - straight)))
     return [*rows, of_samples("a look at what it has (probe)", probes, "ms")]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, TypeGuard
 
 from sixfold.core.graphs.documents import listed
@@ -130,7 +132,24 @@ class Registry:
 
     def nearest(self, class_type: str) -> str:
         """The class whose name is most like this one; empty when none is near."""
-        return nearest(class_type, self._specs)
+        mine = _letter_pairs(class_type)
+        shared = Counter(chain.from_iterable(self._by_pair.get(pair, ()) for pair in mine))
+        best, text = _NEAR, ""
+        for name, count in shared.items():
+            if count > best * len(mine) / 2:  # what is less alike cannot be nearer
+                likeness = 2 * count / (len(mine) + len(_letter_pairs(name)))
+                if likeness > best or (likeness == best and text and name < text):
+                    best, text = likeness, name
+        return text
+
+    @functools.cached_property
+    def _by_pair(self) -> Mapping[str, list[str]]:
+        """The classes by each pair of letters in their names."""
+        found: dict[str, list[str]] = {}
+        for name in self._specs:
+            for pair in _letter_pairs(name):
+                found.setdefault(pair, []).append(name)
+        return found
 
 
 def nearest(wanted: object, options: Iterable[object]) -> str:

@@ -139,21 +139,20 @@ class _Check:
         """Check a node after all that it needs; a circle is an error of the node that closes it."""
         if output in self._nodes:
             return
-        path: dict[str, Iterator[Link]] = {output: self._enter(output)}
+        path: list[tuple[str, Iterator[Link]]] = [(output, self._enter(output))]
         while path:
-            node_id, pending = next(reversed(path.items()))
+            node_id, pending = path[-1]
             for needed, _ in pending:
-                if needed in path:
-                    ids = list(path)
+                if needed in self._entered:
+                    ids = [entered for entered, _ in path]
                     circle = [*ids[ids.index(needed) :], needed]
                     self._faults.setdefault(node_id, []).append(faults.cycle(circle))
                 elif needed not in self._nodes and needed in self._specs:
-                    path[needed] = self._enter(needed)
+                    path.append((needed, self._enter(needed)))
                     break
             else:
-                node = self._entered.pop(node_id)
-                self._nodes[node_id] = node
-                del path[node_id]
+                self._nodes[node_id] = self._entered.pop(node_id)
+                path.pop()
 
     def _enter(self, node_id: str) -> Iterator[Link]:
         node = self._checked(node_id)
