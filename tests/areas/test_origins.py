@@ -10,6 +10,7 @@ import pytest
 from sixfold.core.work.manifest import embedding
 from tests.areas.house import House, bearer
 from tests.areas.test_pages import signed_in
+from tests.unit.core import test_manifest_containers as containers
 
 RUN = "/api/containers/run"
 FOX = {"prompt": "a fox", "seed": 7}
@@ -38,6 +39,26 @@ async def test_a_dropped_file_names_its_form_its_inputs_and_its_prediction(home:
     assert (told["kind"], told["model"], told["signature"]) == ("output", "ra1", "ours")
     assert (told["prediction"], told["withheld"]) == (made["id"], [])
     assert FOX.items() <= told["inputs"].items()
+
+
+async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(home: House) -> None:
+    token = await signed_in(home)
+    made = await run(home, "ra1", FOX)
+    text = embedding.extract((await home.client.get(made["output"]["url"])).content)
+    assert text is not None
+    for kind, data in {
+        "image/png": containers.image("PNG"),
+        "image/jpeg": containers.image("JPEG"),
+        "image/webp": containers.image("WEBP"),
+        "video/mp4": containers.video("mp4", "libx264"),
+        "video/webm": containers.video("webm", "libvpx-vp9"),
+        "audio/wav": containers.sound("wav", "pcm_s16le"),
+        "audio/mpeg": containers.sound("mp3", "libmp3lame"),
+        "model/gltf-binary": containers.glb(),
+        "image/svg+xml": containers.SVG.encode(),
+    }.items():
+        told = await dropped(home, token, embedding.embed(data, kind, text))
+        assert (kind, told.get("prediction")) == (kind, made["id"])
 
 
 async def test_somebody_elses_file_opens_the_form_and_names_no_prediction(home: House) -> None:

@@ -27,7 +27,10 @@ function show(made, prompt) {
   receipt.replaceChildren(...made.receipt.map(station));
   void receipt.offsetWidth;
   receipt.classList.add("fresh");
-  byId("maker").textContent = `${made.engine}, quality ${made.quality}`;
+  const link = document.createElement("a");
+  link.href = `/predictions/${made.id}`;
+  link.textContent = "its origin, and what to make of it";
+  byId("maker").replaceChildren(`${made.engine}, quality ${made.quality}: `, link);
   byId("result").hidden = false;
 }
 
