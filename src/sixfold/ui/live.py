@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.ui import specimens
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
 from sixfold.web import calls
@@ -39,6 +40,7 @@ class Live:
             model=model,
             hour=money.format_usd(templates[name].hour_micros),
             prompt=_PROMPTS[model.output_kind],
+            specimen=specimens.known().get(name),
         )
 
 

@@ -27,6 +27,19 @@ async function frame(blob) {
   socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify({ type: "credit", n: 1 }));
 }
 
+function poster() { // what such a session looks like, until the first frame is there
+  const picture = new Image();
+  picture.onload = () => {
+    if (frames) return;
+    const scale = Math.max(canvas.width / picture.width, canvas.height / picture.height);
+    const [wide, tall] = [picture.width * scale, picture.height * scale];
+    pen.globalAlpha = 0.55;
+    pen.drawImage(picture, (canvas.width - wide) / 2, (canvas.height - tall) / 2, wide, tall);
+    pen.globalAlpha = 1;
+  };
+  picture.src = canvas.dataset.poster;
+}
+
 // -- poses ------------------------------------------------------------------------------------------
 
 const SCALE = 150; // pixels of a metre
@@ -98,6 +111,7 @@ async function begin(event) {
   canvas.focus();
 }
 
+if (canvas.dataset.poster) poster();
 form.addEventListener("submit", begin);
 for (const [type, down] of [["keydown", true], ["keyup", false]]) {
   canvas.addEventListener(type, (event) => {
