@@ -147,8 +147,8 @@ async def _machines(folder: Path, wanted: bool) -> AsyncIterator[Rays | None]:
     if not wanted:
         yield None
         return
-    kinds = ",".join(kind.id for kind in assembly.templates().hardware.kinds())
-    async with raylets(folder, 3, kinds) as rays:
+    kinds = [kind.id for kind in assembly.templates().hardware.kinds()]
+    async with raylets(folder, 4, kinds) as rays:
         yield rays
 
 
@@ -163,7 +163,7 @@ async def soak(folder: Path, given: argparse.Namespace) -> bool:
     """All of it; True where nothing was wrong."""
     async with model_server() as acme, _machines(folder, given.ray) as rays:
         on_ray = {"SIXFOLD_DRIVER": "ray", "SIXFOLD_RAY_ADDRESS": rays.address, **QUIET} if rays else {}
-        async with cluster(folder, acme.url, (2, 2), **on_ray) as whole:
+        async with cluster(folder, acme.url, on_ray) as whole:
             run = Soak(whole, rays, random.Random(given.seed))  # noqa: S311 - misfortunes, not secrets
             histories = [
                 History("server", whole.servers[0].process.pid),

@@ -16,7 +16,7 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -129,10 +129,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(
-    folder: Path, relay_url: str, sizes: tuple[int, int] = (2, 2), **more: str
-) -> AsyncIterator[Cluster]:
-    """So many servers and workers, running."""
+async def cluster(folder: Path, relay_url: str, more: Mapping[str, str]) -> AsyncIterator[Cluster]:
+    """Two servers and two workers, running; `more` are settings of all of them."""
     database = await asyncio.to_thread(Database, folder / "postgres")
     bucket = s3.server()
     environ = {
@@ -145,15 +143,15 @@ async def cluster(
         "ACME_KEY": "sk-acme",
         **more,
     }
-    homes = [folder / f"home{number}" for number in range(sum(sizes))]
+    homes = [folder / f"home{number}" for number in range(4)]
     for home in homes:
         home.mkdir()
         (home / "sixfold.toml").write_text(_RELAY.format(url=relay_url))
     first = await servers.start(homes[0], environ=environ)
     for home in homes[1:]:
         shutil.copy(homes[0] / "server.key", home)
-    others = await asyncio.gather(*(servers.start(home, environ=environ) for home in homes[1 : sizes[0]]))
-    workers = await asyncio.gather(*(work(home, environ) for home in homes[sizes[0] :]))
+    others = await asyncio.gather(*(servers.start(home, environ=environ) for home in homes[1:2]))
+    workers = await asyncio.gather(*(work(home, environ) for home in homes[2:]))
     whole = Cluster(database, [first, *others], list(workers))
     try:
         yield whole

@@ -1,4 +1,4 @@
-"""A Ray cluster of several machines on loopback, in a process of its own: `raylets MACHINES HARDWARE,…`.
+"""A Ray cluster of several machines on loopback, in a process of its own: `raylets COUNT PROCESSORS KINDS`.
 
 It prints `at` and the cluster's address. `kill` on its input ends one machine as a power cut would, and it
 says `killed`; `add` brings another, and it says `added`. The end of its input ends all of it.
@@ -15,16 +15,16 @@ from ray.cluster_utils import Cluster
 SMALL: dict[str, Any] = {"object_store_memory": 80 << 20, "memory": 8 << 30}
 
 
-def main(machines: int, hardware: str) -> None:
-    """Run the cluster until nobody wants it any more."""
+def main(machines: int, processors: int, hardware: str) -> None:
+    """Run the cluster until nobody wants it any more; `hardware` has commas."""
     cluster: Any = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **SMALL}
     )
     others: list[Any] = []
 
     def add() -> None:
-        kinds = dict.fromkeys(filter(None, hardware.split(",")), 2)
-        others.append(cluster.add_node(num_cpus=2, resources=kinds, wait=False, **SMALL))
+        kinds = dict.fromkeys(filter(None, hardware.split(",")), processors)
+        others.append(cluster.add_node(num_cpus=processors, resources=kinds, wait=False, **SMALL))
 
     def kill() -> None:
         cluster.remove_node(others.pop(0), allow_graceful=False)
@@ -44,4 +44,4 @@ def main(machines: int, hardware: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +37,9 @@ class Rays:
 
 
 @asynccontextmanager
-async def raylets(folder: Path, machines: int, hardware: str) -> AsyncIterator[Rays]:
-    """A cluster of so many machines; all but the first offer the kinds of `hardware`, which has commas."""
-    child = await python(folder, "raylets.py", str(machines), hardware)
+async def raylets(folder: Path, processors: int, kinds: Iterable[str]) -> AsyncIterator[Rays]:
+    """Three machines; all but the first have so many processors, and each kind of hardware."""
+    child = await python(folder, "raylets.py", "3", str(processors), ",".join(kinds))
     assert child.stdin is not None
     try:
         yield Rays((await heard(child, "at ")).removeprefix("at "), child)

@@ -29,7 +29,7 @@ async def _ended(child: Process, count: int) -> None:
 async def test_nothing_is_lost_or_paid_twice_when_a_machine_and_then_the_server_die(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    async with raylets(tmp_path, 3, HARDWARE) as rays:
+    async with raylets(tmp_path, 2, [HARDWARE]) as rays:
         first = await python(tmp_path, "ray_child.py", str(home), rays.address)
         await _ended(first, 30)
         await rays.crash()

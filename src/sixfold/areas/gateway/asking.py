@@ -112,8 +112,12 @@ class Talker:
         if not repeated:
             return await self._whole(ask, wanted, payer)
 
-        async def work(_: str | None) -> Response:
-            return (await self._whole(ask, wanted, payer)).response()
+        async def work(scope: str | None) -> Response:
+            paid = None if scope is None else await self._relay.paid_before(scope, ask.request_id)
+            if paid is None:
+                return (await self._whole(ask, wanted, payer)).response()
+            again = msgspec.structs.replace(ask, prepaid=True)
+            return (await self._whole(again, wanted, None, paid)).response()
 
         once = Once(principal.account_id, raw, self._tongue.dialect)
         return await self._services.repeats.run(call.request(), once, work)
@@ -136,8 +140,12 @@ class Talker:
             headers=passed_on(call.headers) if wire == "messages" else {},
         )
 
-    async def _whole(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Whole:
+    async def _whole(
+        self, ask: Ask, wanted: Wanted, payer: limits.Payer | None, paid: int | None = None
+    ) -> Whole:
         reply = await self._relay.whole(ask, payer)
+        if paid is not None:
+            reply = msgspec.structs.replace(reply, cost=paid)
         if reply.answer is None:
             body = reply.raw or b""
         else:

@@ -22,7 +22,7 @@ from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
 from sixfold.core.relay import chat as chats
-from sixfold.core.relay import requestlog
+from sixfold.core.relay import repeated, requestlog
 from sixfold.core.relay.asking import REFUSED, Asked, Attempts, Opened, Plan, first_block, whole_body
 from sixfold.core.relay.cache import Cache
 from sixfold.core.relay.chat import Answer, Chat
@@ -120,6 +120,11 @@ class Relay:
             self._cache.put(ask, reply, len(reply.raw or b"") + len(ask.body) + 1024)
         return reply
 
+    async def paid_before(self, scope: str, call_id: str) -> int | None:
+        """What a request with this Idempotency-Key has cost already, where nobody heard its answer."""
+        asked = repeated.paid_before(scope, call_id)
+        return await self._database.write(asked, durable=False)
+
     async def flow(self, ask: Ask, payer: Payer | None = None) -> Flow:
         """An answer that has begun: its first bytes are there. Raises what `whole` raises."""
         asked = await self._begin(ask, payer)
@@ -201,6 +206,7 @@ class Relay:
         moment = await self._database.read(now())
         before = moment - int(self.policy.call_seconds * 1_000_000) - requestlog.CALL_US
         await self._database.write(requestlog.sweep(self.boot, before, alone=alone))
+        await self._database.write(repeated.sweep(), durable=False)
         if self.policy.log_days:
             old = moment - self.policy.log_days * DAY_US
             await self._database.write(requestlog.forget(old), durable=False)
