@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sixfold import __version__
 from sixfold.cli import local_key
@@ -87,9 +87,17 @@ def found(paint: Paint, things: Sequence[Thing]) -> None:
     paint.rows(rows)
     missing = [thing for thing in things if not thing.found and thing.how and thing.used]
     if missing:
-        paint.rows([("unlock more", "; ".join(f"{thing.how} for {thing.unlocks}" for thing in missing))])
+        paint.rows([("unlock more", "; ".join(_ways(missing)))])
     paint.line(paint.dim("  `sixfold doctor` tells which engine serves what. Control-C ends the server."))
     paint.line()
+
+
+def _ways(missing: Sequence[Thing]) -> Iterator[str]:
+    """What can be done for what; several ways to the same thing are told together."""
+    for unlocks in dict.fromkeys(thing.unlocks for thing in missing):
+        first, *others = [thing.how for thing in missing if thing.unlocks == unlocks]
+        word = first.partition(" ")[0]
+        yield f"{' or '.join([first, *(how.removeprefix(f'{word} ') for how in others)])} for {unlocks}"
 
 
 def benefit(thing: Thing) -> str:
