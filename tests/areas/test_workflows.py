@@ -225,7 +225,7 @@ async def test_validation_tells_everything_at_once(works: House) -> None:
     check = "/api/graph/validate"
     good = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
     assert (good["valid"], good["errors"], good["missing_classes"]) == (True, [], [])
-    assert good["estimate"]["price_usd"] == "0.04"
+    assert (good["estimate"]["price_usd"], good["estimate"]["vram_gb"]) == ("0.04", 12.0)
     assert good["missing_models"][0]["file"] == "animagine-xl-4.0.safetensors"
     graph["5"]["inputs"] |= {"steps": 0, "sampler_name": "eulr"}
     del graph["6"]["inputs"]["vae"]
@@ -364,3 +364,73 @@ async def test_a_space_whose_fifth_node_fails_is_free_and_goes_on_from_there_the
         assert [(each["model"], each["cost"]) for each in upscaled] == [("upscaler", told["cost"])]
         account = (await visitor.get("/api/account", headers=header)).json()
         assert float(account["balance_usd"]) == pytest.approx(5 - float(told["cost"]))
+
+
+WAVES = {
+    "1": {"class_type": "EmptyImage", "inputs": {"width": 32, "height": 16, "batch_size": 3, "color": 4096}},
+    "2": {
+        "class_type": "SaveAnimatedWEBP",
+        "inputs": {
+            "images": ["1", 0],
+            "filename_prefix": "waves",
+            "fps": 6.0,
+            "lossless": True,
+            "quality": 80,
+            "method": "default",
+        },
+    },
+}
+EDITED = {
+    "nodes": [
+        {
+            "id": 1,
+            "type": "EmptyImage",
+            "inputs": [],
+            "outputs": [{"name": "IMAGE", "type": "IMAGE", "links": [1]}],
+            "widgets_values": [48, 24, 1, 255],
+        },
+        {
+            "id": 2,
+            "type": "ImageInvert",
+            "inputs": [{"name": "image", "type": "IMAGE", "link": 1}],
+            "outputs": [{"name": "IMAGE", "type": "IMAGE", "links": [2]}],
+            "widgets_values": [],
+        },
+        {
+            "id": 3,
+            "type": "SaveImage",
+            "inputs": [{"name": "images", "type": "IMAGE", "link": 2}],
+            "outputs": [],
+            "widgets_values": ["edited"],
+        },
+    ],
+    "links": [[1, 1, 0, 2, 0, "IMAGE"], [2, 2, 0, 3, 0, "IMAGE"]],
+    "version": 0.4,
+}
+
+
+async def test_an_animated_webp_and_an_editors_document_become_spaces_that_run(works: House) -> None:
+    body = {"workflow": WAVES, "name": "waves"}
+    assert (await works.client.post(SPACES, json=body, headers=works.bearer)).status_code == 201
+    told = (await run(works, "waves")).json()
+    assert (told["status"], told["cost"]) == ("succeeded", "0.00")
+    made = (await works.client.get(told["output"]["url"])).content
+    waves = Image.open(io.BytesIO(made))
+    assert (waves.format, waves.size) == ("WEBP", (32, 16))
+    assert json.loads(waves.getexif()[0x0110].removeprefix("prompt:")) == WAVES
+    answer = await works.client.post(f"{SPACES}?name=again", content=made, headers=works.bearer)
+    assert (answer.status_code, answer.json()["workflow"]) == (201, WAVES)
+    own = await works.client.get(f"{SPACES}/again/download", headers=works.bearer)
+    assert (own.content, own.headers["content-type"]) == (made, "image/webp")
+    given = {each["name"]: each["default"] for each in answer.json()["apiInputs"]}
+    told = (await run(works, "again", width=given["width"] * 2)).json()
+    assert (await picture(works, told)).size == (64, 16)
+    answer = await works.client.post(
+        SPACES, json={"workflow": EDITED, "name": "edited"}, headers=works.bearer
+    )
+    assert (answer.status_code, answer.json()["nodeCount"]) == (201, 3)
+    stored = await works.client.get(f"{SPACES}/edited/download", headers=works.bearer)
+    assert json.loads(stored.content) == EDITED
+    told = (await run(works, "edited", width=20)).json()
+    inverted = await picture(works, told)
+    assert (inverted.size, inverted.getpixel((3, 3))) == ((20, 24), (255, 255, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -76,11 +75,14 @@ def import_file(arguments: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """`workflow validate FILE`: 1 when it cannot run."""
+    from sixfold.core.graphs import embedded
+    from sixfold.core.graphs.convert import NotAWorkflow
+
     path = Path(arguments.file)
     try:
-        workflow = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise Refused(f"{path} is no workflow in JSON ({error})") from None
+        workflow = embedded.read(path.read_bytes())
+    except (OSError, NotAWorkflow) as error:
+        raise Refused(f"{path} is no workflow ({error})") from None
     told = Client.of(arguments).post("/api/graph/validate", {"workflow": workflow})
     if arguments.json:
         put_json(told)
@@ -89,8 +91,18 @@ def validate(arguments: argparse.Namespace) -> int:
         for fault in told["errors"]:
             where = f"node {fault['node_id']} ({fault['class_type']}): " if "node_id" in fault else ""
             paint.line(f"  {where}{fault['message']} {fault['details']}")
-        paint.line("  It can run" if told["valid"] else "  It cannot run")
+        paint.line(_verdict(told))
     return 0 if told["valid"] else 1
+
+
+def _verdict(told: Document) -> str:
+    if not told["valid"]:
+        return "  It cannot run"
+    estimate = told["estimate"]
+    if "unavailable" in estimate:
+        return f"  It cannot run here: {estimate['unavailable']}"
+    files = f"; its model files take {estimate['vram_gb']:g} GB on a ComfyUI" if estimate["vram_gb"] else ""
+    return f"  It can run, for at most {estimate['price_usd']} USD{files}"
 
 
 def verify(arguments: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from sixfold.core.work import media as media_files
 from sixfold.core.work.children import Child, Children
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.work.events import Progressed
+from sixfold.core.work.manifest.containers.edits import Unembeddable
 from sixfold.core.work.media import Source
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.remote import Outside
@@ -154,10 +155,11 @@ class _Run:
         return await self._workshop.names.file(source, name)
 
     async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
-        """Keep a file under a name of its own; a PNG carries the graph that made it."""
+        """Keep a file under a name of its own; a PNG or WebP carries the graph that made it."""
         data = made.data or await asyncio.to_thread(_taken, made)
-        if made.content_type == "image/png":
-            data = embedded.written(data, self._graph, self._workflow)
+        if made.content_type in ("image/png", "image/webp"):
+            with contextlib.suppress(Unembeddable):
+                data = embedded.written(data, self._graph, self._workflow)
         source = await self._workshop.media.hold(data, made.content_type)
         kind = "temp" if made.temporary else "output"
         name = await self._workshop.names.kept(self._parent.account_id, kind, made.prefix, source)

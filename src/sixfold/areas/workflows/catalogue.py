@@ -62,7 +62,6 @@ class Catalogue:
     def drawn(self, space: Space) -> str:
         """A graph in SVG."""
         return drawing.draw(space.graph, self._services.workshop.classes, space.name)
-        return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
     def record(self, space: Space) -> dict[str, Any]:
         """A space as the interface has it, with addresses that lead here."""

@@ -225,7 +225,7 @@ def face(services: Services) -> Face:
         ("/free", {"POST": comfy.free}, small),
         ("/view", {"GET": files.view, "HEAD": files.view}, 0),
         ("/upload/image", {"POST": files.upload}, uploads),
-        ("/upload/mask", {"POST": files.upload}, uploads),
+        ("/upload/mask", {"POST": files.upload_mask}, uploads),
         ("/object_info", {"GET": comfy.object_info}, 0),
         ("/object_info/{class_type}", {"GET": comfy.object_info}, 0),
         ("/models", {"GET": comfy.models}, 0),

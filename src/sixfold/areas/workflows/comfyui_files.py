@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from starlette.formparsers import MultiPartException
@@ -13,7 +15,9 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.keeping import KINDS, Kind, Name
+from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.media import Source
 from sixfold.web import answers, sniffing
 from sixfold.web.services import Services
@@ -21,6 +25,16 @@ from sixfold.web.services import Services
 _SHOWN = ("image/", "video/", "audio/")
 _MEDIA = (*_SHOWN, "model/", "text/plain")
 _DRAWN = "image/svg+xml"
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A file by its name, its bytes, the type that it claims, and the other fields beside it."""
+
+    name: Name
+    data: bytes
+    claimed: str
+    told: Mapping[str, str]
 
 
 class Files:
@@ -34,14 +48,31 @@ class Files:
     async def upload(self, request: Request) -> Response:
         """Keep a picture, a sound or a film under its name, or one near it."""
         principal = await self._enter(request)
-        name, data, claimed, told = await _form(request)
-        content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES], claimed)
+        return await self._keep(principal.account_id, await _form(request))
+
+    async def upload_mask(self, request: Request) -> Response:
+        """Keep the picture that `original_ref` names with the alpha of the one that is sent."""
+        principal = await self._enter(request)
+        form = await _form(request)
+        original = await self._names.find(principal.account_id, _original(form.told.get("original_ref", "")))
+        if original is None:
+            raise errors.BadRequest("There is no picture that original_ref names")
+        picture = await self._services.blobs.get(original.blob)
+        try:
+            data = await asyncio.to_thread(self._services.workshop.masked, picture, form.data)
+        except UnusableInput as error:
+            raise errors.BadRequest(str(error)) from error
+        return await self._keep(principal.account_id, replace(form, data=data, claimed="image/png"))
+
+    async def _keep(self, account_id: str, form: _Form) -> Response:
+        name, data = form.name, form.data
+        content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES], form.claimed)
         if not content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("What is uploaded here is a picture, a sound or a film")
-        if told.get("overwrite", "").lower() not in ("true", "1"):
-            name = await self._free(principal.account_id, name)
-        source = await self._kept(principal.account_id, data, content_type)
-        await self._names.put(principal.account_id, name, source)
+        if form.told.get("overwrite", "").lower() not in ("true", "1"):
+            name = await self._free(account_id, name)
+        source = await self._kept(account_id, data, content_type)
+        await self._names.put(account_id, name, source)
         return answers.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
 
     async def _kept(self, account_id: str, data: bytes, content_type: str) -> Source:
@@ -90,8 +121,8 @@ class Files:
         return Response(await self._services.blobs.get(found.blob), 200, headers, found.content_type)
 
 
-async def _form(request: Request) -> tuple[Name, bytes, str, dict[str, str]]:
-    """The form's file by its name, its bytes, the type that it claims, and the other fields."""
+async def _form(request: Request) -> _Form:
+    """A form with a file; raises `BadRequest`."""
     try:
         async with request.form(max_files=1, max_fields=20) as form:
             told = {name: value for name, value in form.items() if isinstance(value, str)}
@@ -99,9 +130,20 @@ async def _form(request: Request) -> tuple[Name, bytes, str, dict[str, str]]:
             if file is None or isinstance(file, str) or not file.filename:
                 raise errors.BadRequest("The form has no part named image")
             name = _named(told.get("subfolder", ""), file.filename, told.get("type", "input"))
-            return name, await file.read(), file.content_type or "", told
+            return _Form(name, await file.read(), file.content_type or "", told)
     except MultiPartException as error:
         raise errors.BadRequest("Invalid form body") from error
+
+
+def _original(text: str) -> Name:
+    """The file that an `original_ref` names; raises `BadRequest`."""
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    told = mapping(found)
+    subfolder, filename = (str(told.get(name) or "") for name in ("subfolder", "filename"))
+    return _named(subfolder, filename, str(told.get("type") or "output"))
 
 
 def _named(subfolder: str, filename: str, kind: str) -> Name:

@@ -44,7 +44,9 @@ class Runs:
         if graph is None:
             return _refusal(faults.fault("no_prompt", "No prompt provided", "No prompt provided")), {}
         targets = [str(each) for each in listed(body.get("partial_execution_targets"))] or None
-        verdict = await self._checked(graph, targets, strict=_is_strict(body))
+        await self._workshop.look(graph, principal.account_id)
+        verdict = self._workshop.check(graph, targets=targets, strict_models=_is_strict(body))
+        self._workshop.require(verdict)
         if verdict.error is not None:
             return {"error": verdict.error, "node_errors": dict(verdict.node_errors)}, {}
         missing = await self._missing_files(principal.account_id, verdict)
@@ -61,7 +63,7 @@ class Runs:
             face=_FACE,
             request_id=request_id,
             charged=charged,
-            hold=self._workshop.estimate(verdict, charged=charged).price,
+            hold=self._workshop.estimate(verdict, principal.account_id, charged=charged).price,
             extras={
                 "graph": graph,
                 "prompt_id": prompt_id,
@@ -86,13 +88,6 @@ class Runs:
         if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) < _MOST_NUMBER:
             return number
         return -place if body.get("front") is True else place
-
-    async def _checked(self, graph: object, targets: list[str] | None, *, strict: bool) -> Verdict:
-        """The verdict here; on a graph with foreign classes, that of the ComfyUI that has them."""
-        await self._workshop.look(graph)
-        verdict = self._workshop.check(graph, targets=targets, strict_models=strict)
-        self._workshop.require(verdict)
-        return verdict
 
     async def _missing_files(self, account_id: str, verdict: Verdict) -> Told | None:
         """ComfyUI's words on files that inputs name and nobody put there."""

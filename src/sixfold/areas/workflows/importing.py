@@ -74,11 +74,11 @@ class Importing:
 
     async def validate(self, request: Request) -> Response:
         """Every fault of a workflow at once, and what it would cost."""
-        await self._guest(request)
+        account_id = await self._guest(request)
         body = bodies.parse_object(await request.body())
         converted = self._converted(_document(body, "workflow"))
         strict = body.get("strict_models") is True
-        await self._workshop.look(converted.graph)
+        await self._workshop.look(converted.graph, account_id)
         verdict = self._workshop.check(converted.graph, strict_models=strict)
         return answers.json(
             {
@@ -86,7 +86,7 @@ class Importing:
                 "errors": verdict.errors,
                 "missing_classes": sorted(verdict.missing_classes),
                 "missing_models": [dict(each) for each in verdict.missing_models],
-                "estimate": self._estimate(verdict),
+                "estimate": self._estimate(verdict, account_id),
             }
         )
 
@@ -102,11 +102,12 @@ class Importing:
         principal.require_models()
         return principal
 
-    async def _guest(self, request: Request) -> None:
-        """A key, or the operator's own machine: what is only looked at is nobody's."""
+    async def _guest(self, request: Request) -> str:
+        """The account of a key; on the operator's own machine what is only looked at needs none."""
         own = self._services.origins.is_own_machine(request)
-        if auth.bearer_token(request) is not None or not own:
-            await self._enter(request)
+        if auth.bearer_token(request) is None and own:
+            return ""
+        return (await self._enter(request)).account_id
 
     def _converted(self, document: Mapping[str, Any]) -> Converted:
         converted = convert(document, self._workshop.classes)
@@ -114,13 +115,13 @@ class Importing:
             raise errors.BadRequest(f"A workflow may have at most {_MOST_NODES} nodes")
         return converted
 
-    def _estimate(self, verdict: Verdict) -> dict[str, Any] | None:
+    def _estimate(self, verdict: Verdict, account_id: str) -> dict[str, Any] | None:
         if not verdict.valid:
             return None
         try:
-            return self._workshop.estimate(verdict).record
+            return self._workshop.estimate(verdict, account_id).record
         except errors.SixfoldError as error:
-            return {"price_usd": None, "orders": [], "unavailable": error.message}
+            return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}
 
     async def _import(self, account_id: str, brought: Brought) -> Space:
         converted = self._converted(brought.document)
@@ -138,7 +139,7 @@ class Importing:
             "verification": dict(space.verification),
             "custom_nodes": list(space.custom_nodes),
         }
-        document = {"models": {space.model: space.row()}, "space": facts}
+        document = {"models": {space.model: space.row(account_id)}, "space": facts}
         await self._services.pipeline.own.put(account_id, KIND, space.model, document)
         return space
 

@@ -55,7 +55,7 @@ class Running:
         principal.require_service(space.model)
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)
-        await self._services.workshop.look(space.graph)
+        await self._services.workshop.look(space.graph, principal.account_id)
         quote = pipeline.quote(model, given)  # before any file is fetched
         order = Order(
             account_id=principal.account_id,

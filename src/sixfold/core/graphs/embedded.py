@@ -9,10 +9,12 @@ from typing import Any
 
 from sixfold.core.graphs.convert import NotAWorkflow
 from sixfold.core.graphs.documents import Json, mapping
+from sixfold.core.work.manifest.containers import riff, webp
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _NAMES = ("workflow", "prompt")
 _MOST_BYTES = 16 * 2**20
+_FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
 
 
 def read(data: bytes) -> Json:
@@ -93,7 +95,40 @@ def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None)
     return made
 
 
-def written(png: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None) -> bytes:
-    """A PNG with its graph in it, so that the picture can be dropped back and run again."""
-    end = png.rfind(b"IEND") - 4
-    return png[:end] + chunks(prompt, workflow) + png[end:] if png.startswith(_PNG) and end > 0 else png
+def written(
+    data: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None
+) -> bytes:
+    """A PNG or a WebP with its graph in it, so that it can be dropped back and run again."""
+    if data.startswith(_PNG):
+        end = data.rfind(b"IEND") - 4
+        return data[:end] + chunks(prompt, workflow) + data[end:] if end > 0 else data
+    if data[:4] == b"RIFF" and data[8:15] == b"WEBPVP8":
+        whole = data if data[15:16] == b"X" else _extended(data)
+        extended = whole[:_FLAGS] + bytes([whole[_FLAGS] | _HAS_EXIF]) + whole[_FLAGS + 1 :]
+        extended += riff.chunk(b"EXIF", _tiff({0x010F: ("workflow", workflow), 0x0110: ("prompt", prompt)}))
+        return extended[:4] + (len(extended) - 8).to_bytes(4, "little") + extended[8:]
+    return data
+
+
+def _extended(data: bytes) -> bytes:
+    """A simple WebP as one that may carry more than its picture; raises `Unembeddable`."""
+    header = webp.extended_header(data, riff.complete(data, b"WEBP")[0])
+    return data[:12] + header[:8] + bytes([header[8] & _HAS_ALPHA]) + header[9:] + data[12:]
+
+
+def _tiff(tags: Mapping[int, tuple[str, Mapping[str, Any] | None]]) -> bytes:
+    """EXIF with texts in its first directory, where ComfyUI looks: make and model of the camera."""
+    texts = {
+        tag: f"{name}:{json.dumps(document)}".encode() + b"\0"
+        for tag, (name, document) in tags.items()
+        if document is not None
+    }
+    at = 8 + 2 + 12 * len(texts) + 4
+    entries, bodies = b"", b""
+    for tag, text in texts.items():
+        head = tag.to_bytes(2, "little") + _ASCII.to_bytes(2, "little")
+        entries += head + len(text).to_bytes(4, "little") + (at + len(bodies)).to_bytes(4, "little")
+        bodies += text + b"\0" * (len(text) % 2)
+    return (
+        b"II*\0" + (8).to_bytes(4, "little") + len(texts).to_bytes(2, "little") + entries + bytes(4) + bodies
+    )

@@ -35,10 +35,14 @@ _MOST_ACCOUNTS = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a graph would order: how much it may cost, and its orders by node."""
+    """What a graph would order: how much it may cost, and its orders by node.
+
+    `vram_gb` is what the model files that it names take of a GPU; None where one of them is not known.
+    """
 
     micros: int
     orders: tuple[tuple[str, str, int], ...]
+    vram_gb: float | None = 0
 
     @property
     def price(self) -> Price:
@@ -53,7 +57,7 @@ class Estimate:
             {"node_id": node, "model": model, "price_usd": money.format_usd(micros)}
             for node, model, micros in self.orders
         ]
-        return {"price_usd": money.format_usd(self.micros), "orders": rows}
+        return {"price_usd": money.format_usd(self.micros), "vram_gb": self.vram_gb, "orders": rows}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,7 +182,13 @@ class Workshop:
         price = self._worth if verdict.elsewhere else quoted
         asked = estimate.orders(verdict, lenient=verdict.elsewhere)
         orders = tuple((node, each.model, price(each)) for node, each in asked if node not in without)
-        return Estimate(sum(micros for _, _, micros in orders), orders)
+        return Estimate(sum(micros for _, _, micros in orders), orders, self._vram(verdict))
+
+    def _vram(self, verdict: Verdict) -> float | None:
+        """What the files of a graph take together, as far as the built-in spaces know them."""
+        known = {row["file"]: row["vramGb"] for space in self.spaces.values() for row in space.models}
+        files = {each["file"] for each in verdict.missing_models}
+        return sum(float(known[file]) for file in files) if files <= known.keys() else None
 
     def _quoted(self, asked: Asked, *, account_id: str, charged: bool) -> int:
         built_in, own = self._pipeline.catalog, self._pipeline.own

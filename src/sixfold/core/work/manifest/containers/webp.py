@@ -25,7 +25,7 @@ def edits(data: bytes, text: str) -> list[Edit]:
         flags = data[first.body] | _HAS_XMP
         own.insert(0, Edit(first.body, first.body + 1, bytes([flags])))
     else:
-        own.insert(0, Edit(first.start, first.start, _extended_header(data, first)))
+        own.insert(0, Edit(first.start, first.start, extended_header(data, first)))
     packet = xmp.merged(packets[0] if packets else None, text)
     return riff.rewritten(found, own, riff.chunk(b"XMP ", packet))
 
@@ -38,7 +38,7 @@ def extract(data: bytes) -> str | None:
     return None
 
 
-def _extended_header(data: bytes, first: riff.Chunk) -> bytes:
+def extended_header(data: bytes, first: riff.Chunk) -> bytes:
     """The VP8X chunk for a simple file: canvas size and alpha as its bitstream states them."""
     flags = _HAS_XMP
     bits = data[first.body : first.body + 10]
