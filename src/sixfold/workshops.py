@@ -49,7 +49,11 @@ def comfyui_is_asked(settings: Settings) -> bool:
 def build(settings: Settings, database: Database, media: Media, road: Pipeline, clients: Clients) -> Workshop:
     """Where graphs are checked, priced and run; a ComfyUI runs those with classes of its own."""
     examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
-    craft = Craft(node_classes, _when_used("sixfold.engines.nodes.packing:Packer"))
+    craft = Craft(
+        node_classes,
+        packer=_when_used("sixfold.engines.nodes.packing:Packer"),
+        masked=_when_used("sixfold.engines.nodes.masking:masked"),
+    )
     theirs = ComfyWorkflows(clients.upstream, settings.comfyui_url) if comfyui_is_asked(settings) else None
     built = Workshop(craft, built_in_spaces(), Names(database, media, examples), road, theirs)
     road.by_children = built.price

@@ -317,6 +317,33 @@ async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
     assert Image.open(io.BytesIO(found["3"][0])).getpixel((5, 5)) == (255, 126, 126)
 
 
+async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
+    client = stage.home.client
+
+    def png(picture: Image.Image) -> bytes:
+        out = io.BytesIO()
+        picture.save(out, "PNG")
+        return out.getvalue()
+
+    plain = {"image": ("sea.png", png(Image.new("RGB", (20, 10), "navy")), "image/png")}
+    assert (await client.post("/upload/image", files=plain)).status_code == 200
+    drawn = Image.new("RGBA", (20, 10), (255, 255, 255, 255))
+    drawn.paste((0, 0, 0, 0), (0, 0, 10, 10))
+    ref = {"original_ref": json.dumps({"filename": "sea.png", "type": "input"})}
+    mask = {"image": ("clipspace-1.png", png(drawn), "image/png")}
+    kept = await client.post("/upload/mask", files=mask, data={**ref, "subfolder": "clipspace"})
+    assert kept.json() == {"name": "clipspace-1.png", "subfolder": "clipspace", "type": "input"}
+    query = {"filename": "clipspace-1.png", "subfolder": "clipspace", "type": "input"}
+    merged = Image.open(io.BytesIO((await client.get("/view", params=query)).content))
+    assert (merged.getpixel((3, 3)), merged.getpixel((15, 3))) == ((0, 0, 128, 0), (0, 0, 128, 255))
+    small = {"image": ("m.png", png(Image.new("RGBA", (5, 5))), "image/png")}
+    refused = await client.post("/upload/mask", files=small, data=ref)
+    assert (refused.status_code, "5×5" in refused.json()["error"]["message"]) == (400, True)
+    for lost in ("{}", "[", json.dumps({"filename": "../x.png"}), json.dumps({"filename": "nowhere.png"})):
+        refused = await client.post("/upload/mask", files=mask, data={"original_ref": lost})
+        assert refused.status_code == 400
+
+
 async def test_what_clients_ask_of_the_machine(stage: Stage) -> None:
     client = stage.home.client
     for base in ("", "/api"):
