@@ -13,7 +13,7 @@ import math
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
+        self.can: Callable[[str], bool] = lambda _engine: True  # whether an engine can run here
         self.boot = ids.new("boot")
         self._lease = Lease(self.boot, int(policy.lease_seconds * SECOND_US))
         self._sight = Sight(_SWEEP_SECONDS, policy.lease_seconds)
@@ -175,6 +176,11 @@ class Supervisor:
         """Workers of each engine, for the metrics and the operator's page."""
         return {name: {"busy": pool.busy, "idle": pool.idle} for name, pool in self._pools.items()}
 
+    async def rest(self, engine: str) -> int:
+        """Let the workers of an engine go that hold no run; gives how many."""
+        pool = self._pools.get(engine)
+        return 0 if pool is None else await self._let_go(pool.tired(0))
+
     # -- dispatching -----------------------------------------------------------------------------
 
     def feed(self, engine: str) -> None:
@@ -200,8 +206,8 @@ class Supervisor:
                 return
             name = self._hungry.popleft()
             pool = self._pools[name]
-            if time.monotonic() < pool.resume_at:
-                continue  # fed again by the timer that `Pool.failed` sets
+            if time.monotonic() < pool.resume_at or not self.can(name):
+                continue  # fed again by the timer that `Pool.failed` sets, and by every sweep
             if not self._free_slots(pool) and not pool.open_lanes(taken=True):
                 self._hungry.append(name)  # keeps its turn until some run ends
             elif await self._claim(pool):
@@ -384,10 +390,14 @@ class Supervisor:
 
     async def _stop_idle(self) -> None:
         for pool in self._pools.values():
-            for seat in pool.tired(self._policy.idle_seconds):
-                if seat.worker is not None:
-                    with contextlib.suppress(OSError):
-                        await seat.worker.stop()
+            await self._let_go(pool.tired(self._policy.idle_seconds))
+
+    async def _let_go(self, seats: Iterable[Seat]) -> int:
+        gone = [seat.worker for seat in seats if seat.worker is not None]
+        for worker in gone:
+            with contextlib.suppress(OSError):
+                await worker.stop()
+        return len(gone)
 
     async def _make_room(self) -> None:
         """On a cluster that is full, whoever has idled longest goes so that another can start."""
