@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from tests.areas.house import House, bearer
+from sixfold import assembly
+from tests.areas.house import House, bearer, house
 from tests.areas.test_pages import signed_in
 
 PATHS = ["/admin", "/admin/engines", "/admin/requests"]
@@ -18,6 +20,14 @@ async def run(home: House, prompt: str, key: str = "") -> str:
     body = {"model": "ra1", "input": {"prompt": prompt}}
     answer = await home.client.post(RUN, json=body, headers=bearer(key or home.key))
     return str(answer.json()["id"])
+
+
+async def idle(home: House, count: int) -> None:
+    """Wait until so many workers of the painter stand idle, and none works."""
+    async with asyncio.timeout(10):
+        wanted = {"busy": 0, "idle": count}
+        while home.product.supervisor.snapshot()["scene-painter"] != wanted:  # noqa: ASYNC110 - none is told
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/admin/requests/pred_0"])
@@ -103,3 +113,29 @@ async def test_the_operator_stops_a_run_of_somebody_else(home: House) -> None:
         ended = await home.product.pipeline.wait(found, 10)
     assert str(ended.state) == "canceled"
     await home.until("5.00", "0.00")
+
+
+async def test_idle_workers_are_let_go_and_come_back_with_the_next_order(home: House) -> None:
+    await run(home, "a fox")
+    await idle(home, 1)
+    path = "/admin/workers/scene-painter/rest"
+    assert "Let idle go" in (await home.client.get("/admin")).text
+    assert (await home.client.post(path, data={"csrf": ""})).status_code == 303
+    await idle(home, 0)
+    assert (await home.client.post("/admin/workers/nobody/rest", data={"csrf": ""})).status_code == 303
+    await run(home, "a second fox")
+    await signed_in(home)
+    assert (await home.client.post(path, data={"csrf": ""})).status_code == 404
+    await idle(home, 1)
+
+
+async def test_the_operator_closes_a_session_of_somebody_else(tmp_path: Path) -> None:
+    async with house(tmp_path, assembly.models_document()) as home:
+        made = await home.client.post("/api/containers/motion-model/sessions", json={}, headers=home.bearer)
+        session = made.json()["session_id"]
+        assert f"/admin/sessions/{session}/close" in (await home.client.get("/admin")).text
+        path = f"/admin/sessions/{session}/close"
+        assert (await home.client.post(path, data={"csrf": ""})).status_code == 303
+        told = await home.client.get(f"/api/containers/sessions/{session}", headers=home.bearer)
+        assert told.json()["status"] in ("closing", "closed")
+        assert (await home.client.post("/admin/sessions/sess_0/close", data={"csrf": ""})).status_code == 404

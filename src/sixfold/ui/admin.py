@@ -50,7 +50,7 @@ class Bench:
 
 
 class Admin:
-    """Reads what there is to see; the one thing that it changes is a run that has to stop."""
+    """Reads what there is to see, and ends what has to end: a run, a session, idle workers."""
 
     def __init__(self, services: Services, pages: Pages) -> None:
         self._services = services
@@ -74,6 +74,7 @@ class Admin:
             failed=sum(int(row["total"]) for row in day.failures),
             storage=await read(oversight.storage()),
             disk=disk,
+            sessions=[running.session for running in self._services.live.running],
             draining=self._services.pipeline.draining,
         )
 
@@ -117,11 +118,30 @@ class Admin:
 
     async def cancel(self, request: Request, guest: Guest) -> Response:
         """Stop a run, whoever asked for it."""
-        form = await forms.read(request)
-        self._services.sessions.guard(request, guest.session, form.get("csrf"))
+        await self._guard(request, guest)
         found = await self._services.pipeline.any(calls.path_value(request, "prediction_id"))
         await self._services.pipeline.cancel(found.id, found.account_id)
         return RedirectResponse("/admin", 303)
+
+    async def close(self, request: Request, guest: Guest) -> Response:
+        """End a live session, whoever began it."""
+        await self._guard(request, guest)
+        wanted = calls.path_value(request, "session_id")
+        found = [running.session for running in self._services.live.running if running.session.id == wanted]
+        if not found:
+            raise errors.NotFound("There is no such session here")
+        await self._services.live.close(wanted, found[0].account_id)
+        return RedirectResponse("/admin", 303)
+
+    async def rest(self, request: Request, guest: Guest) -> Response:
+        """Let the idle workers of one engine go, and with them the memory that they hold."""
+        await self._guard(request, guest)
+        await self._services.supervisor.rest(calls.path_value(request, "engine"))
+        return RedirectResponse("/admin", 303)
+
+    async def _guard(self, request: Request, guest: Guest) -> None:
+        form = await forms.read(request)
+        self._services.sessions.guard(request, guest.session, form.get("csrf"))
 
     def _benches(self, waiting: Mapping[str, int]) -> list[Bench]:
         workers = self._services.supervisor.snapshot()
@@ -168,4 +188,6 @@ def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...
         Route("/admin/requests", {"GET": only(admin.requests)}),
         Route("/admin/requests/{prediction_id}", {"GET": only(admin.one)}),
         Route("/admin/requests/{prediction_id}/cancel", {"POST": only(admin.cancel)}, _FORM_BYTES),
+        Route("/admin/sessions/{session_id}/close", {"POST": only(admin.close)}, _FORM_BYTES),
+        Route("/admin/workers/{engine}/rest", {"POST": only(admin.rest)}, _FORM_BYTES),
     )
