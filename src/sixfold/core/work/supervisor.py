@@ -181,11 +181,6 @@ class Supervisor:
         pool = self._pools.get(engine)
         return 0 if pool is None else await self._let_go(pool.tired(0))
 
-    async def rest(self, engine: str) -> int:
-        """Let the workers of an engine go that hold no run; gives how many."""
-        pool = self._pools.get(engine)
-        return 0 if pool is None else await self._let_go(pool.tired(0))
-
     # -- dispatching -----------------------------------------------------------------------------
 
     def feed(self, engine: str) -> None:
