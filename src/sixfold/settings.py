@@ -95,6 +95,7 @@ class Settings:
     drain_seconds: float = 30
     inline_seconds: float = 600
     previews: Literal["", "allow"] = ""
+    comfyui_graphs: Literal["", "allow"] = ""
 
     # the memory
     memory_index_bytes: int = 512 * MIB
@@ -229,6 +230,11 @@ class Settings:
             return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    @property
+    def graphs_go_to_comfyui(self) -> bool:
+        """Whether a graph may run whole on the ComfyUI: its nodes may do there whatever they like."""
+        return self.comfyui_graphs == "allow" or (self.on_loopback and not self.public_url)
 
     @property
     def previews_allowed(self) -> bool:

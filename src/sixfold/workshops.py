@@ -14,7 +14,7 @@ from sixfold.core.graphs import spaces
 from sixfold.core.graphs.keeping import Names
 from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.spaces import Space
-from sixfold.core.graphs.workshop import Craft, Workshop
+from sixfold.core.graphs.workshop import PUBLIC, UNLOCK, Craft, Workshop
 from sixfold.core.work.media import Media
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
@@ -53,8 +53,10 @@ def build(settings: Settings, database: Database, media: Media, road: Pipeline, 
         node_classes,
         packer=_when_used("sixfold.engines.nodes.packing:Packer"),
         masked=_when_used("sixfold.engines.nodes.masking:masked"),
+        unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
     )
-    theirs = ComfyWorkflows(clients.upstream, settings.comfyui_url) if comfyui_is_asked(settings) else None
+    asked = comfyui_is_asked(settings) and settings.graphs_go_to_comfyui
+    theirs = ComfyWorkflows(clients.upstream, settings.comfyui_url) if asked else None
     built = Workshop(craft, built_in_spaces(), Names(database, media, examples), road, theirs)
     road.by_children = built.price
     return built

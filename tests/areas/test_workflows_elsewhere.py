@@ -191,3 +191,24 @@ async def test_without_a_comfyui_the_classes_are_told_with_what_unlocks_them(tmp
         assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
         assert "CustomTint" in refused.json()["error"]
         assert "SIXFOLD_COMFYUI_URL" in refused.json()["error"]
+
+
+async def test_on_a_public_address_strangers_graphs_reach_the_comfyui_only_where_that_is_allowed(
+    tmp_path: Path,
+) -> None:
+    body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}
+    public = {"public_url": "https://sixfold.example", "previews": "allow"}
+    for allowed, status in (("", 503), ("allow", 200)):
+        folder = tmp_path / f"data{allowed}"
+        folder.mkdir()
+        changes = {**public, "comfyui_graphs": allowed}
+        async with (
+            comfyui() as comfy,
+            house(folder, assembly.models_document(), comfyui_url=comfy.url, **changes) as home,
+        ):
+            visitor = home.visitor("203.0.113.9", "https://sixfold.example")
+            await visitor.post(SPACES, json=body, headers=home.bearer)
+            told = await visitor.post(f"{SPACES}/tint/run", json={}, headers=home.bearer)
+            assert told.status_code == status, told.text
+            assert allowed or "SIXFOLD_COMFYUI_GRAPHS=allow" in told.json()["error"]
+            await visitor.aclose()

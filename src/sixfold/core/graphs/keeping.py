@@ -89,7 +89,8 @@ class Names:
 
     async def kept(self, account_id: str, kind: Kind, prefix: str, source: Source) -> Name:
         """Name a file by `prefix` and a number that is free."""
-        return await self._database.write(_numbered(account_id, kind, prefix, source))
+        naming = _numbered(account_id, kind, prefix, source)
+        return await self._database.write(naming, durable=False)  # the end of the run makes it so
 
     async def find(self, account_id: str, name: Name) -> Found | None:
         """Where a file lies, or None."""

@@ -28,6 +28,8 @@ from sixfold.core.work import inputs as checks
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.pipeline import Pipeline
 
+UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."
+PUBLIC = "On a public address SIXFOLD_COMFYUI_GRAPHS=allow lets graphs run on a ComfyUI that has them."
 TEMPLATE = "template:"  # how a node names one
 _PLACE = "data:,"  # stands for a file that only a run can know
 _MOST_ACCOUNTS = 1000
@@ -64,12 +66,14 @@ class Estimate:
 class Craft:
     """What is known of nodes: all classes (read when first asked for), and how values become bytes.
 
-    `masked` gives a picture as PNG with the alpha of another; it raises `UnusableInput`.
+    `masked` gives a picture as PNG with the alpha of another; it raises `UnusableInput`. `unlock` says how
+    classes come to run that nothing here has.
     """
 
     registry: Callable[[], Registry]
     packer: Callable[[Path], Packer]
     masked: Callable[[bytes, bytes], bytes]
+    unlock: str = UNLOCK
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -226,7 +230,7 @@ class Workshop:
     def lacking(self, verdict: Verdict) -> str:
         """The sentence on the classes that nothing here can run."""
         missing = ", ".join(sorted({*verdict.missing_classes, *unrunnable(verdict)}))
-        return f"No engine here has the node classes {missing}. {UNLOCK}"
+        return f"No engine here has the node classes {missing}. {self._craft.unlock}"
 
     def refuse(self, verdict: Verdict, inputs: tuple[ApiInput, ...] = ()) -> None:
         """Raise what keeps a graph from running: `EngineUnavailable`, or `InvalidInput` with every fault."""
@@ -241,9 +245,6 @@ class Workshop:
                 errors.Problem(name, f"{name}: {fault['message']} ({fault['details']})", fault["type"])
             )
         raise errors.InvalidInput(problems)
-
-
-UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."
 
 
 def _standing(each: checks.Descriptor) -> Any:
