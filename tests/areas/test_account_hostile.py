@@ -167,6 +167,19 @@ async def test_a_session_that_was_there_before_is_over_once_somebody_signs_in(ho
     assert (await made_up.get("/account")).status_code == 303
 
 
+async def test_another_sites_link_signs_nobody_in_unawares(home: House) -> None:
+    token = await link(home)
+    visitor = home.visitor()
+    assert (await visitor.head("/signin", params={"token": token})).status_code == 200
+    led = await visitor.get("/signin", params={"token": token}, headers={"Sec-Fetch-Site": "cross-site"})
+    assert led.status_code == 200
+    assert "Set-Cookie" not in led.headers
+    foreign = {"Origin": "https://evil.example"}
+    assert (await visitor.post("/signin", data={"token": token}, headers=foreign)).status_code == 403
+    assert (await visitor.post("/signin", data={"token": token})).headers["Location"] == "/account"
+    assert (await visitor.post("/signin", data={"token": token})).status_code == 401
+
+
 async def test_sessions_and_keys_of_others_are_as_unknown_as_none(home: House) -> None:
     moment = await home.product.database.read(now())
     ben = await home.product.database.read(accounts.by_email("ben@example.com"))

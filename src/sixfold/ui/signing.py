@@ -17,7 +17,7 @@ from sixfold.web.services import Services
 from sixfold.web.sessions import Session
 
 _FORM_BYTES = 16_384
-_MAX_EMAIL = 256
+_MAX_EMAIL, _MAX_TOKEN = 256, 256
 _WRONG = "This address and password do not belong together"
 
 
@@ -35,15 +35,19 @@ class Signing:
         if not self._services.origins.trusts_host(request):
             raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
         token = request.query_params.get("token")
-        if token is not None:
+        if token is not None and self._services.origins.trusts_origin(request) and request.method == "GET":
             return await self._entrance.by_link(request, token)
+        if token is not None:  # from another site's page: nobody is signed in unawares, to whatever account
+            return self._pages.render("link.html", None, token=token[:_MAX_TOKEN])
         following = sessions.own_path(request.query_params.get("next", ""))
         return self._show(following, session=await self._services.sessions.of(request))
 
     async def password(self, request: Request) -> Response:
-        """Sign in with address and password."""
+        """Sign in with address and password, or with a link's token that another site led to."""
         self._services.sessions.guard(request, None, None)
         form = await forms.read(request)
+        if "token" in form:
+            return await self._entrance.by_link(request, form["token"])
         email = form.get("email", "").strip().lower()[:_MAX_EMAIL]
         following = sessions.own_path(form.get("next", ""))
         self._entrance.count(request, email)
