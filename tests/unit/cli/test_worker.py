@@ -1,0 +1,47 @@
+"""A worker without doors: what it needs before it begins, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests import ground, postgres
+from tests.stories.cluster import work
+from tests.unit.cli.conftest import program
+
+pytestmark = pytest.mark.slow  # each test starts programs
+SHARED = {"SIXFOLD_DATABASE_URL": "postgresql://127.0.0.1:1/nowhere", "SIXFOLD_BLOB_URL": "file:///tmp"}
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "said"),
+    [
+        (("worker",), {}, "SIXFOLD_DATABASE_URL=postgresql://"),
+        (("worker",), {**SHARED, "SIXFOLD_BLOB_URL": ""}, "SIXFOLD_BLOB_URL"),
+        (("worker", "--workers", "0"), SHARED, "--workers"),
+        (("worker",), SHARED, "cannot be reached"),
+        (("serve", "--workers", "0"), {}, "sixfold worker"),
+    ],
+)
+def test_a_role_that_could_do_nothing_is_refused_in_a_sentence(
+    tmp_path: Path, words: tuple[str, ...], environ: dict[str, str], said: str
+) -> None:
+    done = program(tmp_path, *words, **environ)
+    assert (done.status, done.out) == (1, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
+async def test_a_worker_that_is_told_to_stop_does_so_in_peace(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    ground.database_url(home, "postgres")
+    environ = {**ground.environ(home), "SIXFOLD_BLOB_URL": f"file://{tmp_path / 'store'}"}
+    worker = await work(home, environ)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.stdout is not None
+    assert b"Stopping" in await worker.process.stdout.read()
+    assert await worker.process.wait() == 0
