@@ -1,0 +1,14 @@
+"""Checking a password takes as long for an address that nobody has."""
+
+from __future__ import annotations
+
+from sixfold.ui import passwords
+
+
+def test_nobodys_hash_costs_what_everybodys_does() -> None:
+    made = passwords.make("correct horse")
+    assert made.split("$")[:4] == passwords._NOBODY.split("$")[:4]
+    assert passwords.verify("correct horse", made)
+    assert not passwords.verify("wrong horse", made)
+    assert not passwords.verify("correct horse", None)
+    assert not passwords.verify("correct horse", "what some other program left")
