@@ -110,7 +110,7 @@ async def test_a_page_tells_what_it_was_made_from_and_what_was_made_of_it(either
     assert stolen["id"] not in (await home.client.get(f"/predictions/{first['id']}")).text
 
 
-@pytest.mark.parametrize("model", ["ra1", "style-transfer"])
+@pytest.mark.parametrize("model", ["ra1", "style-transfer", "fast-image-space"])
 async def test_what_is_replayed_is_the_same_to_the_byte(home: House, model: str) -> None:
     token = await signed_in(home)
     given: dict[str, Any] = {"prompt": "a fox"}

@@ -186,6 +186,8 @@ async def test_a_form_names_hardware_and_variant_and_is_told_their_price(home: H
     answer = await home.client.post("/pages/run", json=asked, headers=headers)
     made = await home.product.pipeline.any(answer.json()["id"])
     assert (made.hardware, made.rate) == ("gpu-141gb", 6_380_000)
+    again = (await home.client.get(f"/catalog/fast-image-native?from={made.id}")).text
+    assert re.search(r'value="gpu-141gb" selected', again)
     for terms, name in (
         ({"hardware": "gpu-16gb-a"}, "hardware"),
         ({"hardware": "none"}, "hardware"),

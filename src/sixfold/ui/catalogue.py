@@ -149,7 +149,7 @@ class Catalogue:
             if guest is None
             else await self._services.pipeline.find(name, guest.account_id)
         )
-        before = await self._before(request, guest, model)
+        before, terms = await self._before(request, guest, model)
         fields = fields_of(model, before)
         given = {
             each.descriptor.name: before.get(each.descriptor.name, _example(each.descriptor))
@@ -164,6 +164,7 @@ class Catalogue:
             fields=fields,
             template=self._template(model),
             kinds=self._kinds(model),
+            terms=terms,
             samples=samples.of(self._services.settings.base_url, model.name, given),
             guest=guest,
         )
@@ -226,16 +227,20 @@ class Catalogue:
                     found[prediction.model] = f"{MEDIA_PATH}{file.name}"
         return found
 
-    async def _before(self, request: Request, guest: Guest | None, model: Model) -> dict[str, Any]:
+    async def _before(
+        self, request: Request, guest: Guest | None, model: Model
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The inputs and the terms (hardware, variant) that the form begins with."""
         origin = request.query_params.get("from")
         if origin == _EXAMPLE and model.name in specimens.known():
-            return dict(specimens.known()[model.name].given)
+            return dict(specimens.known()[model.name].given), {}
         if origin is None or guest is None:
-            return {}
+            return {}, {}
         found = await self._services.pipeline.get(origin, guest.account_id)
         base = self._services.settings.base_url
         given = await self._services.database.read(lineage.again(found, base))
-        return {name: value for name, value in given.items() if model.takes(name)}
+        terms = {"hardware": found.hardware, "variant": found.task.inputs.get("variant")}
+        return {name: value for name, value in given.items() if model.takes(name)}, terms
 
 
 def is_shown(model: Model) -> bool:

@@ -95,7 +95,6 @@ class Origins:
             calls.path_value(request, "prediction_id"), guest.account_id
         )
         origin = self._services.settings.base_url
-        model = await self._services.pipeline.find(found.model, guest.account_id)
         read = self._services.database.read
         order = Order(
             account_id=guest.account_id,
@@ -106,7 +105,7 @@ class Origins:
             charged=guest.charged,
             hardware=found.hardware,
             sources=await read(lineage.stored(found)),
-            extras=lineage.drawn(found) if model.takes("seed") else {},
+            extras=lineage.drawn(found),
         )
         made = await self._services.pipeline.submit(order)
         return RedirectResponse(f"/predictions/{made.id}", 303)

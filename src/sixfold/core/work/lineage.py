@@ -12,6 +12,7 @@ from sixfold.core.work.media import Source as Stored
 from sixfold.core.work.records import Prediction
 
 _MOST = 24
+_DRAWN = ("seed", "variant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,9 @@ def again(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:
 
 
 def drawn(prediction: Prediction) -> dict[str, Any]:
-    """The seed that a prediction was given or that was drawn for it, as an order's extras."""
-    seed = prediction.task.inputs.get("seed")
-    return {} if seed is None else {"seed": seed, "randomize_seed": False}
+    """What a prediction was given beside its inputs, or what was drawn for it, as an order's extras."""
+    found = {name: prediction.task.inputs[name] for name in _DRAWN if name in prediction.task.inputs}
+    return {**found, "randomize_seed": False} if "randomize_seed" in prediction.inputs else found
 
 
 def stored(prediction: Prediction) -> Transaction[dict[str, Stored]]:
