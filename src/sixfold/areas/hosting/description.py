@@ -137,10 +137,11 @@ _SCHEMAS: dict[str, Node] = {
     "Prediction": {"type": "object", "required": list(_FIELDS), "properties": _FIELDS},
     "Import": {
         "type": "object",
-        "required": ["space"],
+        "anyOf": [{"required": ["space"]}, {"required": ["folder"]}],
         "properties": {
             "space": {"type": "string", "description": "owner/name, or a URL that ends in it"},
-            "run": {"enum": ["remote", "container"]},
+            "folder": {"type": "string", "description": "one that `sixfold space import` kept"},
+            "run": {"enum": ["remote", "container", "process"]},
             "hardware": _MAYBE_TEXT,
         },
     },
