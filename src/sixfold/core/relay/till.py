@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction
@@ -95,7 +95,7 @@ class Till:
         begun = [(slip.call, slip.payer) for slip in slips if slip.ending is None]
         ended = [(slip.call, slip.ending) for slip in slips if slip.ending is not None]
         writing = self._write(requestlog.book(begun, ended, self.holder), any(slip.durable for slip in slips))
-        (verdict,) = await asyncio.gather(writing, return_exceptions=True)
+        verdict = await writing
         if verdict is not None and not isinstance(verdict, StoreFailed):
             return False
         for slip in slips:
@@ -103,8 +103,11 @@ class Till:
         return True
 
     async def _apart(self, slips: Sequence[_Slip]) -> None:
+        if len(slips) == 1:
+            _tell(slips[0], await self._write(self._single(slips[0]), slips[0].durable))
+            return
         writing = [self._write(self._single(slip), slip.durable) for slip in slips]
-        for slip, verdict in zip(slips, await asyncio.gather(*writing, return_exceptions=True), strict=True):
+        for slip, verdict in zip(slips, await asyncio.gather(*writing), strict=True):
             _tell(slip, verdict)
 
     def _single(self, slip: _Slip) -> Transaction[None]:
@@ -115,14 +118,19 @@ class Till:
             return requestlog.finish(call, ending)
         return requestlog.insert(call, ending, self.holder)
 
-    async def _write(self, transaction: Transaction[None], durable: bool) -> None:
-        await self._database.write(transaction, durable=durable)
+    async def _write(self, transaction: Transaction[None], durable: bool) -> Exception | None:
+        """None where it was written, else why not."""
+        try:
+            await self._database.write(transaction, durable=durable)
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever handed it in is told
+            return error
+        return None
 
 
-def _tell(slip: _Slip, verdict: Any) -> None:
+def _tell(slip: _Slip, verdict: Exception | None) -> None:
     if slip.booked.done():
         return
-    if isinstance(verdict, BaseException):
-        slip.booked.set_exception(verdict)
-    else:
+    if verdict is None:
         slip.booked.set_result(None)
+    else:
+        slip.booked.set_exception(verdict)
