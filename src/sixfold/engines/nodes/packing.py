@@ -17,6 +17,7 @@ from sixfold.core.graphs.ports import File, Many
 from sixfold.engines.nodes.values import Film, Reel, Sound
 
 _LEVEL = 1
+_MOST_FLOATS = 128 * 2**20  # bytes; larger ones would not shrink to what a cache takes
 
 
 class _Unpackable(Exception):
@@ -94,9 +95,11 @@ def _packed(value: Any) -> list[Any]:
 
 
 def _array(value: Any) -> list[Any]:
-    """Floats that are 255ths as bytes, others as they are."""
+    """Floats that are 255ths as bytes, others as they are; raises `_Unpackable` for a film of those."""
     pixels = np.clip(np.rint(value * np.float32(255)), 0, 255).astype(np.uint8)
     if np.array_equal(pixels.astype(np.float32) / np.float32(255), value):
         return ["bytes", list(value.shape), zlib.compress(pixels.tobytes(), _LEVEL)]
+    if value.nbytes > _MOST_FLOATS:
+        raise _Unpackable
     floats = np.ascontiguousarray(value, np.float32)
     return ["floats", list(value.shape), zlib.compress(floats.tobytes(), _LEVEL)]
