@@ -113,6 +113,9 @@ async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Both
     assert [each["model"] for each in page.json()["predictions"]] == ["space:paint"]
     again = (await two.run("paint", text="a lake")).json()
     assert (again["status"], again["cost"]) == ("succeeded", "0.00")
+    two.comfy.old = True  # what it had kept it does not tell over its socket
+    old = (await two.run("paint", text="a lake")).json()
+    assert (old["status"], old["output"]["content_type"]) == ("succeeded", "image/png")
     assert await two.home.standing() == ("4.96", "0.00")
     assert await two.home.faults() == ()
 

@@ -201,8 +201,11 @@ class _Run:
         """The whole graph as it is, on a ComfyUI that has its classes; paid like the same work here."""
         files = {place: await self.find(*told) for place, told in self._named(verdict).items()}
         heard, scratch = self._telling.heard, self._context.scratch
+        graph = self._graph
+        if self._task.inputs.get("targets"):
+            graph = {node_id: node for node_id, node in graph.items() if node_id in verdict.nodes}
         try:
-            fetched = await elsewhere.run(self._graph, files, scratch, heard)
+            fetched = await elsewhere.run(graph, files, scratch, heard)
         except NodeLost as lost:
             told = {"node_id": lost.node_id, "node_type": lost.class_type, "exception_message": str(lost)}
             heard(Event("execution_error", {**_FAILED, **told}))
@@ -230,6 +233,7 @@ class _Run:
         return {
             (node_id, name): (value, uploads.get(node_id, {}).get(name, "file"))
             for node_id, node in self._graph.items()
+            if node_id in verdict.nodes
             for name, value in node["inputs"].items()
             if isinstance(value, str)
             and (value.startswith(_GIVEN) or (value and name in uploads.get(node_id, ())))

@@ -68,12 +68,18 @@ class ComfyWorkflows:
         try:
             sent = await _with_files(server, graph, files)
             emit(Event("execution_start", {}))
-            outputs = await server.run(sent, (), watch.heard)
+            outputs = await server.run(sent, self._outputs(sent), watch.heard)
         except faults.NodeFailed as failed:
             raise NodeLost(failed.node_id, failed.class_type, failed.text) from failed
         watch.over()
         shown = {node: await _shown(server, told, scratch) for node, told in outputs.items()}
         return Fetched(shown, tuple(watch.cached))
+
+    def _outputs(self, graph: Graph) -> list[str]:
+        """The nodes that show something: an older server tells those that it had kept in its history only."""
+        known = self._known or Registry()
+        specs = ((node_id, known.get(str(node["class_type"]))) for node_id, node in graph.items())
+        return [node_id for node_id, spec in specs if spec is not None and spec.output_node]
 
     def _server(self) -> comfyui.Server:
         return comfyui.Server(self._client, self._url)
