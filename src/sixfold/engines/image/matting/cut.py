@@ -45,12 +45,13 @@ def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> Cu
     belief = _belief(small, around)
     if only is not None:
         belief = _within(belief, only, around)
+    own = belief
     if hint is not None:
         size = (small.shape[1], small.shape[0])
         before = cv2.resize(hint.astype(np.float32), size, interpolation=cv2.INTER_AREA)
         belief = 0.25 * belief + 0.75 * before
     drawn = _drawn(small, belief, around)
-    return Cut(floats, tidied(drawn, belief), belief, around)
+    return Cut(floats, tidied(drawn, belief), own, around)  # a hint says nothing of how good it was
 
 
 def _belief(small: Pixels, around: Ground) -> Array:

@@ -1,8 +1,8 @@
 """A subject's mask from frame to frame: carried along by the flow, drawn to each frame's own colours.
 
 What moves otherwise than the camera belongs to the subject: frames that come are looked at a little ahead,
-and that look, the picture's own signs and the mask that was carried start the first drawing of a shot, and a new
-one now and then. Between them only a band round the carried edge is drawn, which is cheap. All of it at a
+and that look, the picture's own signs and the mask that was carried start the first drawing of a shot, and a
+new one now and then. Between them only a band round the carried edge is drawn, which is cheap. All of it at a
 small size; the edge is drawn at the frame's own, and where nothing moves it rests.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image import saliency
-from sixfold.engines.image.matting import cut, edges
-from sixfold.engines.video.cutout import motion, surety
+from sixfold.engines.image.matting import certainty, cut, edges
+from sixfold.engines.video.cutout import motion
 
 Array = NDArray[Any]
 
@@ -99,9 +99,8 @@ class Masks:
         """The whole drawn anew, from all that is known of it."""
         self._since = 0
         moving = motion.other(small, self._coming)
-        before = None if carried is None else carried.mask
-        found = cut.cut(small, before, moving.only)
-        self._sure.append(surety.of(found, moving, before))
+        found = cut.cut(small, None if carried is None else carried.mask, moving.only)
+        self._sure.append(certainty.of(found))
         return found.mask
 
     def _at_rest(self, alpha: Array, carried: _Carried | None) -> Array:
