@@ -14,6 +14,7 @@ from PIL import Image
 
 from sixfold import assembly, faces
 from sixfold.core.accounts import keys
+from sixfold.core.work.steps import NodeMoved
 from tests.areas.house import House, bearer, client, house
 
 SPACES = "/api/graph/spaces"
@@ -178,6 +179,27 @@ async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
         told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert "SixfoldTextToImage (node 1)" in told["error"]
+        assert await home.standing() == ("5.00", "0.00")
+        assert await home.faults() == ()
+
+
+async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path) -> None:
+    async with house(tmp_path, assembly.models_document(), failpoints="engine.run.upscaler=hang") as home:
+        pipeline = home.product.pipeline
+        body = {"workflow": FIVE, "name": "five"}
+        assert (await home.client.post(SPACES, json=body, headers=home.bearer)).status_code == 201
+        answer = await home.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=home.bearer)
+        whole = await pipeline.any(answer.json()["id"])
+        async for event in pipeline.events(whole):
+            if isinstance(event, NodeMoved) and (event.node, event.state) == ("5", "started"):
+                break
+        await home.client.post(answer.json()["urls"]["cancel"], headers=home.bearer)
+        told = await pipeline.wait(whole, 20)
+        assert (str(told.state), told.cost) == ("canceled", 0)
+        page = await home.client.get("/api/containers/predictions?limit=50", headers=home.bearer)
+        for child in page.json()["predictions"]:
+            last = await pipeline.wait(await pipeline.any(child["id"]), 20)
+            assert (last.is_terminal, last.cost) == (True, 0)
         assert await home.standing() == ("5.00", "0.00")
         assert await home.faults() == ()
 
