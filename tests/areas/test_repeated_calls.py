@@ -42,3 +42,24 @@ async def test_a_call_that_never_ended_is_given_up_when_it_is_asked_again(tmp_pa
         assert await write(repeated.paid_before("scope", "req_second")) is None
         assert await door.home.standing() == ("5.00", "0.00")
         assert await door.home.faults() == ()
+
+
+async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+        scope = idempotency.scope_id(door.home.account.id, "POST", "/api/service", "once")
+        body = {
+            "service": "chat",
+            "model": "acme/small",
+            "messages": [{"role": "user", "content": "say 4 words"}],
+        }
+        costs: set[str] = set()
+        for _ in range(2):
+            headers = {**door.home.bearer, "Idempotency-Key": "once"}
+            answer = await door.home.client.post("/api/service", json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            costs.add(answer.json()["cost"])
+            await door.home.product.database.write(idempotency.forget(scope))
+        (cost,) = costs
+        posted, held = await door.home.standing()
+        assert (round(5 - float(posted), 6), held) == (float(cost), "0.00")
+        assert len(door.acme.seen) == 2

@@ -17,6 +17,7 @@ from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
+from sixfold.core.relay.relay import Reply
 from sixfold.core.work import inputs as checks
 from sixfold.core.work import predictions as work
 from sixfold.core.work.inputs import Descriptor
@@ -62,7 +63,7 @@ class Service:
 
         async def make(idempotency_id: str | None) -> Response:
             if name in TALKS:
-                return await self._talk(request, principal, name, given)
+                return await self._talk(request, principal, name, given, idempotency_id)
             order = await self._order(request, principal, name, given, idempotency_id)
             return await self._made(name, order, later=later)
 
@@ -136,13 +137,23 @@ class Service:
 
     # -- what is said ------------------------------------------------------------------------------
 
+    async def _said(
+        self, principal: Principal, request_id: str, asked: dict[str, Any], key: str | None
+    ) -> Reply:
+        """The reply; one that was paid under the same Idempotency-Key, and never heard, is not paid again."""
+        relay, conversation = self._services.relay, chat.wanted(_encode(asked)).parse()
+        paid = None if key is None else await relay.paid_before(key, request_id)
+        if paid is None:
+            return await relay.complete(principal, request_id, conversation, asked["model"])
+        reply = await relay.prepaid(principal.account_id, request_id, conversation, asked["model"])
+        return msgspec.structs.replace(reply, cost=paid)
+
     async def _talk(
-        self, request: Request, principal: Principal, name: str, given: dict[str, Any]
+        self, request: Request, principal: Principal, name: str, given: dict[str, Any], key: str | None
     ) -> Response:
         asked = await self._conversation(principal, name, given)
         request_id = calls.request_id(request)
-        conversation = chat.wanted(_encode(asked)).parse()
-        reply = await self._services.relay.complete(principal, request_id, conversation, asked["model"])
+        reply = await self._said(principal, request_id, asked, key)
         answer = reply.answer
         assert answer is not None  # noqa: S101 - what was asked in no dialect comes back in none
         usage = answer.usage
