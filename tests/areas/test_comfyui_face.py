@@ -268,13 +268,13 @@ async def test_the_queue_is_in_the_order_that_clients_ask_for(tmp_path: Path) ->
             await home.client.post("/interrupt", json={"prompt_id": each["prompt_id"]})
 
 
-async def test_what_is_forgotten_stays_forgotten_after_a_restart(tmp_path: Path) -> None:
+async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -> None:
     graph = {"1": node("PrimitiveString", value="hello"), "2": node("PreviewAny", source=["1", 0])}
 
     async def history(visitor: httpx.AsyncClient) -> list[str]:
         return list((await visitor.get("/history")).json())
 
-    async with house(tmp_path, assembly.models_document()) as home:
+    async with house(either, assembly.models_document()) as home:
         for prompt_id in ("a", "b", "c"):
             taken = await home.client.post("/prompt", json={"prompt": graph, "prompt_id": prompt_id})
             assert taken.status_code == 200
