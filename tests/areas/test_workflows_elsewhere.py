@@ -168,7 +168,7 @@ async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
 
 async def test_a_node_that_fails_there_is_named_and_free(two: Both) -> None:
     await two.imported(PAINT_AND_TINT, "paint")
-    two.comfy.raises["CustomTint"] = ("ValueError", "The tint is /home/someone/off.")
+    two.comfy.raises["CustomTint"] = ("ValueError", "The tint is /srv/models/off.")
     told = (await two.run("paint", text="a lake")).json()
     assert (told["status"], told["cost"]) == ("failed", "0.00")
     assert told["error"] == "CustomTint (node 10): The tint is off."
