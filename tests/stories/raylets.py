@@ -6,18 +6,18 @@ says `killed`; `add` brings another, and it says `added`. The end of its input e
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
-import ray
-from ray.cluster_utils import Cluster
-
+ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
+Cluster: Any = importlib.import_module("ray.cluster_utils").Cluster
 SMALL: dict[str, Any] = {"object_store_memory": 80 << 20, "memory": 8 << 30}
 
 
 def main(machines: int, processors: int, hardware: str) -> None:
     """Run the cluster until nobody wants it any more; `hardware` has commas."""
-    cluster: Any = Cluster(
+    cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **SMALL}
     )
     others: list[Any] = []
