@@ -22,6 +22,7 @@ from sixfold.upstreams.comfyui import server as comfyui
 
 _FRESH_SECONDS = 300.0  # megabytes of schemas are not read more often
 _PATIENCE_SECONDS = 5.0  # but again for a class that may have come since
+_LOOK = comfyui.Limits(connect_seconds=1.0, answer_seconds=10.0)  # somebody may be waiting for it
 _MOST_BYTES = 512 * 2**20
 _NUMBER = re.compile(r"_\d+_?$")
 _PNG = b"\x89PNG"
@@ -51,7 +52,7 @@ class ComfyWorkflows:
             if self._looked_at is not None and now - self._looked_at < patience:
                 return
             try:
-                server = self._server()
+                server = self._server(_LOOK)
                 await server.stats()  # another Sixfold, or what is none, says so here
                 self._known = schema.read(await server.object_info())
             except faults.Slow:
@@ -81,8 +82,8 @@ class ComfyWorkflows:
         specs = ((node_id, known.get(str(node["class_type"]))) for node_id, node in graph.items())
         return [node_id for node_id, spec in specs if spec is not None and spec.output_node]
 
-    def _server(self) -> comfyui.Server:
-        return comfyui.Server(self._client, self._url)
+    def _server(self, limits: comfyui.Limits = comfyui.DEFAULT_LIMITS) -> comfyui.Server:
+        return comfyui.Server(self._client, self._url, limits)
 
 
 async def _with_files(server: comfyui.Server, graph: Graph, files: Mapping[Place, File]) -> Graph:
