@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint format types docs bench gallery weights cluster lock release setup laws soak
+.PHONY: help serve test quick check lint format types docs bench gallery weights cluster lock packages release setup laws soak
 export PYTHON
 
 VENV ?= .venv
@@ -63,8 +63,10 @@ lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
 soak: $(STAMP)-test ## let a small cluster work and suffer for a while (ARGS="--seconds 3600")
 	@$(BIN)/python -m tools.soak $(ARGS)
 
-release: check test ## a wheel and a source archive in dist/, once everything holds
-	@$(BIN)/python -m build --no-isolation $(ARGS)
+packages: $(STAMP)-dev ## a wheel and a source archive in dist/, installed in a clean environment and tried
+	@$(BIN)/python -m tools.release
+
+release: check test packages ## the same, once everything holds
 
 setup: $(STAMP)-dev # everything that the targets above need, ahead of time
 
