@@ -168,6 +168,10 @@ class Running:
             _LOG.warning("a session's worker did not start", extra={"reason": str(failure)})
             await self._finish(Ending(Event.FAIL, "the model did not start", FAILED))
             return
+        if not await self._built(worker):
+            await worker.kill()
+            await self._finish(self._ending.result())
+            return
         await self._happen(Event.READY)
         self._heard_at = time.monotonic()
         tasks = asyncio.create_task(self._play(worker)), asyncio.create_task(self._keep_house())
@@ -181,6 +185,26 @@ class Running:
             if isinstance(result, Exception):
                 _LOG.error("a session stopped in a way that it should not", exc_info=result)
         await self._finish(self._ending.result() if self._ending.done() else _BROKEN)
+
+    async def _built(self, worker: LiveWorker) -> bool:
+        """Take a step of no time before ready is said, in which the engine builds what it will show.
+
+        False when the session ended meanwhile; a worker that is lost is the clock's matter.
+        """
+        step = self._of(Controls(), 0, draw=False)
+        building = asyncio.ensure_future(worker.step(step))
+        try:
+            await asyncio.wait(
+                {building, self._ending}, timeout=_STEP_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            stepped = building.result() if building.done() else None
+        finally:
+            building.cancel()
+        if isinstance(stepped, Failed):
+            self._fail(stepped)
+        elif isinstance(stepped, Stepped):
+            self._standing = stepped.state
+        return not self._ending.done()
 
     async def _finish(self, ending: Ending) -> None:
         if ending.event is None:
@@ -236,15 +260,7 @@ class Running:
         heard, viewer = len(self._inputs), self._viewer
         shown = viewer is not None and viewer.greeted and not viewer.gone
         draw = viewer is not None and shown and viewer.credit > 0
-        step = Step(
-            self.session.model,
-            self.session.inputs,
-            self._standing,
-            self._controls(heard),
-            self.session.fps,
-            ticks,
-            draw,
-        )
+        step = self._of(self._controls(heard), ticks, draw=draw)
         try:
             async with asyncio.timeout(_STEP_SECONDS):
                 stepped = await worker.step(step)
@@ -254,13 +270,20 @@ class Running:
             _LOG.warning("a session's worker was lost", extra={"reason": stepped.reason})
             return False
         if isinstance(stepped, Failed):
-            self.end(Ending(Event.FAIL, stepped.message if stepped.public else "the model failed", FAILED))
+            self._fail(stepped)
             return True
         self._standing = stepped.state
         self._answer(heard)
         self._late += ticks - 1
         self._show(stepped, ticks, draw=draw, shown=shown)
         return True
+
+    def _of(self, controls: Controls, ticks: int, *, draw: bool) -> Step:
+        session = self.session
+        return Step(session.model, session.inputs, self._standing, controls, session.fps, ticks, draw)
+
+    def _fail(self, failed: Failed) -> None:
+        self.end(Ending(Event.FAIL, failed.message if failed.public else "the model failed", FAILED))
 
     def _controls(self, heard: int) -> Controls:
         silent = time.monotonic() - self._heard_at > RELEASE_SECONDS

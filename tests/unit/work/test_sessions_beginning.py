@@ -1,0 +1,114 @@
+"""How a session begins: its engine builds what it will show before ready is said; nobody pays for that."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts import accounts
+from sixfold.core.work import sessions
+from sixfold.core.work.live import Step, Stepped
+from sixfold.core.work.ports import Failed, Lost
+from sixfold.core.work.sessions import Draft, Lease, Session
+from sixfold.core.work.sessions_running import Backstage, Ending, Running
+from sixfold.core.work.sessions_states import Event
+from tests import databases
+
+LEASE = Lease("boot_test", 30_000_000)
+
+
+class Builder:
+    """A worker whose first step is answered when the test says so, or tells what it is given."""
+
+    def __init__(self, answer: Failed | None = None) -> None:
+        self.steps: list[Step] = []
+        self.asked, self.answered, self.killed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._answer = answer
+
+    @property
+    def alive(self) -> bool:
+        """Until it is killed."""
+        return not self.killed.is_set()
+
+    async def step(self, step: Step) -> Stepped | Failed | Lost:
+        """Wait for the test, then go on."""
+        self.steps.append(step)
+        self.asked.set()
+        await self.answered.wait()
+        return self._answer or Stepped({"steps": len(self.steps)})
+
+    async def kill(self) -> None:
+        """It is over."""
+        self.killed.set()
+
+
+class Stage:
+    """A session on a real database, its worker, and every event in its order."""
+
+    def __init__(self, database: databases.Database, worker: Builder) -> None:
+        self.events: list[Event] = []
+        self.ready = asyncio.Event()
+        self._database, self._worker = database, worker
+
+    async def begin(self) -> Running:
+        """A running session, not yet set going."""
+        account = await self._database.write(accounts.create("ada@example.com", credit=30_000))
+        draft = Draft(
+            account.id, "req_x", "m", "e", "preview", "h", {"prompt": "walk"}, 20, 540_000, 10**8, 9
+        )
+        session = (await self._database.write(sessions.create(draft, LEASE))).session
+
+        async def hire() -> Builder:
+            return self._worker
+
+        async def turn(_: str) -> Session:
+            return session
+
+        return Running(session, Backstage(hire, self._happen, turn, 60.0))
+
+    async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
+        self.events.append(event)
+        session = await self._database.write(sessions.happen(session_id, event, LEASE, reason))
+        if event is Event.READY:
+            self.ready.set()
+        return session
+
+
+async def test_a_session_is_ready_once_its_engine_has_built_what_it_will_show(tmp_path: Path) -> None:
+    async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
+        stage = Stage(database, worker := Builder())
+        running = await stage.begin()
+        life = asyncio.create_task(running.run())
+        await worker.asked.wait()
+        first = worker.steps[0]
+        assert (first.ticks, first.draw, first.state) == (0, False, None)
+        assert stage.events == [Event.START]
+        worker.answered.set()
+        await stage.ready.wait()
+        assert len(worker.steps) == 1
+        running.end(Ending(Event.CLOSE, "closed", 1000))
+        await life
+        assert stage.events == [Event.START, Event.READY, Event.CLOSE, Event.END]
+        assert worker.killed.is_set()
+
+
+@pytest.mark.parametrize("how", ["closed", "failed"])
+async def test_one_that_ends_while_it_builds_was_never_ready_and_costs_nothing(
+    tmp_path: Path, how: str
+) -> None:
+    async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
+        worker = Builder(Failed("There is no such land.", public=True) if how == "failed" else None)
+        stage = Stage(database, worker)
+        running = await stage.begin()
+        life = asyncio.create_task(running.run())
+        await worker.asked.wait()
+        if how == "closed":
+            running.end(Ending(Event.CLOSE, "closed", 1000))
+        else:
+            worker.answered.set()
+        await life
+        assert worker.killed.is_set()
+        assert Event.READY not in stage.events
+        assert (running.session.state, running.session.cost) == (how, 0)
