@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.accounts import accounts, journal, ledger
-from sixfold.core.database import Database, Each, Query, Transaction, TransactionConflict, many, one
+from sixfold.core.accounts import accounts, batches, journal, ledger
+from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, one
 from tests import databases
 
 
@@ -80,12 +80,12 @@ async def test_a_broken_constraint_is_a_conflict_that_the_transaction_may_catch(
 
 async def test_one_query_runs_for_each_of_its_parameters_and_tells_what_changed(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=50))
-    held = [ledger.Wanted(account.id, f"hold{number}", number) for number in (1, 2, 3)]
-    assert await database.write(ledger.hold_all(held)) > 0
+    held = [batches.Wanted(account.id, f"hold{number}", number) for number in (1, 2, 3)]
+    assert await database.write(batches.hold_all(held)) > 0
 
     def end(*names: str) -> Transaction[int]:
         same = {"account_id": account.id, "state": "released", "captured": 0}
-        told = yield Each("hold_end_each", [{"id": f"hold{n}", "amount": int(n), **same} for n in names])
+        told = yield Query("hold_end_each", {}, [{"id": f"hold{n}", "amount": int(n), **same} for n in names])
         return int(told[0]["changed"])
 
     assert await database.write(end("1", "7", "3")) == 2
@@ -95,7 +95,7 @@ async def test_one_query_runs_for_each_of_its_parameters_and_tells_what_changed(
 async def test_a_conflict_among_many_undoes_what_its_transaction_wrote(database: Database) -> None:
     def many_audits() -> Transaction[None]:
         yield _audit(1)
-        yield Each("audit_insert", [_audit(number).params for number in (2, 3, 2)])
+        yield Query("audit_insert", {}, [_audit(number).params for number in (2, 3, 2)])
 
     done = await asyncio.gather(
         database.write(_write(8)),

@@ -20,24 +20,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One named query and its parameters. `now` (epoch µs by the database's clock) is always bound."""
+    """One named query and its parameters. `now` (epoch µs by the database's clock) is always bound.
 
-    name: str
-    params: Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
-    """One named query that changes rows, run for each of these parameters in turn.
-
-    It is answered by one row, whose `changed` says how many rows all of them changed.
+    With `each` it changes rows for each of those, and is answered by one row: how many `changed`.
     """
 
     name: str
-    params: Sequence[Mapping[str, Value]]
+    params: Mapping[str, Value]
+    each: Sequence[Mapping[str, Value]] | None = None
 
 
-Transaction = Generator[Query | Each, Rows, T]
+Transaction = Generator[Query, Rows, T]
 
 
 class TransactionConflict(Exception):
@@ -62,11 +55,6 @@ class Database(Protocol):
     async def close(self) -> None:
         """Finish what was accepted and let go of the files or connections. Idempotent."""
         ...
-
-
-def turns(query: Query | Each) -> Sequence[Mapping[str, Value]]:
-    """The parameters that a query is run with, one after another."""
-    return query.params if isinstance(query, Each) else (query.params,)
 
 
 def one(name: str, /, **params: Value) -> Transaction[Row | None]:

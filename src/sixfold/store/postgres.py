@@ -20,7 +20,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
 
 from sixfold import errors
 from sixfold.core.clock import SECOND_US, Clock
-from sixfold.core.database import Each, Query, Transaction, TransactionConflict, Value, turns
+from sixfold.core.database import Query, Transaction, TransactionConflict, Value
 from sixfold.store import postgres_connect as link
 from sixfold.store import sql
 from sixfold.store.postgres_binding import Binder, Prepared
@@ -197,7 +197,7 @@ class PostgresDatabase:
         """The jobs by the statement that they ask for, in their order."""
         crowds: dict[Prepared, Crowd] = {}
         for job in jobs:
-            if isinstance(job.query, Each):
+            if job.query is not None and job.query.each is not None:
                 raise Apart
             if job.query is not None:
                 try:
@@ -223,11 +223,11 @@ class PostgresDatabase:
         if job.error is not None:
             await self._undo(connection)
 
-    async def _answer(self, connection: Connection, job: Job, query: Query | Each) -> None:
+    async def _answer(self, connection: Connection, job: Job, query: Query) -> None:
         asked: dict[Prepared, list[list[Any]]] = {}
-        for params in turns(query):
+        for params in sql.turns(query):
             prepared, arguments = await self._prepared(connection, query.name, params)
-            if isinstance(query, Each):
+            if query.each is not None:
                 prepared = prepared.counting()
             asked.setdefault(prepared, []).append(arguments)
         for _ in range(_TRIES):
@@ -248,7 +248,7 @@ class PostgresDatabase:
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, link.Migrated):
                 await self._back(connection, job)
             else:
-                if isinstance(query, Each):
+                if query.each is not None:
                     job.count(seen)
                 else:
                     job.tell(seen[0])

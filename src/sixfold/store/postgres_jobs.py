@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sixfold.core.database import Each, Query, Row, Transaction
+from sixfold.core.database import Query, Row, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Job:
     transaction: Transaction[Any]
     durable: bool
     future: asyncio.Future[Any]
-    query: Query | Each | None = None
+    query: Query | None = None
     seen: list[Seen] = field(default_factory=list["Seen"])
     value: Any = None
     error: BaseException | None = None
 
-    def ask(self, step: Callable[[], Query | Each]) -> None:
+    def ask(self, step: Callable[[], Query]) -> None:
         """Let it come to its next question, or to its end."""
         try:
             self.query = step()
@@ -56,7 +56,7 @@ class Job:
         self.ask(partial(self.transaction.send, seen.rows))
 
     def count(self, seen: Sequence[Seen]) -> None:
-        """The answer to `Each`, of all its turns."""
+        """The answer to a query with `each`."""
         self.seen += seen
         changed = sum(len(step.rows) for step in seen)
         self.ask(partial(self.transaction.send, [{"changed": changed}]))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sixfold.core.clock import Clock
-from sixfold.core.database import Row, Transaction, Value, turns
+from sixfold.core.database import Row, Transaction, Value
 from sixfold.store import postgres_connect as link
 from sixfold.store.postgres_binding import Binder, Prepared
 from sixfold.store.postgres_connect import GONE, PATIENCE_SECONDS, Connection
-from sixfold.store.sql import Statement
+from sixfold.store.sql import Statement, turns
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
-from sixfold.core.database import Each, Query, Transaction, TransactionConflict
+from sixfold.core.database import Query, Transaction, TransactionConflict
 from sixfold.store import sql
 from sixfold.store.sqlite_binding import Binder
 
@@ -127,11 +127,8 @@ class SqliteDatabase:
                 writer.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 self._durable = durable
             writer.execute("BEGIN IMMEDIATE")
-            if len(group) == 1:
-                self._run_alone(writer, group[0])
-            else:
-                for job in group:
-                    self._run(writer, job)
+            for job in group:
+                self._run(writer, job, alone=len(group) == 1)
             if writer.in_transaction:
                 writer.execute("COMMIT")
         except sqlite3.Error as error:
@@ -140,26 +137,19 @@ class SqliteDatabase:
             for job in group:
                 job.error = job.error or _store_failed(error)
 
-    def _run_alone(self, writer: sqlite3.Connection, job: _Job) -> None:
-        """Without a savepoint: there is no neighbour to leave alone."""
-        try:
-            job.value = self._drive(writer, job.transaction)
-        except Exception as error:
-            if not writer.in_transaction:
-                raise
-            job.error = error
-            writer.execute("ROLLBACK")
-
-    def _run(self, writer: sqlite3.Connection, job: _Job) -> None:
-        writer.execute("SAVEPOINT request")
+    def _run(self, writer: sqlite3.Connection, job: _Job, *, alone: bool) -> None:
+        """In a savepoint, unless there is no neighbour to leave alone."""
+        if not alone:
+            writer.execute("SAVEPOINT request")
         try:
             job.value = self._drive(writer, job.transaction)
         except Exception as error:
             if not writer.in_transaction:  # the whole group went down with it: disk full, I/O error
                 raise
             job.error = error
-            writer.execute("ROLLBACK TO request")
-        writer.execute("RELEASE request")
+            writer.execute("ROLLBACK" if alone else "ROLLBACK TO request")
+        if not alone:
+            writer.execute("RELEASE request")
 
     def _drive(self, connection: sqlite3.Connection, transaction: Transaction[T]) -> T:
         try:
@@ -174,12 +164,12 @@ class SqliteDatabase:
         except StopIteration as end:
             return end.value
 
-    def _execute(self, connection: sqlite3.Connection, query: Query | Each) -> list[Any]:
+    def _execute(self, connection: sqlite3.Connection, query: Query) -> list[Any]:
         bound = self._bind(self._queries[query.name].sql)
         now = self._clock() if bound.needs_now else 0
-        if isinstance(query, Query):
+        if query.each is None:
             return connection.execute(bound.text, bound.arguments(query.params, now)).fetchall()
-        given = [bound.arguments(params, now) for params in query.params]
+        given = [bound.arguments(params, now) for params in query.each]
         return [{"changed": connection.executemany(bound.text, given).rowcount}]
 
 

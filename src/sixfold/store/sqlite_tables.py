@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TypeVar, cast
 
 from sixfold.core.clock import steady_clock
-from sixfold.core.database import Rows, Transaction, turns
+from sixfold.core.database import Rows, Transaction
 from sixfold.store import sql, sqlite
 from sixfold.store.archive import Damaged, Row
 from sixfold.store.keeping import BadDatabase, Health
@@ -123,7 +123,7 @@ class SqliteLoader:
         try:
             query = next(transaction)
             while True:
-                cursor = self._connection.execute(queries[query.name].sql, {**turns(query)[0], **now})
+                cursor = self._connection.execute(queries[query.name].sql, {**sql.turns(query)[0], **now})
                 query = transaction.send(cast("Rows", cursor.fetchall()))
         except StopIteration as end:
             return end.value

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import msgspec
 
 from sixfold import errors
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import batches, ledger
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Each, Query, Row, Transaction, Value, one
+from sixfold.core.database import Query, Row, Transaction, Value, one
 from sixfold.core.relay.usage import NOTHING, Usage
 
 CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its hold is given back
@@ -80,25 +80,25 @@ def book(
     Raises what they raise; where the calls do not fit together, each may still fit by itself.
     """
     if begun:
-        moment = yield from ledger.hold_all(
-            [ledger.Wanted(call.account_id, call.id, call.held, payer) for call, payer in begun]
+        moment = yield from batches.hold_all(
+            [batches.Wanted(call.account_id, call.id, call.held, payer) for call, payer in begun]
         )
-        yield Each("relay_begin", [{**_who(call, holder), "held": call.held} for call, _ in begun])
+        yield Query("relay_begin", {}, [{**_who(call, holder), "held": call.held} for call, _ in begun])
         for call, _ in begun:
             call.held_at = moment
     free = [{**_who(call, holder), **_end(call, ending)} for call, ending in ended if not call.held]
     if free:
-        yield Each("relay_insert", free)
+        yield Query("relay_insert", {}, free)
     held = [(call, ending) for call, ending in ended if call.held]
     if held:
-        told = yield Each("relay_finish_each", [_ended(call, ending) for call, ending in held])
+        told = yield Query("relay_finish_each", {}, [_ended(call, ending) for call, ending in held])
         if told[0]["changed"] != len(held):
             raise ledger.LedgerFault("a call was ended before")
         for call, _ in held:
             if call.counted and not call.held_at:  # it was begun by itself
                 row = yield from one("hold_moment", id=call.id)
                 call.held_at = int(row["created_at"]) if row is not None else 0
-        yield from ledger.capture_all([_charge(call, ending) for call, ending in held])
+        yield from batches.capture_all([_charge(call, ending) for call, ending in held])
 
 
 def sweep(holder: str, before: int, *, alone: bool) -> Transaction[int]:
@@ -156,8 +156,8 @@ def _ended(call: Call, ending: Ending) -> dict[str, Value]:
     return {"id": call.id, "target": call.target, **_end(call, ending)}
 
 
-def _charge(call: Call, ending: Ending) -> ledger.Charge:
-    return ledger.Charge(
+def _charge(call: Call, ending: Ending) -> batches.Charge:
+    return batches.Charge(
         account_id=call.account_id,
         hold_id=call.id,
         held=call.held,

@@ -118,16 +118,13 @@ class Till:
             return requestlog.finish(call, ending)
         return requestlog.insert(call, ending, self.holder)
 
-    async def _write(self, transaction: Transaction[None], durable: bool) -> Exception | None:
+    async def _write(self, transaction: Transaction[None], durable: bool) -> BaseException | None:
         """None where it was written, else why not."""
-        try:
-            await self._database.write(transaction, durable=durable)
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever handed it in is told
-            return error
-        return None
+        writing = self._database.write(transaction, durable=durable)
+        return (await asyncio.gather(writing, return_exceptions=True))[0]
 
 
-def _tell(slip: _Slip, verdict: Exception | None) -> None:
+def _tell(slip: _Slip, verdict: BaseException | None) -> None:
     if slip.booked.done():
         return
     if verdict is None:

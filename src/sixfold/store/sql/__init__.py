@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from sixfold.core.database import Query, Value
 
 _HERE = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+) \| (.+)$", re.MULTILINE)
@@ -44,6 +47,11 @@ def queries(dialect: str) -> dict[str, Statement]:
         for name, description, sql in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
             found[name] = Statement(sql.strip().rstrip(";"), description, ":now" in sql)
     return found
+
+
+def turns(query: Query) -> Sequence[Mapping[str, Value]]:
+    """The parameters that a query is run with, one after another."""
+    return (query.params,) if query.each is None else query.each
 
 
 @cache

@@ -1,0 +1,118 @@
+"""Many holds made, or ended, in one transaction: a statement of each kind for all, or nothing at all.
+
+It is what `ledger` does for one. Whoever has several at hand tries them together here, and each by itself
+where that is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core.accounts import ledger, limits
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Query, Transaction, Value, now
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A hold that is asked for beside others."""
+
+    account_id: str
+    hold_id: str
+    amount: int
+    payer: Payer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What is to be captured of a hold, beside others; an `amount` of 0 releases it.
+
+    `key_id` is whose budgets it counts against, `held_at` (epoch µs) when it was made.
+    """
+
+    account_id: str
+    hold_id: str
+    held: int
+    amount: int
+    entry: ledger.Entry
+    key_id: str | None = None
+    held_at: int = 0
+
+
+def hold_all(wanted: Sequence[Wanted]) -> Transaction[int]:
+    """Set every amount aside or none: raises what `hold` raises where all of them do not fit together.
+
+    Gives the moment of it.
+    """
+    if any(each.amount <= 0 for each in wanted):
+        raise ledger.LedgerFault("a hold needs a positive amount")
+    of_account, of_key = Counter[str](), Counter[Payer]()
+    for each in wanted:
+        of_account[each.account_id] += each.amount
+        if each.payer is not None:
+            of_key[each.payer] += each.amount
+    yield Query("hold_insert", {}, [_hold_row(each) for each in wanted])
+    for payer, amount in of_key.items():
+        yield from limits.spend(payer, amount)
+    for account_id, amount in of_account.items():
+        if not (yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})):
+            raise errors.InsufficientCredits
+    return (yield from now())
+
+
+def _hold_row(wanted: Wanted) -> dict[str, Value]:
+    key_id = wanted.payer.key_id if wanted.payer is not None else None
+    return {
+        "id": wanted.hold_id,
+        "account_id": wanted.account_id,
+        "amount": wanted.amount,
+        "key_id": key_id,
+    }
+
+
+def capture_all(charges: Sequence[Charge]) -> Transaction[None]:
+    """End many pending holds, all of them or none; raises `LedgerFault` as `capture` does."""
+    states = ("released", "captured")
+    told = yield Query(
+        "hold_end_each",
+        {},
+        [
+            {
+                "id": charge.hold_id,
+                "account_id": charge.account_id,
+                "amount": charge.held,
+                "state": states[charge.amount > 0],
+                "captured": charge.amount,
+            }
+            for charge in charges
+        ],
+    )
+    if told[0]["changed"] != len(charges) or any(charge.amount > charge.held for charge in charges):
+        raise ledger.LedgerFault(
+            "a hold is not pending, or holds another amount or less than is to be captured"
+        )
+    held, paid, unspent = Counter[str](), Counter[str](), Counter[tuple[str, int]]()
+    for charge in charges:
+        held[charge.account_id] += charge.held
+        paid[charge.account_id] += charge.amount
+        if charge.key_id is not None:
+            unspent[charge.key_id, charge.held_at // DAY_US] += charge.held - charge.amount
+    for account_id, amount in held.items():
+        params = {"account_id": account_id, "amount": amount, "captured": paid[account_id]}
+        yield Query("ledger_settle", params)
+    if total := paid.total():
+        yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": total})
+        yield Query("transfer_insert", {}, [_capture_row(charge) for charge in charges if charge.amount])
+    for (key_id, day), amount in unspent.items():
+        if amount:
+            yield from limits.give_back(key_id, day * DAY_US, amount)
+
+
+def _capture_row(charge: Charge) -> Mapping[str, Value]:
+    sides = (charge.account_id, ledger.REVENUE)
+    name = f"capture:{charge.hold_id}"
+    return ledger.transfer(name, sides, charge.amount, charge.entry, charge.hold_id).params
