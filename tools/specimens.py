@@ -29,7 +29,6 @@ from sixfold.core.work.orders import Order
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.settings import Settings
 from sixfold.ui import specimens
-from tests.corpora import composites
 from tools import thumbs
 
 INPUTS = Path("tools/specimens.toml")
@@ -110,16 +109,25 @@ class Studio:
 
 
 def _mask() -> bytes:
-    """White where the middle of a picture of 1024 by 576 is."""
+    """White where the boat in a picture of 1024 by 576 is."""
     mask = np.zeros((576, 1024), np.uint8)
-    cv2.ellipse(mask, (512, 330), (120, 80), 0, 0, 360, 255, -1)
+    cv2.ellipse(mask, (311, 355), (130, 150), 0, 0, 360, 255, -1)
     return cv2.imencode(".png", mask)[1].tobytes()
 
 
 def _subject() -> bytes:
-    """Something before a plain wall, to be cut out."""
-    rgb = composites.composite(7003, "plain", (420, 420)).rgb
-    return cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))[1].tobytes()
+    """A red mug before a plain wall, to be cut out and to be made round."""
+    wall = np.linspace(226, 196, 420)[:, None, None] * np.array([0.98, 1.0, 1.0])
+    image = np.broadcast_to(wall, (420, 420, 3)).astype(np.uint8).copy()
+    red, dark, light = (52, 58, 196), (38, 40, 150), (120, 124, 226)
+    cv2.ellipse(image, (286, 222), (58, 66), 0, 0, 360, dark, 26, cv2.LINE_AA)
+    cv2.rectangle(image, (120, 130), (270, 318), red, -1)
+    cv2.ellipse(image, (195, 318), (75, 24), 0, 0, 360, red, -1, cv2.LINE_AA)
+    cv2.rectangle(image, (120, 130), (146, 318), light, -1)
+    cv2.rectangle(image, (246, 130), (270, 318), dark, -1)
+    cv2.ellipse(image, (195, 130), (75, 24), 0, 0, 360, (226, 232, 240), -1, cv2.LINE_AA)
+    cv2.ellipse(image, (195, 133), (62, 17), 0, 0, 360, (30, 44, 70), -1, cv2.LINE_AA)
+    return cv2.imencode(".png", image)[1].tobytes()
 
 
 _DRAWN = {"mask": _mask, "subject": _subject}

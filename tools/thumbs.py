@@ -148,9 +148,13 @@ def _samples(data: bytes) -> Any:
 def thing(data: bytes) -> bytes:
     """A GLB seen from the front right, lit from above, as a picture on nothing."""
     whole: Any = trimesh.load(io.BytesIO(data), file_type="glb")
-    meshes = whole.dump() if hasattr(whole, "dump") else [whole]
-    corners = [np.asarray(mesh.triangles) for mesh in meshes]
-    colours = [_face_colours(mesh) for mesh in meshes]
+    corners: list[Any] = []
+    colours: list[Any] = []
+    for node in whole.graph.nodes_geometry:
+        place, name = whole.graph[node]
+        mesh = whole.geometry[name]
+        corners.append(trimesh.transform_points(mesh.vertices, place)[mesh.faces])
+        colours.append(_face_colours(mesh))
     points, paint = np.concatenate(corners), np.concatenate(colours)
     around, over = 0.6, 0.42
     turn = np.array([[np.cos(around), 0, -np.sin(around)], [0, 1, 0], [np.sin(around), 0, np.cos(around)]])
@@ -171,6 +175,10 @@ def thing(data: bytes) -> bytes:
 
 def _face_colours(mesh: Any) -> Any:
     """The colour of each face from 0 to 255; what has one colour for all has it everywhere."""
+    given = getattr(mesh.visual, "vertex_attributes", {}).get("color")  # beside a material without a texture
+    if given is not None and len(given) == len(mesh.vertices):
+        linear = np.asarray(given, np.float64)[mesh.faces][..., :3].mean(1) / 255
+        return 255 * linear ** (1 / 2.2)
     colours = mesh.visual.to_color() if hasattr(mesh.visual, "to_color") else mesh.visual
     found = np.asarray(colours.vertex_colors)
     if len(found) == len(mesh.vertices):
