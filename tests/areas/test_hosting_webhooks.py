@@ -18,6 +18,8 @@ from sixfold.core.accounts import accounts
 from sixfold.core.database import Row
 from sixfold.core.work import outbox
 from sixfold.core.work.outbox import Schedule
+from sixfold.net.addresses import AllowList
+from sixfold.net.fetch import Fetcher
 from tests.areas.house import House, client, house, small_models
 from tests.fakes import serving
 from tests.fakes.serving import Faults
@@ -153,11 +155,24 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
 async def test_nothing_is_told_to_the_inside(tmp_path: Path) -> None:
     faults = Faults()
     async with house(tmp_path) as home, listening(faults) as url:
-        for address in (url, "http://169.254.169.254/latest", "http://[::1]/"):
-            run = (await home.client.post(RUN, json=ordered(address), headers=home.bearer)).json()
-            rows = await until(home, run["id"], ended)
-            assert all("may not be fetched" in row["error"] for row in rows)
+        for address in (url, "http://169.254.169.254/latest", "http://[::1]/", "http://a.localhost./"):
+            refused = await home.client.post(RUN, json=ordered(address), headers=home.bearer)
+            assert refused.status_code == 400
+            assert [each["input"] for each in refused.json()["errors"]] == ["webhook"]
+            assert "may not be fetched" in refused.text
         assert faults.steps("told") == []
+
+
+async def test_a_name_that_leads_inside_is_refused_when_it_is_to_be_told(tmp_path: Path) -> None:
+    async def inside(_host: str, _port: int) -> list[str]:
+        return ["10.0.0.1"]
+
+    async with house(tmp_path) as home:
+        home.product.outbox.sender = Fetcher(AllowList(), lookup=inside)
+        address = "https://hook.example.com/"
+        run = (await home.client.post(RUN, json=ordered(address), headers=home.bearer)).json()
+        rows = await until(home, run["id"], ended)
+        assert all("may not be fetched" in row["error"] for row in rows)
 
 
 async def test_it_is_said_for_a_day_and_no_longer() -> None:

@@ -146,6 +146,14 @@ async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: Hous
     assert told["quality"] == "full"
 
 
+async def test_what_cannot_be_forecast_is_said_of_the_series(real: House) -> None:
+    answer = await real.client.post(
+        "/api/service", json={"service": "forecast", "series": [1, {"t": 2, "y": 3}]}, headers=real.bearer
+    )
+    assert answer.status_code == 400
+    assert '"series"' in answer.text
+
+
 async def test_texts_become_vectors_whether_a_list_lines_or_json(real: House) -> None:
     ways: list[Any] = [
         ["a red fox", "a blue boat"],

@@ -124,6 +124,11 @@ class Fetcher:
         """The guard, for a client that is built upon it."""
         return self._backend
 
+    def look(self, url: str) -> None:
+        """FetchRefused for a URL that says by itself that it may not be opened; a name is not asked for."""
+        target = urls.parse(url)
+        self._resolver.look(target.host, target.port)
+
     async def fetch(
         self,
         url: str,

@@ -19,6 +19,7 @@ Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 # would let a stranger ask which internal names there are.
 _NOT_PUBLIC = "This URL may not be fetched: its host has no public address, or its port is not 80 or 443."
 
+_LOOPBACK = ipaddress.IPv4Address("127.0.0.1")
 _ABSENT = frozenset((socket.EAI_NONAME, socket.EAI_NODATA))
 
 
@@ -56,6 +57,14 @@ class Resolver:
         if not self._allow.admits(addresses, port):
             raise FetchRefused(_NOT_PUBLIC)
         return addresses
+
+    def look(self, host: str, port: int) -> None:
+        """FetchRefused for a host that spells out where no connection may be made to; no name is asked for,
+        since the answer would tell which internal names there are."""
+        own = host.rstrip(".").lower().rpartition(".")[2] == "localhost"
+        spelled = _LOOPBACK if own else urls.literal(host)
+        if spelled is not None and not self._allow.admits((spelled,), port):
+            raise FetchRefused(_NOT_PUBLIC)
 
     async def _ask(self, host: str, port: int) -> tuple[Address, ...]:
         try:

@@ -107,12 +107,17 @@ class Service:
         if prediction.state is State.CANCELED:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == work.UNUSABLE:
-            raise errors.InvalidInput.of(
-                next(iter(prediction.task.files), name), prediction.error or "cannot be used"
-            )
+            raise errors.InvalidInput.of(self._blamed(name, prediction), prediction.error or "cannot be used")
         if prediction.state is not State.SUCCEEDED:
             raise errors.EngineFailed(prediction.error or "")
         return answers.json(self._told(name, prediction), headers=answers.result_headers(prediction))
+
+    def _blamed(self, name: str, prediction: Prediction) -> str:
+        """The input that an engine could not use: the file that was given, or what has to be given."""
+        catalog = self._services.catalog
+        inputs = catalog[name].inputs if name in catalog else ()
+        required = (each.name for each in inputs if each.required)
+        return (*prediction.task.files, *required, name)[0]
 
     def _told(self, name: str, prediction: Prediction) -> dict[str, Any]:
         url = self._services.media_url

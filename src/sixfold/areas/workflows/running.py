@@ -51,6 +51,7 @@ class Running:
     ) -> Response:
         body = bodies.parse_object(raw) if raw.strip() else {}
         given, wait, webhook = _wanted(body)
+        self._services.outbox.look(webhook)
         space = await self._catalogue.find(calls.path_value(request, "slug"), principal.account_id)
         principal.require_service(space.model)
         pipeline = self._services.pipeline

@@ -25,7 +25,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
 from sixfold.core.work.events import Event, Moved
-from sixfold.core.work.records import Prediction
+from sixfold.core.work.records import Prediction, Webhook
 from sixfold.core.work.states import State
 
 _LOG = logging.getLogger("sixfold.webhooks")
@@ -56,6 +56,10 @@ class Schedule:
 
 class Sender(Protocol):
     """The guarded way out, for messages."""
+
+    def look(self, url: str) -> None:
+        """Raises `FetchRefused` for a URL that says by itself that it may not be opened."""
+        ...
 
     async def send(
         self,
@@ -110,10 +114,19 @@ class Outbox:
 
     def __init__(self, database: Database, sender: Sender, schedule: Schedule | None = None) -> None:
         self._database = database
-        self._sender = sender
+        self.sender = sender
         self.schedule = schedule or Schedule()
         self._wake = asyncio.Event()
         self.tellers: dict[str, Tell] = {}
+
+    def look(self, webhook: Webhook | None) -> None:
+        """Whether such a listener can be told at all; raises `InvalidInput`."""
+        if webhook is None:
+            return
+        try:
+            self.sender.look(webhook.url)
+        except errors.FetchRefused as refused:
+            raise errors.InvalidInput.of("webhook", f"webhook: {refused.message}", refused.code) from refused
 
     def heard(self, _prediction_id: str, event: Event) -> None:
         """A prediction took a step, of which somebody may want to know."""
@@ -181,7 +194,7 @@ class Outbox:
         body = msgspec.json.encode(teller(prediction, message["event"], message["created_at"]))
         headers = _headers(account.webhook_secret, message, body)
         try:
-            answer = await self._sender.send(
+            answer = await self.sender.send(
                 "POST",
                 prediction.webhook.url,
                 headers=headers,
