@@ -18,7 +18,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.image.scene import noise, shapes, words
+from sixfold.engines.image.scene import compose, noise, shapes, words
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.unit.engines import scene_pixels as pixels
 
@@ -271,6 +271,39 @@ def test_inflections_phrases_and_other_languages_are_understood() -> None:
     assert words.parse("夜晚的城市").time == "night"
     assert words.parse("a red car").subjects[0].colour == "red"
     assert words.parse("many cities").places == ("city",)
+
+
+TOGETHER: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+    ("a fishing village", ("harbour", "village"), ("sailboat",)),
+    ("old fishing villages in the rain", ("harbour", "village"), ("sailboat",)),
+    ("漁村の朝", ("harbour",), ()),
+    ("a fishing boat on a lake", ("lake",), ("sailboat",)),
+    ("a man fishing by the river", ("river",), ("person",)),
+    ("a dog house in a garden", ("garden",), ("house",)),
+    ("a tiger lily", (), ("flower",)),
+    ("a tiger and a lily", (), ("lion", "flower")),
+    ("starfish on the beach", ("beach",), ()),
+    ("a fish under water", (), ("fish",)),
+]
+
+
+@pytest.mark.parametrize(("prompt", "places", "subjects"), TOGETHER)
+def test_words_that_belong_together_mean_what_none_of_them_means_alone(
+    prompt: str, places: tuple[str, ...], subjects: tuple[str, ...]
+) -> None:
+    scene = words.parse(prompt)
+    assert scene.places == places
+    assert tuple(subject.name for subject in scene.subjects) == subjects
+
+
+def test_a_fishing_village_lies_at_the_water_with_its_houses_mirrored() -> None:
+    plan = compose.plan(words.parse("a fishing village"), 1, (320, 512))
+    assert plan.place == "harbour"
+    picture = paint("a fishing village at noon", seed=1, width=512, height=320).astype(np.float32)
+    roofs = picture[..., 2] > 1.6 * picture[..., 0]  # blue, green, red
+    low = picture[240:]
+    assert roofs[150:230].mean() > 4 * max(roofs[:120].mean(), 0.002)
+    assert low[..., 0].mean() > low[..., 2].mean() * 1.3
 
 
 def test_the_library_holds_at_least_forty_five_drawn_things() -> None:

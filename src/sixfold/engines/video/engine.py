@@ -33,7 +33,7 @@ class CameraEngine:
     """
 
     name = "camera"
-    version = "1"
+    version = "2"
 
     def __init__(self, *, by_words: bool = False) -> None:
         self._by_words = by_words

@@ -12,7 +12,7 @@ from sixfold.engines.image.scene.words import Scene
 
 _HORIZON = {
     "mountains": 0.66, "lake": 0.58, "river": 0.60, "sea": 0.56, "beach": 0.50, "meadow": 0.58,
-    "desert": 0.58,
+    "desert": 0.58, "harbour": 0.60,
     "snowfield": 0.62, "city": 0.70, "village": 0.62, "garden": 0.55, "forest": 0.62, "canyon": 0.60,
     "moon": 0.64, "mars": 0.62, "volcano": 0.66, "interior": 0.62, "cave": 0.60,
 }  # fmt: skip
@@ -34,6 +34,8 @@ _YIELD = ("interior", "meadow", "river", "garden", "snowfield")
 _JOINED = (
     ({"underwater"}, "underwater"),
     ({"cave"}, "cave"),
+    ({"harbour", "city"}, "city"),
+    ({"harbour"}, "harbour"),
     ({"mountains", "lake"}, "lake"),
     ({"mountains", "sea"}, "lake"),
     ({"mountains", "river"}, "river"),
@@ -43,6 +45,8 @@ _JOINED = (
     ({"forest", "lake"}, "lake"),
     ({"forest", "river"}, "river"),
     ({"sea", "city"}, "city"),
+    ({"village", "sea"}, "harbour"),
+    ({"village", "beach"}, "harbour"),
     ({"beach", "sea"}, "beach"),
 )
 

@@ -77,7 +77,7 @@ class SceneEngine:
     """Paints a prompt without weights; the same inputs give the same bytes everywhere."""
 
     name = "scene-painter"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """Paint `num_images` pictures of the prompt."""

@@ -31,7 +31,9 @@ from sixfold.engines.image.scene.words import Scene, Subject
 Painter = Callable[[Stage], None]
 
 # what a bank in the foreground is made of, by place
-_BANKS = {"lake": "#5f7a36", "river": "#5f7a36", "sea": "#6f675c", "city": "#6d7078"}
+_BANKS = {"lake": "#5f7a36", "river": "#5f7a36", "sea": "#6f675c", "harbour": "#6f675c", "city": "#6d7078"}
+
+_WALLS = (None, None, "white", "red", "yellow", "blue")  # of the houses of a harbour
 
 
 def _bank(stage: Stage) -> None:
@@ -122,6 +124,32 @@ def _village(stage: Stage) -> None:
     plants.tree(stage, stage.width * side, stage.height * 0.92, stage.height * 0.46, 0.12)
 
 
+def _harbour(stage: Stage) -> None:
+    """Houses along the water's edge, two rows deep, and the far ones small."""
+    sky.paint(stage)
+    terrain.render(stage, "lake")
+    wet = np.zeros(stage.shape, bool) if stage.water is None else stage.water > 0.5
+    edge = np.where(wet.any(0), wet.argmax(0), int(stage.horizon))
+    rng = stage.rng("houses")
+    for row, tall in ((1, 0.085), (0, 0.11)):
+        x = float(rng.uniform(-0.02, 0.03))
+        while x < 1:
+            high = tall * float(rng.uniform(0.8, 1.2)) * stage.height
+            foot = float(edge[min(int(x * stage.width), stage.width - 1)]) - row * tall * 0.45 * stage.height
+            name = "church" if row and rng.random() < 0.12 else "house"
+            wall = _WALLS[int(rng.integers(len(_WALLS)))] if name == "house" else None
+            figures.draw(
+                stage,
+                name,
+                figures.Spot(x * stage.width, foot, high, bool(rng.random() < 0.5), 0.42 + 0.04 * row),
+                wall,
+                grounded=False,
+            )
+            x += float(rng.uniform(0.9, 1.6)) * high / stage.width
+    water.paint(stage)
+    _bank(stage)
+
+
 def _moon(stage: Stage) -> None:
     worlds.space(stage)
     terrain.render(stage, stage.place)
@@ -138,7 +166,7 @@ def _cave(stage: Stage) -> None:
 PLACES: dict[str, Painter] = {
     "mountains": _mountains, "lake": _country("lake"), "river": _country("river"), "sea": _country("sea"),
     "beach": _beach, "meadow": _meadow, "garden": _meadow, "desert": _country("desert"),
-    "snowfield": _mountains, "city": _city, "village": _village, "forest": plants.forest,
+    "snowfield": _mountains, "city": _city, "village": _village, "harbour": _harbour, "forest": plants.forest,
     "canyon": _country("canyon"),
     "volcano": worlds.volcano, "space": worlds.space, "moon": _moon, "mars": _moon,
     "underwater": worlds.underwater,
@@ -196,7 +224,7 @@ def _foreground(stage: Stage) -> None:
     if stage.place in ("meadow", "garden", "village", "lake", "river"):
         plants.grass(stage, 0.6, stage.unit * 10, flowers=stage.place in ("garden", "meadow"))
     if (
-        stage.place in ("sea", "beach", "lake", "mountains", "desert", "canyon")
+        stage.place in ("sea", "harbour", "beach", "lake", "mountains", "desert", "canyon")
         and stage.time != "night"
         and stage.weather in ("fair", "clear")
     ):

@@ -103,11 +103,15 @@ _IRREGULAR = {
 
 
 @cache
+def _tables() -> dict[str, dict[str, list[str]]]:
+    text = resources.files("sixfold.engines.image.scene").joinpath("words.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+@cache
 def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, str, str]]]:
     """Phrases of folded tokens, and the words of scripts that are written without spaces."""
-    text = resources.files("sixfold.engines.image.scene").joinpath("words.toml").read_text("utf-8")
-    tables: dict[str, dict[str, list[str]]] = tomllib.loads(text)
-    entries = [(kind, name, words) for kind in _KINDS for name, words in tables[kind].items()]
+    entries = [(kind, name, words) for kind in _KINDS for name, words in _tables()[kind].items()]
     entries += [("subject", name, [*shape.words]) for name, shape in shapes.library().items()]
     phrases: dict[tuple[str, ...], tuple[str, str]] = {}
     inside: list[tuple[str, str, str]] = []
@@ -120,6 +124,36 @@ def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, st
                 phrases.setdefault(tuple(_TOKEN.findall(folded)), (kind, name))
     inside.sort(key=lambda entry: (-len(entry[0]), entry[0]))
     return phrases, inside
+
+
+@cache
+def _together() -> dict[tuple[str, ...], list[str]]:
+    """Words that mean together what none of them means alone, and the words that they are read as."""
+    return {
+        tuple(_TOKEN.findall(_fold(word))): _TOKEN.findall(_fold(meant))
+        for meant, words in _tables()["together"].items()
+        for word in words
+        if not _is_unspaced(word[0])
+    }
+
+
+def _read(tokens: list[str]) -> list[str]:
+    """The words as they are meant, the longest of those that belong together first."""
+    read: list[str] = []
+    at = 0
+    while at < len(tokens):
+        for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
+            head, last = tokens[at : at + length - 1], tokens[at + length - 1]
+            keys = [(*head, option) for option in (last, *_stems(last))]
+            meant = next((_together()[key] for key in keys if key in _together()), None)
+            if meant is not None:
+                read += meant
+                at += length
+                break
+        else:
+            read.append(tokens[at])
+            at += 1
+    return read
 
 
 def _is_unspaced(character: str) -> bool:
@@ -163,7 +197,7 @@ def _count(tokens: list[str], hit: _Hit) -> int:
 
 def _hits(text: str) -> tuple[list[_Hit], list[str]]:
     folded = _fold(text)
-    tokens = _TOKEN.findall(folded)
+    tokens = _read(_TOKEN.findall(folded))
     hits = list(_match(tokens))
     hits += _inside("".join(c if _is_unspaced(c) else "\x01" for c in folded))
     return hits, tokens
