@@ -206,6 +206,18 @@ async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Pa
         assert "x-sixfold-cache" not in stranger.headers
 
 
+async def test_another_question_to_the_chat_service_is_not_answered_from_the_cache(tmp_path: Path) -> None:
+    async with gateway(tmp_path, cache=True) as door:
+        said: list[tuple[str, str]] = []
+        for text in ("say 3 words", "say 4 words", "say 3 words"):
+            asked = {"service": "chat", "model": "acme/small", "prompt": text}
+            answer = (await door.home.client.post("/api/service", json=asked, headers=door.headers)).json()
+            said.append((answer["output"], answer["cost"]))
+        assert [text for text, _ in said] == ["word word word", "word word word word", "word word word"]
+        assert said[1][1] != "0.00"
+        assert (said[2][1], len(door.acme.seen)) == ("0.00", 2)
+
+
 # -- whose key it is -------------------------------------------------------------------------------
 
 

@@ -60,4 +60,5 @@ class Cache(Generic[T]):
 
 def _key(ask: Ask) -> bytes:
     told = "\0".join((ask.account_id, ask.wire, ask.model)).encode()
-    return hashlib.sha256(told + b"\0" + ask.body).digest()
+    said = ask.body or repr(ask.parse()).encode()  # what came over no face is a conversation without bytes
+    return hashlib.sha256(told + b"\0" + said).digest()
