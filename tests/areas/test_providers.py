@@ -17,6 +17,7 @@ from sixfold.core.work.costs import Cost
 from sixfold.store.secrets import MASTER, Secrets
 from tests.areas.house import House, house
 from tests.fakes import fal, openai, replicate, serving
+from tests.unit.engines.remote import parts
 
 LIMITS = {"pause_seconds": 0.01, "waiting_seconds": 1.0, "poll_seconds": 0.01, "longest_poll_seconds": 0.02}
 
@@ -178,3 +179,32 @@ async def test_a_background_is_removed_by_fal_where_a_key_is_set(home: House, qu
     assert (await home.client.get(image["url"])).content.startswith(b"\x89PNG")
     assert queue.faults.steps("submit")[-1].path == "/fal-ai/bria/background/remove"
     assert await home.standing() == ("4.94", "0.00")
+
+
+async def test_speech_transcripts_and_captions_by_a_server_that_speaks_openais_api(tmp_path: Path) -> None:
+    async with (
+        openai.running() as server,
+        served(tmp_path, catalogue(openai=server.url), openai_api_key=openai.KEY) as home,
+    ):
+        body = {"model": "tts-1", "input": "Good morning.", "voice": "ava", "response_format": "wav"}
+        server.faults.add("speak", serving.answer(400, {"error": {"message": "no", "param": "voice"}}))
+        refused = await home.client.post("/v1/audio/speech", json=body, headers=home.bearer)
+        assert refused.status_code >= 400
+        assert await home.standing() == ("5.00", "0.00")
+        spoken = await home.client.post("/v1/audio/speech", json=body, headers=home.bearer)
+        assert (spoken.status_code, spoken.headers["X-Sixfold-Engine"]) == (200, "openai-speech")
+        assert spoken.content.startswith(b"RIFF")
+        sent = {"file": ("said.wav", serving.tone(6.0), "audio/wav")}
+        heard = await home.client.post(
+            "/v1/audio/transcriptions", data={"model": "whisper-1"}, files=sent, headers=home.bearer
+        )
+        assert heard.json()["text"] == "good morning dear friends"
+        picture = parts.data_uri(serving.picture(64, 64))
+        asked_of = {"service": "caption", "image_url": picture}
+        seen = (await home.client.post("/api/service", json=asked_of, headers=home.bearer)).json()
+        assert seen["output"]["text"] == "A red square on white."
+        assert (seen["engine"], seen["quality"]) == ("openai-caption", "full")
+        assert await home.standing() == ("4.9954", "0.00")  # 0.002, a tenth of 0.006, and 0.002
+        costs_there = {name: row.spent for name, row in (await spent(home)).items()}
+        assert costs_there == {"openai-speech": 195, "openai-listening": 600, "openai-caption": 711}
+        assert await home.faults() == ()

@@ -1,4 +1,8 @@
-"""OpenAI's images API on loopback, after https://developers.openai.com/api/reference/resources/images."""
+"""OpenAI's API on loopback: images, sound, a word about a picture; Anthropic's for the last, too.
+
+After https://developers.openai.com/api/reference/resources/images, …/audio and …/chat, and
+https://platform.claude.com/docs/en/api/messages.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,8 @@ _FIELDS = frozenset({"model", "prompt", "n", "size", "quality", "background", "u
     "output_format",
     "output_compression",
 }
+_VOICES = frozenset({"alloy", "ash", "coral", "echo", "fable", "onyx", "nova", "sage", "shimmer"})
+_SAID = ("good", "morning", "dear", "friends")
 _QUALITIES = frozenset({"low", "medium", "high", "xhigh", "max", "auto"})
 _TOKENS = {"low": 196, "medium": 1_767, "high": 7_034, "auto": 1_767}
 
@@ -61,6 +67,10 @@ class OpenAI:
         return [
             Route("/v1/images/generations", self.generate, methods=["POST"]),
             Route("/v1/images/edits", self.edit, methods=["POST"]),
+            Route("/v1/audio/speech", self.speak, methods=["POST"]),
+            Route("/v1/audio/transcriptions", self.listen, methods=["POST"]),
+            Route("/v1/chat/completions", self.describe, methods=["POST"]),
+            Route("/v1/messages", self.describe, methods=["POST"]),
             Route("/files/{name}", self.content),
         ]
 
@@ -88,6 +98,50 @@ class OpenAI:
             return self._drawn(document, pictures)
         except Refused as refused:
             return JSONResponse(refused.document, refused.status)
+
+    async def speak(self, request: Request) -> Response:
+        """A tone of 20 ms for each character, at the speed asked for."""
+        document = json.loads(await request.body())
+        if fault := await self.faults.take("speak", request, document):
+            return fault
+        try:
+            _authorised(request)
+            _sayable(document)
+        except Refused as refused:
+            return JSONResponse(refused.document, refused.status)
+        seconds = 0.02 * len(document["input"]) / document.get("speed", 1)
+        return Response(serving.tone(seconds), media_type="audio/wav")
+
+    async def listen(self, request: Request) -> Response:
+        """Two segments of words, whatever was said."""
+        async with request.form() as form:
+            document: dict[str, Any] = {name: form.getlist(name) for name in form if name != "file"}
+            file = form["file"]
+            assert not isinstance(file, str)
+            self.uploads.append((file.filename or "", await file.read()))
+        if fault := await self.faults.take("listen", request, document):
+            return fault
+        words = [{"word": word, "start": at / 4, "end": at / 4 + 0.2} for at, word in enumerate(_SAID)]
+        segments = [
+            {"id": 0, "start": 0.0, "end": 0.5, "text": " good morning", "avg_logprob": -0.1},
+            {"id": 1, "start": 0.5, "end": 1.0, "text": " dear friends", "avg_logprob": -0.4},
+        ]
+        text = {"text": "good morning dear friends", "language": "english", "duration": 1.0}
+        return JSONResponse(text | {"segments": segments, "words": words})
+
+    async def describe(self, request: Request) -> Response:
+        """What a picture shows, in either dialect."""
+        document = json.loads(await request.body())
+        if fault := await self.faults.take("describe", request, document):
+            return fault
+        said = "A red square on white."
+        if request.url.path.endswith("messages"):
+            usage = {"input_tokens": 900, "output_tokens": 8}
+            return JSONResponse(
+                {"type": "message", "content": [{"type": "text", "text": said}], "usage": usage}
+            )
+        choices = [{"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}]
+        return JSONResponse({"choices": choices, "usage": {"prompt_tokens": 900, "completion_tokens": 8}})
 
     async def content(self, request: Request) -> Response:
         await self.faults.take("file", request)
@@ -135,6 +189,11 @@ def _authorised(request: Request) -> None:
             f"Incorrect API key provided: {shown}. You can find your API key at https://platform.openai.com."
         )
         raise Refused(401, message, code="invalid_api_key")
+
+
+def _sayable(given: dict[str, Any]) -> None:
+    if given.get("voice") not in _VOICES or len(given["input"]) > 4096:
+        raise Refused(400, "Invalid value for 'voice'.", param="voice", code="invalid_value")
 
 
 def _checked(given: dict[str, Any]) -> tuple[int, int, int]:

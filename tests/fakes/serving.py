@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import socket
+import wave
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -163,3 +164,15 @@ def film(rate: int, frames: int = 8, size: tuple[int, int] = (64, 48), *, sound:
             container.mux(voice.encode(wave))
             container.mux(voice.encode(None))
     return file.getvalue()
+
+
+def tone(seconds: float, rate: int = 24_000) -> bytes:
+    """A WAV file of one tone."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        samples = 12_000 * np.sin(np.arange(round(seconds * rate)) * 2 * np.pi * 220 / rate)
+        file.writeframes(samples.astype("<i2").tobytes())
+    return out.getvalue()

@@ -83,7 +83,7 @@ class Body:
     """What a POST carries: a JSON document, or fields and files of a form."""
 
     document: Any = None
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    fields: Mapping[str, str | list[str]] = field(default_factory=dict[str, "str | list[str]"])
     files: tuple[tuple[str, tuple[str, bytes, str]], ...] = ()
 
     def arguments(self) -> dict[str, Any]:
@@ -95,11 +95,12 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of success: its headers in lower case, and the JSON document of its body."""
+    """An answer of success: its headers in lower case, and the JSON document of its body, or its bytes."""
 
     status: int
     headers: Mapping[str, str]
     document: Any
+    content: bytes = b""
 
 
 class UpstreamError(EngineError):
@@ -122,6 +123,7 @@ class _Request:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: float | None = None
     once: bool = False
+    file: bool = False  # the answer is no JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,11 @@ class Calls:
     ) -> Answer:
         """POST a body; never repeated once the provider may have accepted it."""
         return await self._sent(_Request("POST", path, body.arguments(), headers or {}, seconds))
+
+    async def post_for_file(self, path: str, body: Body, *, seconds: float | None = None) -> Answer:
+        """POST a body; the answer's `content` is a file."""
+        accept = {"Accept": "*/*"}
+        return await self._sent(_Request("POST", path, body.arguments(), accept, seconds, file=True))
 
     async def put(self, path: str) -> Answer:
         """PUT without a body."""
@@ -238,6 +245,8 @@ class Calls:
             **request.arguments,
         ) as response:
             body = await _read(response, self.limits.answer_bytes)
+        if request.file and response.is_success and body:
+            return Answer(response.status_code, response.headers, None, body)
         if body is None or len(body) <= _LARGE:
             document = _document(body)
         else:
@@ -315,6 +324,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def texts(value: Any) -> list[Mapping[str, Any]]:
     """The objects of a JSON list, or none."""
     return [mapping(item) for item in value] if isinstance(value, list) else []
+
+
+def count(value: Any) -> int:
+    """A number of tokens; 0 for anything else."""
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 # -- failures in one sentence ------------------------------------------------------------------------

@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from sixfold.upstreams.anthropic import ANTHROPIC, VERSION
 from sixfold.upstreams.calls import Calls, Limits, Provider
 from sixfold.upstreams.fal import FAL
 from sixfold.upstreams.openai import OPENAI
-from sixfold.upstreams.openai import refusal as openai_refusal
 from sixfold.upstreams.replicate import REPLICATE
 
-ANTHROPIC = Provider(
-    "anthropic", "Anthropic", "", "https://api.anthropic.com/v1", openai_refusal, header="x-api-key"
-)
 _LIMITS = Limits(call_seconds=15, attempts=3, waiting_seconds=5)
 
 
@@ -50,7 +47,7 @@ async def knock(name: str, key: str, *, base_url: str = "") -> None:
     """Ask a provider whether it takes a key; raises `EngineError` with one sentence when it does not."""
     door = DOORS[name]
     provider = dataclasses.replace(door.provider, base_url=door.base_url or door.provider.base_url)
-    versions = {"anthropic-version": "2023-06-01"} if name == "anthropic" else {}
+    versions = VERSION if name == "anthropic" else {}
     async with httpx.AsyncClient(trust_env=False, headers=versions) as client:
         to = Calls(client, provider, key, base_url=base_url, limits=_LIMITS)
         await to.get(door.path, door.params)

@@ -1,9 +1,11 @@
-"""OpenAI's API, of which this version speaks images; other servers that speak it are reached by `base_url`.
+"""OpenAI's API: images, speech, transcriptions, words about a picture; servers that speak it, by `base_url`.
 
 Sources: https://developers.openai.com/api/reference/resources/images/methods/generate.md and
 …/methods/edit.md (fields, usage; `gpt-image-1` was shut down on 2026-10-23, so newer models are named
 elsewhere), https://developers.openai.com/api/docs/guides/error-codes (what fails, and that 500 and 503
-are to be tried again). GPT image models always answer with `b64_json`; other servers may name a `url`.
+are to be tried again); for sound, …/audio/subresources/speech/methods/create.md and
+…/audio/subresources/transcriptions/methods/create.md. GPT image models always answer with `b64_json`;
+other servers may name a `url`.
 """
 
 from __future__ import annotations
@@ -61,6 +63,16 @@ class Images:
     usage: Usage | None
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What was said: its parts and words as they came, each with `start` and `end` in seconds."""
+
+    text: str
+    language: str
+    segments: Sequence[Mapping[str, Any]]
+    words: Sequence[Mapping[str, Any]]
+
+
 class OpenAI:
     """OpenAI, or a server like it, through one key."""
 
@@ -84,6 +96,44 @@ class OpenAI:
         body = Body(fields={name: str(value) for name, value in fields.items()}, files=tuple(files))
         return self._images(await self._to.post("images/edits", body, seconds=self._to.limits.whole_seconds))
 
+    async def speak(self, fields: Mapping[str, Any]) -> bytes:
+        """`POST /audio/speech`: a file of sound."""
+        seconds = self._to.limits.whole_seconds
+        return (await self._to.post_for_file("audio/speech", Body(dict(fields)), seconds=seconds)).content
+
+    async def listen(self, fields: Mapping[str, str | list[str]], recording: tuple[str, bytes, str]) -> Heard:
+        """`POST /audio/transcriptions` of a recording as (name, content, type)."""
+        body = Body(fields=fields, files=(("file", recording),))
+        seconds = self._to.limits.whole_seconds
+        found = calls.mapping((await self._to.post("audio/transcriptions", body, seconds=seconds)).document)
+        if not isinstance(found.get("text"), str):
+            raise self._to.failed(Refusal("broken", said="gave an answer without a text"))
+        return Heard(
+            found["text"].strip(),
+            str(found.get("language") or ""),
+            calls.texts(found.get("segments")),
+            calls.texts(found.get("words")),
+        )
+
+    async def describe(self, model: str, prompt: str, picture: str) -> tuple[str, Usage]:
+        """`POST /chat/completions` about a picture (a `data:` URI): what was said, and the tokens it took."""
+        content = [
+            {"type": "text", "text": prompt},
+            {"type": "image_url", "image_url": {"url": picture}},
+        ]
+        document = {"model": model, "messages": [{"role": "user", "content": content}]}
+        answer = await self._to.post(
+            "chat/completions", Body(document), seconds=self._to.limits.whole_seconds
+        )
+        found = calls.mapping(answer.document)
+        choice = next(iter(calls.texts(found.get("choices"))), {})
+        said, used = calls.mapping(choice.get("message")).get("content"), calls.mapping(found.get("usage"))
+        if not isinstance(said, str) or not said.strip():
+            raise self._to.failed(Refusal("broken", said="gave an answer without a text"))
+        return said.strip(), Usage(
+            calls.count(used.get("prompt_tokens")), 0, calls.count(used.get("completion_tokens"))
+        )
+
     def _images(self, answer: Answer) -> Images:
         found = calls.mapping(answer.document)
         pictures = calls.texts(found.get("data"))
@@ -99,11 +149,7 @@ def _usage(value: Any) -> Usage | None:
     if not found:
         return None
     details = calls.mapping(found.get("input_tokens_details"))
-    inputs = _count(found.get("input_tokens"))
-    image_in = _count(details.get("image_tokens"))
-    text_in = _count(details.get("text_tokens")) if details else inputs
-    return Usage(text_in, image_in, _count(found.get("output_tokens")))
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    inputs = calls.count(found.get("input_tokens"))
+    image_in = calls.count(details.get("image_tokens"))
+    text_in = calls.count(details.get("text_tokens")) if details else inputs
+    return Usage(text_in, image_in, calls.count(found.get("output_tokens")))

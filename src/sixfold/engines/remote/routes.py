@@ -81,6 +81,7 @@ class Used:
     pixels: int = 0
     units: float | None = None  # megapixels or images, as the provider itself bills them
     seconds: float | None = None
+    characters: int = 0
     text_in: int = 0
     image_in: int = 0
     out: int = 0
@@ -110,6 +111,8 @@ class Price:
                 if used.seconds is None:
                     return None
                 usd = self.usd * Decimal(str(used.seconds))
+            case "character":
+                usd = self.usd * used.characters
             case _:
                 if not used.out:
                     return None
@@ -132,7 +135,7 @@ class Route:
     """One capability at one provider.
 
     `pictured` is the model that takes a film's picture, where it is another one; `lengths` are the seconds
-    that it can make.
+    that it can make. `voices` are the provider's for ours.
     """
 
     provider: str
@@ -145,6 +148,7 @@ class Route:
     sizes: Sizes | None = None
     pictured: str = ""
     lengths: tuple[int, ...] = ()
+    voices: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def name(self) -> str:
@@ -186,7 +190,7 @@ class Route:
         return Call({**self.fixed, **said}, count, seed)
 
     def _prompt(self, order: Order) -> str:
-        template = _table().get("looks", {}).get(order.model, "{prompt}")
+        template = look(order.model)
         prompt = template.replace("{prompt}", order.prompt)
         if order.negative and self.fields.get("negative") == "prompt":
             prompt += f"\n\nLeave out: {order.negative}"
@@ -231,7 +235,13 @@ def route(provider: str, capability: str, over: Over | None = None) -> Route:
         sizes=Sizes(**sizes) if "as_" in sizes else None,
         pictured="" if own.model else row.get("pictured", ""),
         lengths=tuple(row.get("lengths", ())),
+        voices=row.get("voices", {}),
     )
+
+
+def look(model: str) -> str:
+    """What one of our models means by a prompt."""
+    return str(_table()["looks"].get(model, "{prompt}"))
 
 
 _AMOUNTS = frozenset({"usd", "text_in", "image_in", "out"})
