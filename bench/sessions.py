@@ -3,7 +3,9 @@
 .venv/bin/python -m bench sessions
 
 Frames are drawn in this process, on one core. The poses come from a real server in a process of its own, over
-real websockets, each session with a worker process; jitter is the gap between two poses less 50 ms.
+real websockets, each session with a worker process; jitter is the gap between two poses less 50 ms, counted
+from when every session has begun. A bare timer of the same beat, as many at once, says how this machine keeps
+time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from tests.stories import servers
 
 TITLE = "Live sessions: frames of 480 x 270, poses at 20 a second"
 PROMPTS = ("a meadow by a lake", "snowy mountains", "desert at sunset", "forest in the rain")
-FRAMES, POSES, MANY = 60, 60, (1, 10, 20)
+FRAMES, POSES, MANY = 60, 60, (1, 20, 100)
+BEAT = 0.05
 
 
 def frames(prompt: str) -> list[float]:
@@ -50,22 +53,51 @@ def poses() -> list[float]:
     return taken
 
 
+def lateness(moments: list[float]) -> list[float]:
+    """How far each gap is from a beat."""
+    return [abs(after - before - BEAT) for before, after in itertools.pairwise(moments)]
+
+
+async def timers(count: int) -> list[float]:
+    """The lateness of `count` bare timers at once, on an absolute clock."""
+
+    async def one() -> list[float]:
+        began = time.perf_counter()
+        moments: list[float] = []
+        for number in range(POSES):
+            await asyncio.sleep(max(0.0, began + (number + 1) * BEAT - time.perf_counter()))
+            moments.append(time.perf_counter())
+        return lateness(moments)
+
+    return [late for found in await asyncio.gather(*(one() for _ in range(count))) for late in found]
+
+
+def jitter(name: str, late: list[float]) -> Row:
+    """A row with its p99."""
+    p99 = sorted(late)[int(len(late) * 0.99)] * 1000
+    return of_samples(name, late, "ms", f"p99 {p99:.1f} ms")
+
+
 async def arrivals(server: servers.Server, count: int) -> tuple[list[float], list[float]]:
     """With `count` sessions at once: seconds to each one's first pose, and every pose's lateness."""
     key = {"Authorization": f"Bearer {server.key}"}
+    begun = asyncio.Barrier(count)
 
     async def one() -> tuple[float, list[float]]:
         began = time.perf_counter()
         reply = await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)
         moments: list[float] = []
+        first, others = 0.0, None
         async with websockets.connect(reply.json["ws_url"]) as socket:
             await socket.send('{"type":"hello"}')
             while len(moments) < POSES:
                 if json.loads(await socket.recv())["type"] == "pose":
-                    moments.append(time.perf_counter())
+                    first = first or time.perf_counter()
+                    others = others or asyncio.create_task(begun.wait())
+                    if others.done():
+                        moments.append(time.perf_counter())
             await socket.send('{"type":"close"}')
-        gaps = [abs(after - before - 0.05) for before, after in itertools.pairwise(moments)]
-        return moments[0] - began, gaps
+        return first - began, lateness(moments)
 
     found = await asyncio.gather(*(one() for _ in range(count)))
     return [first for first, _ in found], [gap for _, gaps in found for gap in gaps]
@@ -79,8 +111,8 @@ async def served() -> list[Row]:
             for count in MANY:
                 firsts, late = await arrivals(server, count)
                 rows.append(of_samples(f"first pose, {count} at once", firsts, "ms"))
-                p99 = sorted(late)[int(len(late) * 0.99)] * 1000
-                rows.append(of_samples(f"jitter of poses, {count} sessions", late, "ms", f"p99 {p99:.1f} ms"))
+                rows.append(jitter(f"jitter of poses, {count} sessions", late))
+                rows.append(jitter(f"jitter of bare timers, {count} at once", await timers(count)))
     return rows
 
 

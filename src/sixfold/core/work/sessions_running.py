@@ -36,7 +36,8 @@ RESUME_SECONDS: Final = 30
 RELEASE_SECONDS: Final = 1.0  # keys are let go after so much silence
 _REST_SECONDS: Final = 10.0
 _STEP_SECONDS: Final = 20.0
-_CHORE_SECONDS: Final = 0.1
+_CHORE_SECONDS: Final = 0.25
+_GRAIN_SECONDS: Final = 0.001  # of the loop's timers: what is due sooner than that is due
 _STATS_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 1.0
 _MAX_TICKS: Final = 100  # of one step; what is due beyond them follows at once
@@ -235,12 +236,12 @@ class Running:
             while True:
                 self.worker = worker
                 behind = loop.time() - self._began - (self._seq + 1) * self._period
-                if behind < 0:
+                if behind < -_GRAIN_SECONDS:
                     await asyncio.sleep(-behind)
                     continue
                 if behind > RESUME_SECONDS:  # the machine slept: nobody waits for what was missed
                     self._began += behind
-                ticks = min(_MAX_TICKS, 1 + int(behind / self._period))
+                ticks = min(_MAX_TICKS, 1 + int(max(behind, 0) / self._period))
                 if await self._step(worker, ticks):
                     failures = 0
                     continue
