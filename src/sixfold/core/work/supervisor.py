@@ -60,6 +60,13 @@ class Policy:
     placed: bool = False
 
 
+def _cpu_seconds(engine: EngineSpec, policy: Policy) -> int:
+    """What one run may take of the processors; weights compute on many threads, and have the clock alone."""
+    if engine.lanes > 1 or engine.kind == "weights":
+        return 0
+    return math.ceil(engine.limit_seconds(policy.run_limit_seconds))
+
+
 def worker_spec(engine: EngineSpec, policy: Policy, hardware: str = "", holder: str = "") -> WorkerSpec:
     """The worker that an engine runs in, on some hardware, for the server `holder`."""
     return WorkerSpec(
@@ -67,7 +74,7 @@ def worker_spec(engine: EngineSpec, policy: Policy, hardware: str = "", holder: 
         factory=engine.factory,
         memory_bytes=policy.memory_bytes if engine.memory_bytes is None else engine.memory_bytes,
         scratch=policy.scratch,
-        cpu_seconds=math.ceil(policy.run_limit_seconds) if engine.lanes == 1 else 0,
+        cpu_seconds=_cpu_seconds(engine, policy),
         options=engine.options,
         lanes=engine.lanes,
         remote=engine.remote,
@@ -180,6 +187,13 @@ class Supervisor:
         """Let the workers of an engine go that hold no run; gives how many."""
         pool = self._pools.get(engine)
         return 0 if pool is None else await self._let_go(pool.tired(0))
+
+    async def strike(self, engine: str) -> int:
+        """kill −9 for the workers of an engine, whatever they hold, to see what survives; gives how many."""
+        seats = self._pools[engine].seats if engine in self._pools else []
+        struck = [seat.worker for seat in seats if seat.worker is not None]
+        await asyncio.gather(*(worker.kill() for worker in struck))
+        return len(struck)
 
     # -- dispatching -----------------------------------------------------------------------------
 

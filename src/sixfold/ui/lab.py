@@ -1,0 +1,86 @@
+"""`/lab`: the operator kills workers, or the server, in the middle of runs and sees that every sum holds.
+
+It is there in testing mode only (`SIXFOLD_TESTING`), and for the operator alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.accounts import journal
+from sixfold.core.database import now
+from sixfold.core.work import oversight
+from sixfold.ui import forms
+from sixfold.ui.guests import Guest, Guests, Work
+from sixfold.ui.pages import Pages
+from sixfold.web import calls
+from sixfold.web.routing import Handler, Route
+from sixfold.web.services import Services
+
+_FORM_BYTES = 4096
+_QUEUE = 50
+
+
+class Lab:
+    """What runs, whether the books are right, and the two ways to do harm."""
+
+    def __init__(self, services: Services, pages: Pages) -> None:
+        self._services = services
+        self._pages = pages
+        self._killed = 0
+
+    async def show(self, _request: Request, guest: Guest) -> Response:
+        """The books as they are now, checked in full, beside what runs and waits."""
+        read = self._services.database.read
+        workers = self._services.supervisor.snapshot()
+        return self._pages.render(
+            "admin/lab.html",
+            guest.session,
+            moment=await read(now()),
+            queue=await read(oversight.queue(_QUEUE)),
+            faults=await read(journal.verify()),
+            workers={name: count for name, count in sorted(workers.items()) if any(count.values())},
+            killed=self._killed,
+        )
+
+    async def worker(self, request: Request, guest: Guest) -> Response:
+        """kill −9 for every worker of an engine, whatever it holds."""
+        await self._guard(request, guest)
+        self._killed += await self._services.supervisor.strike(calls.path_value(request, "engine"))
+        return RedirectResponse("/lab", 303)
+
+    async def server(self, request: Request, guest: Guest) -> Response:
+        """kill −9 for this server: nobody is answered, not even this request."""
+        await self._guard(request, guest)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise errors.NotFound  # never reached
+
+    async def _guard(self, request: Request, guest: Guest) -> None:
+        form = await forms.read(request)
+        self._services.sessions.guard(request, guest.session, form.get("csrf"))
+
+
+def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...]:
+    """The page and its two forms; none of them outside testing mode."""
+    if not services.settings.testing:
+        return ()
+    lab = Lab(services, pages)
+
+    def only(work: Work) -> Handler:
+        async def operators(request: Request, guest: Guest) -> Response:
+            if not guest.is_operator:
+                raise errors.NotFound
+            return await work(request, guest)
+
+        return guests.page(operators)
+
+    return (
+        Route("/lab", {"GET": only(lab.show)}),
+        Route("/lab/workers/{engine}/kill", {"POST": only(lab.worker)}, _FORM_BYTES),
+        Route("/lab/server/kill", {"POST": only(lab.server)}, _FORM_BYTES),
+    )
