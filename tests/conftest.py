@@ -15,6 +15,7 @@ from hypothesis import settings
 from tests import ground
 
 # The variables by which a provider's client would find a key, or this server a setting.
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 OUTSIDE = ("SIXFOLD_", "OPENAI_", "ANTHROPIC_", "FAL_", "REPLICATE_", "GEMINI_", "HF_", "STRIPE_", "AWS_")
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -52,6 +53,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("SIXFOLD_TEST_GROUND", ""),
         help="run everything on sqlite or postgres, and on files or s3, as in postgres+s3",
     )
+    parser.addoption(
+        "--pictures", action="store_true", help="make the pictures of docs/pictures that tests make, anew"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,6 +73,12 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder whose database is SQLite's, and then PostgreSQL's."""
     ground.database_url(tmp_path, request.param)
     return tmp_path
+
+
+@pytest.fixture
+def pictures(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where a test leaves its pictures: in the docs when asked (`--pictures`), else out of sight."""
+    return PICTURES if request.config.getoption("--pictures") else tmp_path
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,123 @@
+"""An agent with fifty cents: what it remembers becomes a film, and the budget of its key ends the work.
+
+SIXFOLD_API_KEY=sf_… python fifty_cents.py http://127.0.0.1:8600
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pprint import pformat
+from typing import Any
+
+import httpx2
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+NOTES = "projects/lighthouse-film"
+NOTEBOOK = "notebook/lighthouse-film"
+SHOTS = (
+    "a lighthouse by the sea at dawn",
+    "a sailboat on the sea, noon",
+    "the lighthouse in fog",
+    "the lighthouse under the stars",
+)
+SHOT = {"size": "1152x768", "seed": 7}
+SECONDS = 5  # of each shot
+WIDTH = 116
+
+
+class Agent:
+    """The tools of the server; it writes down what it does, with short names for long addresses."""
+
+    def __init__(self, tools: Client) -> None:
+        self.tools = tools
+        self.receipts: list[tuple[str, str]] = []
+        self._names: dict[str, str] = {}
+
+    async def call(self, tool: str, shown: str, **arguments: Any) -> Any:
+        """Call a tool, and write down the call and some of the answer."""
+        sys.stdout.write(f"> {tool} {self._short(arguments)}\n")
+        answer = (await self.tools.call_tool(tool, arguments)).structured_content
+        told = answer["results"][0] if tool == "search" else answer
+        sys.stdout.write(self._short({name: told[name] for name in shown.split()}) + "\n\n")
+        return answer
+
+    async def make(self, name: str, model: str, **given: Any) -> str | None:
+        """Run a model: the address of what it made, or None where the budget does not reach."""
+        sys.stdout.write(f"> run {model} {self._short(given)}\n")
+        order = {"model": model, "input": given, "wait_seconds": 300}
+        answer = (await self.tools.call_tool("run", order)).structured_content
+        if answer.get("code") == "budget_exceeded":
+            sys.stdout.write(f"{answer['status']} {answer['code']}: {answer['error']}\n\n")
+            return None
+        [made] = answer["output"]
+        self._names[made["url"]] = f"‹{name}›"
+        self.receipts.append((name, answer["cost_usd"]))
+        sys.stdout.write(
+            f"{answer['status']}: ‹{name}›, {made['content_type']}, {answer['cost_usd']} USD\n\n"
+        )
+        return made["url"]
+
+    def _short(self, value: Any) -> str:
+        text = json.dumps(value, ensure_ascii=False)
+        for url, name in self._names.items():
+            text = text.replace(url, name)
+        return pformat(json.loads(text), width=WIDTH, sort_dicts=False)
+
+
+def project(pictures: list[str], voice: str, sea: str) -> dict[str, Any]:
+    """A timeline: the shots dissolve into each other, under them the sea and a voice."""
+    shots = [{"url": url, "start": n * SECONDS, "duration": SECONDS} for n, url in enumerate(pictures)]
+    for shot in shots[1:]:
+        shot["transition"] = {"type": "crossfade", "duration": 1}
+    tracks = [
+        {"type": "image", "clips": shots},
+        {
+            "type": "audio",
+            "clips": [
+                {"url": voice, "start": 2},
+                {"url": sea, "duration": len(shots) * SECONDS, "volume": 0.5},
+            ],
+        },
+    ]
+    return {"width": 480, "height": 320, "fps": 12, "tracks": tracks}
+
+
+async def work(agent: Agent) -> None:
+    """Remember, make, cut, go on until the money ends, and write all of it down."""
+    found = await agent.call(
+        "search", "slug snippet", query="What did Ann want for the lighthouse film?", limit=1
+    )
+    asked = await agent.call("read", "title body", slug=found["results"][0]["slug"])
+    await agent.call("quote", "cost_usd engine quality", model="ra1", input={"prompt": SHOTS[0], **SHOT})
+    shots = [await agent.make(f"shot {n}", "ra1", prompt=words, **SHOT) for n, words in enumerate(SHOTS, 1)]
+    voice = await agent.make("voice", "tts", prompt="One day at the light.", voice="isla", format="wav")
+    sea = await agent.make("sea", "sound-effects", prompt="waves on a beach", duration_seconds=20)
+    film = await agent.make("film", "render", project=project(shots, voice, sea))
+    for number, words in enumerate(SHOTS, 1):
+        if not await agent.make(f"poster {number}", "ra1", prompt=f"a poster: {words}", size="768x1152"):
+            break
+    spent = sum(float(cost) for _, cost in agent.receipts)
+    lines = [f"# {asked['title']}: done", f"The [film]({film}) is for [[{NOTES}]].", ""]
+    lines += [f"- {name}: {cost} USD" for name, cost in agent.receipts]
+    lines += ["", f"Together {spent:.3f} USD of 0.50: another poster did not fit."]
+    await agent.call("write", "slug version", slug=NOTEBOOK, body="\n".join(lines))
+
+
+async def main(origin: str) -> None:
+    """The work, and what the server itself says that it cost."""
+    bearer = {"Authorization": f"Bearer {os.environ['SIXFOLD_API_KEY']}"}  # noqa: TID251  # a program of its own
+    async with (
+        httpx2.AsyncClient(headers=bearer, timeout=330) as http,
+        Client(streamable_http_client(f"{origin}/mcp", http_client=http)) as tools,
+    ):
+        await work(Agent(tools))
+        listed = (await tools.call_tool("prediction", {"limit": 50})).structured_content["predictions"]
+        for row in reversed(listed):
+            sys.stdout.write(f"{row['model']:<14} {row['status']:<10} {row['cost_usd']:>9} USD\n")
+
+
+asyncio.run(main(sys.argv[1]))
