@@ -152,12 +152,23 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
     try:
         chosen = choosing.apply(document or models_document(), wished)
         for name, row in chosen["engines"].items():
-            row["options"] = {**_options(settings, row), **row.get("options", {})}
+            shared = _shared(chosen["engines"], row)
+            row["options"] = {**_options(settings, row), **shared, **row.get("options", {})}
             if name in wished:
                 wishes.check(name, row["factory"], row["options"])
     except (choosing.WrongChoice, wishes.WrongWish) as error:
         raise InvalidSetting(str(error)) from error
     return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES}, templates())
+
+
+def _shared(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """The options that an engine has from others, as far as those have them."""
+    return {
+        option: rows[name]["options"][option]
+        for name, options in row.get("shares", {}).items()
+        for option in options
+        if option in rows[name].get("options", {})
+    }
 
 
 def standings(settings: Settings, models: Catalog, clients: Clients) -> Standings:
@@ -172,7 +183,8 @@ def standings(settings: Settings, models: Catalog, clients: Clients) -> Standing
 def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
     """What an engine's row gets from the settings."""
     if row.get("family"):  # where `engines add` puts what it fetched
-        return {"weights": str(settings.data_dir / "weights" / row["family"])}
+        limit = {"limit_seconds": settings.training_limit_seconds} if row.get("shares") else {}
+        return {"weights": str(settings.data_dir / "weights" / row["family"]), **limit}
     if row["kind"] == "graph":
         return {"limit_seconds": settings.graph_limit_seconds}
     return {"url": settings.comfyui_url} if row["kind"] == "comfyui" else {}
@@ -269,7 +281,7 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
         raise InvalidSetting(
             f"{url.partition(':')[0]}:// needs the extra: pip install 'sixfold[objects]'"
         ) from error
-    longest = max(settings.run_limit_seconds, settings.graph_limit_seconds)
+    longest = max(settings.run_limit_seconds, settings.graph_limit_seconds, settings.training_limit_seconds)
     keep_seconds = longest + _CACHE_MARGIN_SECONDS
     place = objects.Place(
         url=url,

@@ -46,6 +46,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "lease_seconds": (_SOME, math.inf),
     "run_limit_seconds": (_SOME, math.inf),
     "graph_limit_seconds": (_SOME, math.inf),
+    "training_limit_seconds": (_SOME, math.inf),
     "queue_ttl": (_SOME, math.inf),
     "fetch_seconds": (_SOME, math.inf),
     "fetch_film_seconds": (_SOME, math.inf),
@@ -87,6 +88,7 @@ class Settings:
     idle_seconds: float | None = None
     run_limit_seconds: float = 600
     graph_limit_seconds: float = 3600
+    training_limit_seconds: float = 7200
     session_limit: int = 20
     lease_seconds: float = 30
     max_attempts: int = 3

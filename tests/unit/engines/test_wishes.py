@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold import assembly
+from sixfold.core.work.supervisor import Policy, worker_spec
 from sixfold.settings import InvalidSetting, Settings
 
 
@@ -28,6 +29,16 @@ def test_what_an_engine_understands_reaches_it(tmp_path: Path) -> None:
     assert engines["weights-image"].options["source"] == "/models/sdxl"
     assert engines["fal-image"].options["base_url"] == "http://127.0.0.1:9"
     assert known["ra1"].engines[0].options["checkpoint"] == "sd_xl.safetensors"
+
+
+def test_what_is_drawn_with_is_taught_and_a_lesson_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    drawn = {"source": "/models/sdxl", "models": {"anime": "/models/animagine"}, "steps": 30}
+    engine = catalog(tmp_path, **{"weights-image": drawn}).engines()["weights-training"]
+    assert (engine.options["source"], engine.options["models"]) == (drawn["source"], drawn["models"])
+    assert "steps" not in engine.options  # of a picture, not of a lesson
+    assert engine.limit_seconds(600) == 7200
+    policy = Policy(1, 600.0, 30.0, 3, 3600.0, None, 0, tmp_path)
+    assert worker_spec(engine, policy).cpu_seconds == 0
 
 
 @pytest.mark.parametrize(

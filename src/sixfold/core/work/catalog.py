@@ -275,7 +275,7 @@ def own(document: Mapping[str, Any], catalog: Catalog, name: str) -> Model:
 def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[str, ...]]) -> EngineSpec:
     by_input = row.get("named_styles_are_full")
     full_for = {by_input: frozenset(full_texts.get(name, ()))} if by_input else {}
-    plain = {key: value for key, value in row.items() if key != "named_styles_are_full"}
+    plain = {key: value for key, value in row.items() if key not in ("named_styles_are_full", "shares")}
     plain["packages"] = tuple(plain.get("packages", ()))
     plain["only"] = {key: tuple(able) for key, able in plain.get("only", {}).items()}
     return EngineSpec(name=name, full_for=full_for, **plain)

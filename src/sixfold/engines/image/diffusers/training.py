@@ -60,12 +60,21 @@ class _Batch:
 
 class TrainingEngine:
     """Learns an adapter; `steps` (0: by the number of pictures), `rank` and `rate` are the operator's, and
-    all other options are the picture engine's."""
+    all other options are the picture engine's. `limit_seconds` is kept by the server."""
 
     name = "weights-training"
     version = "1"
 
-    def __init__(self, *, steps: int = 0, rank: int = 8, rate: float = 1e-4, **given: Any) -> None:
+    def __init__(
+        self,
+        *,
+        steps: int = 0,
+        rank: int = 8,
+        rate: float = 1e-4,
+        limit_seconds: float = 0,
+        **given: Any,
+    ) -> None:
+        del limit_seconds
         self._options = options.parse(given)
         self._shelf = loading.Shelf(self._options)
         self._steps, self._rank, self._rate = steps, rank, rate
