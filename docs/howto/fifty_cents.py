@@ -45,7 +45,7 @@ class Agent:
         sys.stdout.write(self._short({name: told[name] for name in shown.split()}) + "\n\n")
         return answer
 
-    async def make(self, name: str, model: str, **given: Any) -> str | None:
+    async def make(self, name: str, model: str, **given: Any) -> Any:
         """Run a model: the address of what it made, or None where the budget does not reach."""
         sys.stdout.write(f"> run {model} {self._short(given)}\n")
         order = {"model": model, "input": given, "wait_seconds": 300}
