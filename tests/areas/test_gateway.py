@@ -317,6 +317,38 @@ async def test_errors_are_said_in_the_dialect_of_whoever_asks(door: Gateway) -> 
         await door.anthropic().messages.create(model="anth/small", max_tokens=0, messages=said("Hello"))
 
 
+SAID = [{"role": "user", "content": "Hello"}]
+CHAT, ANSWERS, LETTERS = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "param"),
+    [
+        (CHAT, {"tools": 5}, "tools"),
+        (CHAT, {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        (CHAT, {"messages": [{"role": "assistant", "tool_calls": 5}]}, "messages[0].tool_calls"),
+        (CHAT, {"messages": 5}, "messages"),
+        (ANSWERS, {"tools": 5}, "tools"),
+        (ANSWERS, {"input": [{"type": "reasoning", "summary": [5]}]}, "input[0]"),
+        (LETTERS, {"tools": 5}, None),
+        (LETTERS, {"stop_sequences": 5}, None),
+        (LETTERS, {"thinking": {"type": "enabled", "budget_tokens": "x"}}, None),
+    ],
+)
+async def test_what_is_no_list_is_refused_by_its_name_before_it_is_translated(
+    door: Gateway, path: str, wrong: dict[str, Any], param: str | None
+) -> None:
+    model = "acme/small" if path == LETTERS else "anth/small"
+    right = {"model": model, "input" if path == ANSWERS else "messages": SAID, "max_tokens": 9}
+    answer = await door.home.client.post(path, json={**right, **wrong}, headers=door.headers)
+    assert (answer.status_code, answer.json()["error"].get("param")) == (400, param)
+
+
+async def test_a_field_that_is_missing_is_named(door: Gateway) -> None:
+    answer = await door.home.client.post(CHAT, json={"model": "acme/small"}, headers=door.headers)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+
+
 async def test_what_a_server_refuses_is_told_as_it_says(door: Gateway) -> None:
     before = await door.home.standing()
     door.acme.mode = door.anth.mode = "refuse"

@@ -78,6 +78,7 @@ def parse(raw: bytes) -> Chat:
     body = bodies.parse_object(raw)
     choice = _mapping(body.get("tool_choice") or {}, "tool_choice")
     kind = choice.get("type", "auto")
+    given_tools = _items(body.get("tools") or [], "tools")
     parallel = not choice["disable_parallel_tool_use"] if "disable_parallel_tool_use" in choice else None
     return Chat(
         messages=tuple(
@@ -85,13 +86,13 @@ def parse(raw: bytes) -> Chat:
             for index, item in enumerate(_items(body.get("messages"), "messages"))
         ),
         system=_system(body.get("system")),
-        tools=tuple(tool for value in body.get("tools") or () if (tool := _tool(value)) is not None),
+        tools=tuple(tool for value in given_tools if (tool := _tool(value)) is not None),
         choice=f"={choice.get('name')}" if kind == "tool" else _CHOICES.get(str(kind), "auto"),
         parallel=parallel,
         max_tokens=body.get("max_tokens"),
         temperature=body.get("temperature"),
         top_p=body.get("top_p"),
-        stop=tuple(str(text) for text in body.get("stop_sequences") or ()),
+        stop=tuple(str(text) for text in _items(body.get("stop_sequences") or [], "stop_sequences")),
         effort=_effort(body.get("thinking")),
         user=str(_mapping(body.get("metadata") or {}, "metadata").get("user_id") or ""),
     )
@@ -102,6 +103,8 @@ def _effort(thinking: Any) -> str:
     if not isinstance(thinking, dict) or cast("dict[str, Any]", thinking).get("type") != "enabled":
         return ""
     budget = cast("dict[str, Any]", thinking).get("budget_tokens") or 0
+    if not isinstance(budget, int):
+        raise errors.BadRequest("thinking.budget_tokens: must be a whole number")
     return next((word for limit, word in _EFFORTS if budget <= limit), "high")
 
 

@@ -102,7 +102,7 @@ def from_fields(body: Mapping[str, Any]) -> Chat:
     return Chat(
         messages=tuple(messages),
         system="\n\n".join(system),
-        tools=tuple(_tool(tool) for tool in body.get("tools") or ()),
+        tools=tuple(_tool(tool) for tool in reading.items(body.get("tools") or [], "tools")),
         choice=reading.choice(body.get("tool_choice")),
         parallel=parallel if isinstance(parallel, bool) else None,
         shape=reading.shape(body.get("response_format"), "response_format"),
@@ -137,9 +137,8 @@ def _parts(content: Any, where: str) -> tuple[Part, ...]:
         return ()
     if isinstance(content, str):
         return (Text(content),) if content else ()
-    return tuple(
-        _part(reading.mapping(part, where), f"{where}.content") for part in reading.items(content, where)
-    )
+    where = f"{where}.content"
+    return tuple(_part(reading.mapping(part, where), where) for part in reading.items(content, where))
 
 
 def _part(part: Mapping[str, Any], where: str) -> Part:
@@ -158,7 +157,7 @@ def _part(part: Mapping[str, Any], where: str) -> Part:
 
 def _calls(item: Mapping[str, Any], where: str) -> tuple[Call, ...]:
     found: list[Call] = []
-    for call in item.get("tool_calls") or ():
+    for call in reading.items(item.get("tool_calls") or [], f"{where}.tool_calls"):
         row = reading.mapping(call, f"{where}.tool_calls")
         function = reading.mapping(row.get("function"), f"{where}.tool_calls.function")
         found.append(

@@ -21,9 +21,16 @@ def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
         text = str(error)
-        raise Wrong(f"Invalid request: {text}", param=text.rpartition("$.")[2].rstrip("`")) from error
+        raise Wrong(f"Invalid request: {text}", param=_named(text)) from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(INVALID_JSON) from error
+
+
+def _named(text: str) -> str:
+    """The field that a sentence of the decoder is of: what is missing, or what is at a path."""
+    at = text.rpartition(" - at `$")[2].rstrip("`").removeprefix(".") if " - at `$" in text else ""
+    missing = text.partition("required field `")[2].partition("`")[0]
+    return ".".join(part for part in (at, missing) if part)
 
 
 def mapping(value: Any, param: str) -> Mapping[str, Any]:

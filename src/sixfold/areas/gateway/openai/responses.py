@@ -74,11 +74,12 @@ def parse(raw: bytes) -> Chat:
             _take(reading.mapping(item, f"input[{index}]"), f"input[{index}]", system, messages)
     text: Any = body.get("text") or {}
     reasoning: Any = body.get("reasoning") or {}
+    given_tools = reading.items(body.get("tools") or [], "tools")
     parallel = body.get("parallel_tool_calls")
     return Chat(
         messages=tuple(messages),
         system="\n\n".join(system),
-        tools=tuple(tool for value in body.get("tools") or () if (tool := _tool(value)) is not None),
+        tools=tuple(tool for value in given_tools if (tool := _tool(value)) is not None),
         choice=reading.choice(body.get("tool_choice")),
         parallel=parallel if isinstance(parallel, bool) else None,
         shape=reading.shape(reading.mapping(text, "text").get("format"), "text.format"),
@@ -110,7 +111,8 @@ def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list
             messages.append(Message("user", (Outcome(str(item.get("call_id") or ""), told),)))
         case "reasoning":
             seal = str(item.get("encrypted_content") or "")
-            thought = " ".join(str(part.get("text", "")) for part in item.get("summary") or ())
+            said = reading.items(item.get("summary") or [], where)
+            thought = " ".join(str(reading.mapping(part, where).get("text", "")) for part in said)
             if seal:
                 messages.append(Message("assistant", (Thought(thought, seal),)))
         case kind:
