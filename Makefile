@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint format types docs bench gallery weights cluster lock packages release setup laws soak
+.PHONY: help serve test quick check lint format types docs bench gallery weights cluster lock packages release setup laws soak assurance
 export PYTHON
 
 VENV ?= .venv
@@ -62,6 +62,9 @@ lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
 
 soak: $(STAMP)-test ## let a small cluster work and suffer for a while (ARGS="--seconds 3600")
 	@$(BIN)/python -m tools.soak $(ARGS)
+
+assurance: $(STAMP)-test ## run the tests behind every promise of safety and money, and write their page
+	@$(BIN)/python -m tools.assurance $(ARGS)
 
 packages: $(STAMP)-dev ## a wheel and a source archive in dist/, installed in a clean environment and tried
 	@$(BIN)/python -m tools.release
