@@ -13,6 +13,7 @@ from sixfold import errors
 from sixfold.core.work import receipt
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
+from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.ui import (
@@ -137,7 +138,7 @@ class Site:
         return {
             "id": prediction.id,
             "status": str(prediction.state),
-            "images": [self._services.media_url(file) for file in files],
+            "images": [f"{MEDIA_PATH}{file.name}" for file in files],
             "error": prediction.error,
             "engine": prediction.engine,
             "quality": prediction.quality,
