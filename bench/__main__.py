@@ -31,6 +31,7 @@ NAMES = (
     "agents",
     "sessions",
     "gateway",
+    "queues",
     "forecast",
     "graphs",
 )
