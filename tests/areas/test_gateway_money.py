@@ -75,6 +75,25 @@ async def test_a_server_that_trickles_and_stops_is_given_up_and_free(tmp_path: P
         assert await door.home.standing() == ("5.00", "0.00")
 
 
+async def test_a_server_that_goes_wrong_in_the_middle_of_a_load_leaves_right_sums(tmp_path: Path) -> None:
+    async with gateway(tmp_path, timeout_seconds=1, retries=0) as door:
+        wrong = ["fail", "hang", "truncate", "trickle"]
+        door.acme.modes = ["well"] * 6 + [mode for each in wrong for mode in (each, "well", "well")]
+        asked = [door.chat(text=f"say {3 + at} words", max_tokens=30, **STREAM) for at in range(18)]
+        answers = await asyncio.gather(*asked)
+        calls = await door.settled(len(answers))
+        paid = [call for call in calls if call["status"] == "succeeded"]
+        failed = [call for call in calls if call["status"] == "failed"]
+        assert paid
+        assert len(failed) >= len(wrong)
+        assert len(paid) + len(failed) == len(answers)
+        assert {call["cost_usd"] for call in failed} == {"0.00"}
+        micros = sum(round(float(call["cost_usd"]) * 1_000_000) for call in paid)
+        posted, held = await door.home.standing()
+        assert (round((5 - float(posted)) * 1_000_000), held) == (micros, "0.00")
+        assert await door.home.faults() == ()
+
+
 async def test_an_answer_without_usage_is_estimated(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         door.acme.mode = "nousage"
