@@ -150,9 +150,7 @@ def document() -> Document:
     gone = openapi.answer("Deleted; its versions stay", openapi.ref("Deleted"))
     delete = _operation("Delete a page", {"200": gone}, 400, 404, 412, parameters=_ON_PAGE)
     found = openapi.answer("Best first", openapi.ref("Found"))
-    create = _operation(
-        "Create a page", {"200": page, "201": new}, *_WRITING, parameters=[openapi.IDEMPOTENCY]
-    )
+    create = _operation("Create a page", {"201": new}, *_WRITING, parameters=[openapi.IDEMPOTENCY])
     return Document(
         "Sixfold Memory",
         "1.0.0",

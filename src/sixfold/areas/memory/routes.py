@@ -74,10 +74,10 @@ class Pages:
         return _part("pages", rows, found.next_cursor)
 
     async def create(self, request: Request, caller: Caller) -> Response:
-        """A new page, or with `overwrite` another text for one."""
+        """A new page, or with `overwrite` another text for one: a new version is 201, too."""
         given = await requests.from_body(requests.NEW_PAGE, request)
-        terms = requests.terms(request, given)
-        return await self._written(caller, await self._memory.write(caller, _wanted(given), terms))
+        saved = await self._memory.write(caller, _wanted(given), requests.terms(request, given))
+        return await self._written(caller, replace(saved, created=True))
 
     async def show(self, request: Request, caller: Caller) -> Response:
         """One page, now or as of a moment; under an old slug, with the way to the new one."""
