@@ -42,6 +42,7 @@ PROBES = {
     "signal": lambda given: os.kill(int(given), 9),
     "env": lambda given: pathlib.Path("/proc/self/environ").read_text().split(chr(0)),
     "others": lambda given: [pid for pid in os.listdir("/proc") if pid.isdigit()],
+    "found": lambda given: sorted({where[4][0] for where in socket.getaddrinfo(given, 80)}),
     "interfaces": lambda given: [name for _, name in socket.if_nameindex()],
     "root": lambda given: [os.getuid(), pathlib.Path("/proc/self/status").read_text().count("0" * 16)],
     "namespace": lambda given: subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode,
@@ -137,6 +138,13 @@ async def test_there_is_no_network_no_process_no_key_and_no_right(worker: Proces
     assert user != 0
     assert empty_sets >= 4, "no capability, in any of its sets"
     assert await got(worker, "namespace") != 0
+
+
+async def test_it_finds_itself_by_name_and_no_other_machine(worker: ProcessWorker) -> None:
+    assert "127.0.0.1" in await got(worker, "found", "localhost")
+    assert await got(worker, "found", "sixfold") == ["127.0.0.1"], "the host's name inside"
+    assert (await got(worker, "read", "/etc/hosts")).split()[:2] == ["127.0.0.1", "localhost"]
+    assert await got(worker, "found", "models.example") == "gaierror"
 
 
 async def test_a_link_is_not_followed_for_it(worker: ProcessWorker, tmp_path: Path) -> None:

@@ -20,11 +20,17 @@ import sixfold
 
 UNLOCK = "install bubblewrap"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
-_FACTS = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts", "/etc/localtime", "/etc/mime.types")
+_FACTS = (
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/fonts",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+)
+_HOSTS = Path(sixfold.__file__).parent / "data" / "hosts"  # a server asks itself by `localhost`
 _NETWORK = (
     "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
     "/etc/ssl",
     "/etc/ca-certificates",
     "/etc/pip.conf",
@@ -61,6 +67,7 @@ def command(cell: Cell) -> list[str]:
             words += ["--ro-bind", str(path), str(path)]
     for path in (*_FACTS, *(_NETWORK if cell.network else ()), *map(str, _interpreter())):
         words += ["--ro-bind-try", path, path]
+    words += ["--ro-bind-try", "/etc/hosts" if cell.network else str(_HOSTS), "/etc/hosts"]
     for path in cell.shown:
         words += ["--ro-bind", str(path), str(path)]
     for path in cell.own:
