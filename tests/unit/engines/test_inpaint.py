@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.work.engines import UnusableInput
-from sixfold.engines.image.inpaint import masks, onnx
+from sixfold.engines.image.inpaint import fill, masks, onnx
 from sixfold.engines.image.inpaint.engine import InpaintEngine
 from tests.unit.engines import onnx_tiny, orders
 
@@ -46,6 +46,51 @@ def test_a_thing_on_a_texture_is_gone_and_the_texture_goes_on(tmp_path: Path) ->
     assert orders.psnr(made[inside], truth[inside]) > 15
     assert orders.psnr(made[inside], spoilt[inside]) < 8
     assert made[inside].std() > 0.7 * truth[inside].std()
+
+
+def facade(side: int) -> Any:
+    """Windows in rows, each pane a little other than the next, lit from above."""
+    rng, picture = np.random.default_rng(7), np.full((side, side, 3), (176, 150, 128), np.float32)
+    for top in range(6, side, 44):
+        for left in range(5, side, 34):
+            picture[top - 2 : top + 28, left - 2 : left + 22] = 230
+            picture[top : top + 26, left : left + 20] = np.array((50, 62, 80)) * rng.uniform(0.85, 1.15)
+            picture[top + 13, left : left + 20] = 230
+    return np.clip(picture * np.linspace(0.9, 1.08, side)[:, None, None], 0, 255).astype(np.uint8)
+
+
+def stripes(side: int) -> Any:
+    """Slanting stripes of a width that is no whole number."""
+    rows, columns = np.indices((side, side))
+    return np.where(
+        (((columns * 0.8 + rows * 0.6) / 21.7) % 1 < 0.5)[..., None], (30, 60, 120), (230, 220, 190)
+    )
+
+
+def grid(side: int) -> Any:
+    """Thin dark lines, both ways."""
+    rows, columns = np.indices((side, side))
+    return np.where(((rows % 31 < 2) | (columns % 37 < 2))[..., None], (40, 40, 60), (210, 220, 200))
+
+
+def shade(side: int) -> Any:
+    """Soft colours that grow both ways."""
+    rows, columns = np.indices((side, side)) / side
+    return np.dstack([80 + 120 * columns, 120 + 80 * rows, 200 - 60 * columns * rows])
+
+
+@pytest.mark.parametrize(("drawn", "most"), [(facade, 12), (stripes, 12), (grid, 5), (shade, 4)])
+def test_what_repeats_goes_on_at_its_own_size_and_soft_shades_stay_soft(drawn: Any, most: float) -> None:
+    truth = drawn(600).astype(np.uint8)
+    hole = masks.hole(cv2.circle(np.zeros((600, 600), np.uint8), (310, 280), 62, 255, -1) > 0, 4, 2)
+    spoilt = np.where(hole.gone[..., None], np.array((255, 0, 255), np.uint8), truth)
+    made = fill.filled(spoilt, hole)
+    plain = cv2.inpaint(spoilt, hole.gone.astype(np.uint8), 4, cv2.INPAINT_TELEA)
+    error, drawn_through = (
+        float(np.sqrt(((tried[hole.gone].astype(float) - truth[hole.gone]) ** 2).mean()))
+        for tried in (made, plain)
+    )
+    assert error < min(most, 0.7 * drawn_through)
 
 
 def test_outside_the_soft_edge_nothing_changes_and_grow_and_feather_say_where_that_is(tmp_path: Path) -> None:

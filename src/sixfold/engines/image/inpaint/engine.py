@@ -17,7 +17,7 @@ class InpaintEngine:
     """Fills the white areas of `mask` in `image`, `grow` pixels wider, `feather` pixels soft at the edge."""
 
     name = "inpainter"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """A PNG of the picture's size; what lies outside the soft edge is unchanged."""

@@ -1,7 +1,8 @@
 """Filling a hole without weights: pieces of the surroundings for areas, their colours for lines.
 
-An area is filled by shift maps (Pritch, Kav-Venaki and Peleg, 2009) on a part of the picture round it; a
-thin one by fast marching (Telea, 2004), which draws edges through and has no texture to find.
+An area is filled by what repeats round it (`copying`), else by shift maps (Pritch, Kav-Venaki and Peleg,
+2009) on a part of the picture round it. A thin one is filled by fast marching (Telea, 2004), which draws
+edges through and has no texture to find; one in soft shades by the flow of Bertalmio and others (2001).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.engines.image.inpaint import copying
 from sixfold.engines.image.inpaint.masks import Hole
 
 Array = NDArray[Any]
@@ -21,6 +23,7 @@ _THIN = 5.0  # pixels from the middle of a hole to its edge
 _AROUND = 1.3  # of the hole's longer side: how much of the picture is looked at
 _LEAST_AROUND = 48
 _RIM, _STEP = 5, 26.0  # pixels to either side of a hole's edge; levels by which two surfaces are two
+_SMOOTH = 4.0  # levels that soft shades differ from their local mean
 _SIDES = (512, 256)  # of the part that pieces are looked for in; what meets its surroundings better is taken
 
 
@@ -31,9 +34,11 @@ def filled(rgb: Pixels, hole: Hole) -> Pixels:
     depth = cv2.distanceTransform(
         cv2.copyMakeBorder(gone.astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT), cv2.DIST_L2, 3
     )
-    if depth.max() <= _THIN:
-        made = _drawn(part, gone)
+    if depth.max() <= _THIN or _is_smooth(part, gone):
+        made = _drawn(part, gone, thin=depth.max() <= _THIN)
     else:
+        made = copying.copied(part, gone)
+    if made is None:
         made = min((_pieced(part, gone, side) for side in _SIDES), key=lambda tried: _seam(tried, part, gone))
     whole = rgb.copy()
     whole[top:bottom, left:right][gone] = _toned(made, part, gone)[gone]
@@ -83,8 +88,16 @@ def _part(shape: tuple[int, ...], hole: Hole) -> tuple[int, int, int, int]:
     )
 
 
-def _drawn(part: Pixels, gone: Array) -> Pixels:
-    return cv2.inpaint(np.ascontiguousarray(part), gone.astype(np.uint8), 4, cv2.INPAINT_TELEA)
+def _is_smooth(part: Pixels, gone: Array) -> bool:
+    """Whether nothing but soft shades lies round the hole."""
+    ring = copying.ring_of(gone)
+    grain = np.abs(part - _mean(part, ~gone, 2.0))[ring]
+    return bool(len(grain)) and float(np.quantile(grain.max(1), 0.98)) < _SMOOTH
+
+
+def _drawn(part: Pixels, gone: Array, *, thin: bool) -> Pixels:
+    way = cv2.INPAINT_TELEA if thin else cv2.INPAINT_NS
+    return cv2.inpaint(np.ascontiguousarray(part), gone.astype(np.uint8), 4, way)
 
 
 def _pieced(part: Pixels, gone: Array, side: int) -> Pixels:
