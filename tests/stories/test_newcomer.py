@@ -40,7 +40,8 @@ async def makes_a_picture(tab: Tab, pictures: Path) -> None:
     await page.wait_for_selector("#frame img")
     await page.wait_for_function("document.querySelectorAll('#receipt .reached').length === 6")
     await page.eval_on_selector("#frame img", "image => image.decode()")
-    await page.eval_on_selector("#make", "form => form.scrollIntoView()")
+    await page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => 0)")
+    await page.eval_on_selector("#maker", "note => note.scrollIntoView(false)")
     await keep(tab, pictures, "picture")
 
 
@@ -117,6 +118,8 @@ async def adds_up(tab: Tab, home: House, pictures: Path) -> None:
     assert f"{sum(amounts)} USD" == balance, (amounts, kinds)
     assert await home.faults() == ()
     await keep(tab, pictures, "account")
+    await page.eval_on_selector("h2:text-is('Ledger')", "title => title.scrollIntoView()")
+    await keep(tab, pictures, "ledger")
 
 
 async def test_a_newcomer_sees_all_six_areas_and_what_they_cost(tmp_path: Path, pictures: Path) -> None:
