@@ -183,5 +183,5 @@ async def _measure(folder: Path) -> list[Row]:
 
 def rows() -> list[Row]:
     """Measure."""
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         return [*calibration(), *asyncio.run(_measure(Path(folder)))]
