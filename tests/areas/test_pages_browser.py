@@ -28,6 +28,12 @@ FRAMES = """(more) => new Promise((done) => {
   const look = () => (drawn() >= enough ? done() : requestAnimationFrame(look));
   look();
 })"""
+# How many lines an element's text takes.
+LINES = """(element) => {
+  const text = document.createRange();
+  text.selectNodeContents(element);
+  return text.getClientRects().length;
+}"""
 DONE = ".made[data-status=succeeded]"
 
 
@@ -148,3 +154,12 @@ async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], l
                 for rule in found.response["violations"]
             ]
             assert said == [], (path, json.dumps(said, indent=1))
+
+
+async def test_the_words_of_the_reference_stay_whole_on_a_phone(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browsing.tab(chromium, home, url, Look(width=390)) as tab:
+        await tab.open("/docs")
+        for text in ("DELETE", "/api/training"):
+            cell = tab.page.locator(".paths").get_by_text(text, exact=True).first
+            assert await cell.evaluate(LINES) == 1
