@@ -32,6 +32,8 @@ async def idle(home: House, count: int) -> None:
 
 @pytest.mark.parametrize("path", [*PATHS, "/admin/requests/pred_0"])
 async def test_for_tenants_and_strangers_the_operators_pages_are_not_there(home: House, path: str) -> None:
+    unknown = await home.client.get(path)  # also from this machine
+    assert (unknown.status_code, unknown.headers["location"].partition("?")[0]) == (303, "/signin")
     await signed_in(home)
     assert (await home.client.get(path)).status_code == 404
     assert 'href="/admin"' not in (await home.client.get("/catalog")).text
@@ -41,6 +43,7 @@ async def test_for_tenants_and_strangers_the_operators_pages_are_not_there(home:
 
 
 async def test_the_overview_tells_what_was_asked_what_failed_and_what_is_kept(home: House) -> None:
+    await signed_in(home, home.operator)
     await run(home, "a fox")
     await run(home, "FAIL")
     page = (await home.client.get("/admin")).text
@@ -51,6 +54,7 @@ async def test_the_overview_tells_what_was_asked_what_failed_and_what_is_kept(ho
 
 
 async def test_every_engine_stands_there_with_what_would_unlock_it(home: House) -> None:
+    await signed_in(home, home.operator)
     page = (await home.client.get("/admin/engines")).text
     for name in home.product.catalog.engines():
         assert f"<code>{name}</code>" in page
@@ -58,6 +62,7 @@ async def test_every_engine_stands_there_with_what_would_unlock_it(home: House) 
 
 
 async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(home: House) -> None:
+    await signed_in(home, home.operator)
     folder = home.product.settings.data_dir / "models"
     folder.mkdir()
     (folder / "greet.py").write_text("def greet(:\n", "utf-8")
@@ -69,6 +74,7 @@ async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(home: Hou
 
 async def test_the_log_is_searched_over_all_accounts_and_shows_nobodys_words(either_home: House) -> None:
     home = either_home
+    await signed_in(home, home.operator)
     first = await run(home, "a secret fox")
     second = await run(home, "FAIL", home.other)
     everything = (await home.client.get("/admin/requests")).text
@@ -92,6 +98,7 @@ async def test_the_log_is_searched_over_all_accounts_and_shows_nobodys_words(eit
 
 
 async def test_the_log_goes_on_where_its_page_ended(home: House) -> None:
+    await signed_in(home, home.operator)
     made = [await run(home, f"fox {number}") for number in range(53)]
     page = (await home.client.get("/admin/requests")).text
     older = page.partition("cursor=")[2].partition('"')[0]
@@ -101,12 +108,13 @@ async def test_the_log_goes_on_where_its_page_ended(home: House) -> None:
 
 
 async def test_the_operator_stops_a_run_of_somebody_else(home: House) -> None:
+    token = await signed_in(home, home.operator)
     body = {"model": "ra1", "input": {"prompt": "SLOW"}, "wait": 0}
     started = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
     async with home.visitor(base_url="http://evil.example") as stranger:
         assert (await stranger.post(f"/admin/requests/{started}/cancel", data={})).status_code in (303, 403)
     assert started in (await home.client.get("/admin")).text
-    answer = await home.client.post(f"/admin/requests/{started}/cancel", data={"csrf": ""})
+    answer = await home.client.post(f"/admin/requests/{started}/cancel", data={"csrf": token})
     assert answer.status_code == 303
     async with asyncio.timeout(10):
         found = await home.product.pipeline.any(started)
@@ -118,14 +126,15 @@ async def test_the_operator_stops_a_run_of_somebody_else(home: House) -> None:
 async def test_idle_workers_are_let_go_and_come_back_with_the_next_order(home: House) -> None:
     await run(home, "a fox")
     await idle(home, 1)
+    token = await signed_in(home, home.operator)
     path = "/admin/workers/scene-painter/rest"
     assert "Let idle go" in (await home.client.get("/admin")).text
-    assert (await home.client.post(path, data={"csrf": ""})).status_code == 303
+    assert (await home.client.post(path, data={"csrf": token})).status_code == 303
     await idle(home, 0)
-    assert (await home.client.post("/admin/workers/nobody/rest", data={"csrf": ""})).status_code == 303
+    assert (await home.client.post("/admin/workers/nobody/rest", data={"csrf": token})).status_code == 303
     await run(home, "a second fox")
-    await signed_in(home)
-    assert (await home.client.post(path, data={"csrf": ""})).status_code == 404
+    token = await signed_in(home)
+    assert (await home.client.post(path, data={"csrf": token})).status_code == 404
     await idle(home, 1)
 
 
@@ -133,9 +142,12 @@ async def test_the_operator_closes_a_session_of_somebody_else(tmp_path: Path) ->
     async with house(tmp_path, assembly.models_document()) as home:
         made = await home.client.post("/api/containers/motion-model/sessions", json={}, headers=home.bearer)
         session = made.json()["session_id"]
+        token = await signed_in(home, home.operator)
         assert f"/admin/sessions/{session}/close" in (await home.client.get("/admin")).text
         path = f"/admin/sessions/{session}/close"
-        assert (await home.client.post(path, data={"csrf": ""})).status_code == 303
+        assert (await home.client.post(path, data={"csrf": token})).status_code == 303
         told = await home.client.get(f"/api/containers/sessions/{session}", headers=home.bearer)
         assert told.json()["status"] in ("closing", "closed")
-        assert (await home.client.post("/admin/sessions/sess_0/close", data={"csrf": ""})).status_code == 404
+        assert (
+            await home.client.post("/admin/sessions/sess_0/close", data={"csrf": token})
+        ).status_code == 404

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import http.client
+import json
+import re
 import signal
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -28,6 +32,8 @@ async def test_outside_testing_mode_it_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_for_tenants_and_strangers_it_is_not_there(home: House) -> None:
+    assert (await home.client.get("/lab")).status_code == 303
+    await signed_in(home, home.operator)
     page = await home.client.get("/lab")
     assert page.status_code == 200
     assert '<dd id="off">0</dd>' in page.text
@@ -45,16 +51,25 @@ async def test_a_sum_that_is_off_is_told(home: House) -> None:
         yield one_more
 
     await home.product.database.write(spoil())
+    await signed_in(home, home.operator)
     page = (await home.client.get("/lab")).text
     assert "the sum of all balances is 1 micro-dollars instead of 0" in page
 
 
 async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", **HANGING) as server:
+        _, link = await server.command("account", "link", "local@localhost", "--json")
+        door = await server.call(
+            "GET", urlsplit(json.loads(link)["url"])._replace(scheme="", netloc="").geturl()
+        )
+        cookie = door.headers["set-cookie"].partition(";")[0]
+        token = re.findall(
+            rb'name="csrf" value="([^"]+)"', (await server.call("GET", "/lab", Cookie=cookie)).body
+        )[0]
         order = {"api_key": server.key, "prompt": "x", "response_mode": "polling"}
         status = (await server.call("POST", "/api/ra1", order)).json["status_url"]
         with pytest.raises((ConnectionError, http.client.HTTPException)):
-            await server.call("POST", "/lab/server/kill", b"", Content_Type=FORM)
+            await server.call("POST", "/lab/server/kill", b"csrf=" + token, Content_Type=FORM, Cookie=cookie)
         assert await server.process.wait() == -signal.SIGKILL
         await server.reader
         server.environ["SIXFOLD_FAILPOINTS"] = ""
@@ -63,7 +78,7 @@ async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: P
             while (await server.call("GET", status)).json["status"] == "in_progress":  # noqa: ASYNC110 - it is asked
                 await asyncio.sleep(0.05)
         assert (await server.call("GET", status)).json["status"] == "completed"
-        assert b'<dd id="off">0</dd>' in (await server.call("GET", "/lab")).body
+        assert b'<dd id="off">0</dd>' in (await server.call("GET", "/lab", Cookie=cookie)).body
 
 
 @pytest.mark.browser
@@ -74,11 +89,10 @@ async def test_a_worker_is_killed_in_a_browser_and_its_run_begins_anew(tmp_path:
         house(tmp_path, assembly.models_document(), **changes) as home,
         served(home.app) as url,
         browsing.browser() as chromium,
-        browsing.tab(chromium, home, url) as tab,
+        browsing.tab(chromium, dataclasses.replace(home, account=home.operator), url) as tab,
     ):
         order = {"prompt": "x", "response_mode": "polling"}
         job = (await home.client.post("/api/ra1", json=order, headers=home.bearer)).json()
-        await tab.page.context.clear_cookies()  # the operator's own machine needs no sign-in
         await tab.open("/lab")
         await tab.page.wait_for_selector("td .status.running")
         await tab.page.click("[aria-label^='Kill the workers of']")

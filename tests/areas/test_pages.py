@@ -8,6 +8,7 @@ import re
 import pytest
 
 from sixfold.core.accounts import accounts, signins
+from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
 from sixfold.ui import passwords
 from sixfold.ui.pages import STATIC, took
@@ -18,16 +19,16 @@ MAKE = "/pages/make"
 PICTURE = {"prompt": "a fox", "model": "ra1"}
 
 
-async def link(home: House) -> str:
-    """A one-time link's token for the first account."""
+async def link(home: House, account: Account | None = None) -> str:
+    """A one-time link's token for the account, or for the first one."""
     clock = await home.product.database.read(one("clock"))
     assert clock is not None
-    return await home.product.database.write(signins.new_link(home.account.id, clock["now"]))
+    return await home.product.database.write(signins.new_link((account or home.account).id, clock["now"]))
 
 
-async def signed_in(home: House) -> str:
-    """Sign the client in; gives the token that its pages carry."""
-    await home.client.get("/signin", params={"token": await link(home)})
+async def signed_in(home: House, account: Account | None = None) -> str:
+    """Sign the client in, as the first account if no other is named; gives the token that its pages carry."""
+    await home.client.get("/signin", params={"token": await link(home, account)})
     page = await home.client.get("/account")
     found = re.search(r'name="csrf" value="([^"]+)"', page.text)
     assert found is not None

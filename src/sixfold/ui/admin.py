@@ -17,10 +17,10 @@ from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.core.work.oversight import Filter
 from sixfold.ui import forms
-from sixfold.ui.guests import Guest, Guests, Work
+from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
 from sixfold.web import calls, queries
-from sixfold.web.routing import Handler, Route
+from sixfold.web.routing import Route
 from sixfold.web.services import Services
 
 _FORM_BYTES = 4096
@@ -174,20 +174,14 @@ def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...
     """The operator's pages."""
     admin = Admin(services, pages)
 
-    def only(work: Work) -> Handler:
-        async def operators(request: Request, guest: Guest) -> Response:
-            if not guest.is_operator:
-                raise errors.NotFound
-            return await work(request, guest)
-
-        return guests.page(operators)
-
     return (
-        Route("/admin", {"GET": only(admin.show)}),
-        Route("/admin/engines", {"GET": only(admin.engines)}),
-        Route("/admin/requests", {"GET": only(admin.requests)}),
-        Route("/admin/requests/{prediction_id}", {"GET": only(admin.one)}),
-        Route("/admin/requests/{prediction_id}/cancel", {"POST": only(admin.cancel)}, _FORM_BYTES),
-        Route("/admin/sessions/{session_id}/close", {"POST": only(admin.close)}, _FORM_BYTES),
-        Route("/admin/workers/{engine}/rest", {"POST": only(admin.rest)}, _FORM_BYTES),
+        Route("/admin", {"GET": guests.operators(admin.show)}),
+        Route("/admin/engines", {"GET": guests.operators(admin.engines)}),
+        Route("/admin/requests", {"GET": guests.operators(admin.requests)}),
+        Route("/admin/requests/{prediction_id}", {"GET": guests.operators(admin.one)}),
+        Route(
+            "/admin/requests/{prediction_id}/cancel", {"POST": guests.operators(admin.cancel)}, _FORM_BYTES
+        ),
+        Route("/admin/sessions/{session_id}/close", {"POST": guests.operators(admin.close)}, _FORM_BYTES),
+        Route("/admin/workers/{engine}/rest", {"POST": guests.operators(admin.rest)}, _FORM_BYTES),
     )

@@ -29,11 +29,6 @@ class Guest:
         """Whether runs cost money."""
         return self.session is not None
 
-    @property
-    def is_operator(self) -> bool:
-        """Whether this is whoever runs the server."""
-        return self.session is None or self.session.account.is_operator
-
 
 class Guests:
     """Lets guests in: to read, or to change something."""
@@ -58,12 +53,21 @@ class Guests:
 
         async def handle(request: Request) -> Response:
             guest = await self.of(request)
-            if guest is None:
-                path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-                return RedirectResponse(f"/signin?next={quote(path, safe='')}", 303)
-            return await work(request, guest)
+            return _to_the_door(request) if guest is None else await work(request, guest)
 
         return handle
+
+    def operators(self, work: Work) -> Handler:
+        """A page on all accounts, for whoever runs the server and is signed in; to others it is not there."""
+
+        async def handle(request: Request, guest: Guest) -> Response:
+            if guest.session is None:
+                return _to_the_door(request)
+            if not guest.session.account.is_operator:
+                raise errors.NotFound
+            return await work(request, guest)
+
+        return self.page(handle)
 
     def part(self, work: Work) -> Handler:
         """A handler for the pages' scripts; what is no GET has to bear the page's token."""
@@ -78,3 +82,8 @@ class Guests:
             return await work(request, guest)
 
         return handle
+
+
+def _to_the_door(request: Request) -> Response:
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/signin?next={quote(path, safe='')}", 303)

@@ -16,10 +16,10 @@ from sixfold.core.accounts import journal
 from sixfold.core.database import now
 from sixfold.core.work import oversight
 from sixfold.ui import forms
-from sixfold.ui.guests import Guest, Guests, Work
+from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
 from sixfold.web import calls
-from sixfold.web.routing import Handler, Route
+from sixfold.web.routing import Route
 from sixfold.web.services import Services
 
 _FORM_BYTES = 4096
@@ -71,16 +71,8 @@ def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...
         return ()
     lab = Lab(services, pages)
 
-    def only(work: Work) -> Handler:
-        async def operators(request: Request, guest: Guest) -> Response:
-            if not guest.is_operator:
-                raise errors.NotFound
-            return await work(request, guest)
-
-        return guests.page(operators)
-
     return (
-        Route("/lab", {"GET": only(lab.show)}),
-        Route("/lab/workers/{engine}/kill", {"POST": only(lab.worker)}, _FORM_BYTES),
-        Route("/lab/server/kill", {"POST": only(lab.server)}, _FORM_BYTES),
+        Route("/lab", {"GET": guests.operators(lab.show)}),
+        Route("/lab/workers/{engine}/kill", {"POST": guests.operators(lab.worker)}, _FORM_BYTES),
+        Route("/lab/server/kill", {"POST": guests.operators(lab.server)}, _FORM_BYTES),
     )
