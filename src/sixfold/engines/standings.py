@@ -94,8 +94,8 @@ class Standings:
 
 
 def _pictures(options: Mapping[str, Any]) -> None:
-    """Raise `EngineError` where weights that the picture engine's options name are not there."""
-    chosen = diffusers.parse(options)
+    """Raise `EngineError` where weights that options name are not there; the rest is the engine's own."""
+    chosen = diffusers.parse({name: options[name] for name in _WHERE if name in options})
     for name in filter(None, (chosen.source, *chosen.models.values())):
         sources.find(name, chosen.weights, chosen.hub_cache)
 
@@ -104,6 +104,7 @@ def _trusted(_options: Mapping[str, Any]) -> None:
     """Weights that only their engine can judge."""
 
 
+_WHERE = ("source", "models", "weights", "hub_cache")
 _LOOKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"image": _pictures}
 _UNKNOWN = Standing(False, "no such engine")
 _UNASKED = Standing(False, "its server was not asked yet")
