@@ -24,6 +24,7 @@ from sixfold.core.accounts import accounts, audit, identities, journal, keys, pa
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
 from sixfold.core.memory.exchange import transfer
+from sixfold.core.memory.exchange.packing import Sink
 from sixfold.core.memory.model import Caller
 from sixfold.core.work.ports import BlobStore
 
@@ -56,23 +57,13 @@ class Pack:
     """A zip whose bytes are taken away as they come."""
 
     def __init__(self, moment: int) -> None:
-        self._parts: list[bytes] = []
+        self._sink = Sink()
         self._date = datetime.fromtimestamp(moment / SECOND_US, UTC).timetuple()[:6]
-        self._zip = zipfile.ZipFile(cast("IO[bytes]", self), "w", zipfile.ZIP_DEFLATED)
-
-    def write(self, data: bytes) -> int:
-        """What the zip is written to."""
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
+        self._zip = zipfile.ZipFile(cast("IO[bytes]", self._sink), "w", zipfile.ZIP_DEFLATED)
 
     def taken(self) -> bytes:
         """What has come since the last time."""
-        data = b"".join(self._parts)
-        self._parts.clear()
-        return data
+        return self._sink.taken()
 
     def member(self, path: str, *, plain: bool = False) -> IO[bytes]:
         """A file to write into; `plain` ones are not packed, as pictures and films are already."""

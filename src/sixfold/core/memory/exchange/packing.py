@@ -51,7 +51,7 @@ def _batch(found: Iterator[File]) -> list[File]:
     return batch
 
 
-class _Sink:
+class Sink:
     """What a zip is written to: bytes that are taken away as they come."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _Sink:
 
 async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
     """A zip of every page that the caller sees, as it is made."""
-    sink, paths, after = _Sink(), transfer.Paths(), ""
+    sink, paths, after = Sink(), transfer.Paths(), ""
     archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
     while batch := await database.read(transfer.exported(caller, after)):
         after = batch[-1][0].slug

@@ -15,21 +15,25 @@ from sixfold.core.work.engines import EngineError, Result, Task
 from sixfold.engines.image.diffusers import verdicts
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
 
-_PROMPT = "a lighthouse on a rocky coast at dusk, waves, warm light"
+PROMPT = "a lighthouse on a rocky coast at dusk, waves, warm light"
 _SIDE = 512  # at most; never more than the model's own, since enlarging would smooth noise
-_STEPS = 8  # enough to tell a picture from noise; a few seconds on a GPU, minutes on a processor
+STEPS = 8  # enough to tell a picture from noise; a few seconds on a GPU, minutes on a processor
 
 
 @dataclass
-class _Listener:
+class Listener:
+    """What a self-check's run is told to: passes progress on and keeps the lines."""
+
     scratch: Path
     heard: Callable[[float], None]
     lines: list[str] = field(default_factory=list[str])
 
     def progress(self, fraction: float) -> None:
+        """Pass it on."""
         self.heard(fraction)
 
     def log(self, line: str) -> None:
+        """Keep it."""
         self.lines.append(line)
 
 
@@ -39,16 +43,16 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
     loaded = engine.load()
     side = min(_SIDE, loaded.profile.native)
     inputs = {
-        "prompt": _PROMPT,
+        "prompt": PROMPT,
         "seed": 1,
         "width": side,
         "height": side,
-        "steps": min(_STEPS, loaded.profile.steps),
+        "steps": min(STEPS, loaded.profile.steps),
         "format": "png",
         "enable_safety_checker": False,
     }
     with tempfile.TemporaryDirectory() as scratch:
-        listener = _Listener(Path(scratch), heard)
+        listener = Listener(Path(scratch), heard)
         result: Result = engine.run(Task("selfcheck", "selfcheck", inputs), listener)
     data = result.artifacts[0].data
     with Image.open(io.BytesIO(data)) as image:

@@ -5,42 +5,27 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from sixfold.core.work.engines import EngineError, Task
 from sixfold.engines.image import encode
 from sixfold.engines.image.diffusers import verdicts
+from sixfold.engines.image.diffusers.selfcheck import PROMPT, STEPS, Listener
 from sixfold.engines.video.diffusers.engine import FilmDiffusersEngine
 from sixfold.engines.video.reading import Reel
 
-_PROMPT = "a lighthouse on a rocky coast at dusk, waves, warm light"
-_STEPS = 8  # enough to tell a picture from noise
 _FRAMES = 17
 _MIDDLE = 0.3  # seconds: a frame of the middle
-
-
-@dataclass
-class _Listener:
-    scratch: Path
-    heard: Callable[[float], None]
-    lines: list[str] = field(default_factory=list[str])
-
-    def progress(self, fraction: float) -> None:
-        self.heard(fraction)
-
-    def log(self, line: str) -> None:
-        self.lines.append(line)
 
 
 def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A frame of a short film as PNG, and the line that says how it was made; raises `EngineError`."""
     engine = FilmDiffusersEngine(source=str(folder))
     size = engine.profile_of(engine.load()).size_for((480, 272))
-    inputs = {"prompt": _PROMPT, "seed": 1, "width": size[0], "height": size[1], "num_frames": _FRAMES}
-    asked = {**inputs, "frames_per_second": 24, "num_inference_steps": _STEPS}
+    inputs = {"prompt": PROMPT, "seed": 1, "width": size[0], "height": size[1], "num_frames": _FRAMES}
+    asked = {**inputs, "frames_per_second": 24, "num_inference_steps": STEPS}
     with tempfile.TemporaryDirectory() as scratch:
-        listener = _Listener(Path(scratch), heard)
+        listener = Listener(Path(scratch), heard)
         result = engine.run(Task("selfcheck", "selfcheck", asked), listener)
         path = result.artifacts[0].path
         if path is None:
