@@ -97,17 +97,12 @@ class AccountPage:
         return self._pages.render("account.html", session, **values)
 
     async def _session(self, request: Request) -> Session | None:
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         return await self._services.sessions.of(request)
 
     async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
-        session = await self._session(request)
-        form = await forms.read(request)
-        self._services.sessions.guard(request, session, form.get("csrf"))
-        if session is None:
-            raise errors.Unauthenticated("Sign in first")
-        return session, form
+        self._services.origins.admit(request)
+        return await forms.signed(request, self._services.sessions)
 
 
 def _scope(form: dict[str, str]) -> Scope:

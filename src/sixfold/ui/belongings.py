@@ -33,8 +33,7 @@ class Belongings:
 
     async def show(self, request: Request) -> Response:
         """Two wishes, and what comes of each."""
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         session = await self._services.sessions.of(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
@@ -42,7 +41,7 @@ class Belongings:
 
     async def take_out(self, request: Request) -> Response:
         """The zip, as it is made."""
-        session, _form = await self._changed(request)
+        session, _form = await forms.signed(request, self._services.sessions)
         self._taking.spend(session.account.id)
         name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
         pieces = export.take_out(self._services.database, self._services.blobs, session.account.id)
@@ -51,7 +50,7 @@ class Belongings:
 
     async def close(self, request: Request) -> Response:
         """Leave: at once, or after some days in which one may stay after all."""
-        session, form = await self._changed(request)
+        session, form = await forms.signed(request, self._services.sessions)
         try:
             closing.confirm(session.account, form.get("confirm"))
         except errors.InvalidInput:
@@ -67,7 +66,7 @@ class Belongings:
 
     async def keep(self, request: Request) -> Response:
         """Stay after all."""
-        session, _form = await self._changed(request)
+        session, _form = await forms.signed(request, self._services.sessions)
         await self._services.database.write(closing.keep(session.account.id))
         return RedirectResponse(PATH, 303)
 
@@ -76,14 +75,6 @@ class Belongings:
         return self._pages.render(
             "belongings.html", session, status=400 if problem else 200, problem=problem, days=days
         )
-
-    async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
-        session = await self._services.sessions.of(request)
-        form = await forms.read(request)
-        self._services.sessions.guard(request, session, form.get("csrf"))
-        if session is None:
-            raise errors.Unauthenticated("Sign in first")
-        return session, form
 
 
 def routes(services: Services, pages: Pages) -> tuple[Route, ...]:

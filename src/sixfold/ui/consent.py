@@ -43,8 +43,7 @@ class Consent:
 
     async def ask(self, request: Request) -> Response:
         """The question; whoever is not signed in does that first."""
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         asked = {name: value for name, value in request.query_params.items() if name in _ASKED}
         wished = await self._wish(asked)
         if isinstance(wished, Response):

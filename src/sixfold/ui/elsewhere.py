@@ -37,8 +37,7 @@ class Elsewhere:
 
     async def begin(self, request: Request) -> Response:
         """To the provider, to sign in."""
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         self._entrance.count(request)
         following = sessions.own_path(request.query_params.get("next", ""))
         url, ticket = await self._begin({"next": following})

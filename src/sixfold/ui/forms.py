@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.web import bodies
+from sixfold.web.sessions import Session, Sessions
 
 _MAX_FIELDS = 50
 
@@ -21,3 +22,13 @@ async def read(request: Request) -> dict[str, str]:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"))
     except ValueError as error:
         raise errors.BadRequest("Invalid form body") from error
+
+
+async def signed(request: Request, sessions: Sessions) -> tuple[Session, dict[str, str]]:
+    """Who sent a form from a page of ours, and its fields; raises `Forbidden` and `Unauthenticated`."""
+    session = await sessions.of(request)
+    form = await read(request)
+    sessions.guard(request, session, form.get("csrf"))
+    if session is None:
+        raise errors.Unauthenticated("Sign in first")
+    return session, form

@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.core.gallery.gallery import Gallery
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.ui.pages import Pages
@@ -39,8 +38,7 @@ class GalleryPages:
         return self._pages.render("characters.html", session, page=page, media=MEDIA_PATH)
 
     async def _session(self, request: Request) -> Session | None:
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         return await self._services.sessions.of(request)
 
 

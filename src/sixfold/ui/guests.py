@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.ui import forms
 from sixfold.web.routing import Handler
 from sixfold.web.services import Services
 from sixfold.web.sessions import CSRF_HEADER, Session
@@ -39,8 +40,7 @@ class Guests:
     async def of(self, request: Request) -> Guest | None:
         """Whoever asks; raises `Forbidden` for a Host that is not ours."""
         origins = self._services.origins
-        if not origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        origins.admit(request)
         session = await self._services.sessions.of(request)
         if session is not None:
             return Guest(session.account.id, session)
@@ -58,13 +58,17 @@ class Guests:
         return handle
 
     def operators(self, work: Work) -> Handler:
-        """A page on all accounts, for whoever runs the server and is signed in; to others it is not there."""
+        """A page or a form on all accounts, for whoever runs the server and is signed in; to others it is
+        not there. A form has to bear the page's token."""
 
         async def handle(request: Request, guest: Guest) -> Response:
             if guest.session is None:
                 return _to_the_door(request)
             if not guest.session.account.is_operator:
                 raise errors.NotFound
+            if request.method not in ("GET", "HEAD"):
+                token = (await forms.read(request)).get("csrf")
+                self._services.sessions.guard(request, guest.session, token)
             return await work(request, guest)
 
         return self.page(handle)

@@ -155,8 +155,7 @@ class Site:
 
     async def _session(self, request: Request) -> Session | None:
         """Whoever is signed in; raises `Forbidden` for a Host that is not ours."""
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         return await self._services.sessions.of(request)
 
 

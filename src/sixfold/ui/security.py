@@ -8,7 +8,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sixfold import errors
 from sixfold.core.accounts import accounts, audit, identities, passkeys, signins
 from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
@@ -66,8 +65,7 @@ class Security:
 
     async def show(self, request: Request) -> Response:
         """Password, passkeys, sessions, the log."""
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         session = await self._services.sessions.of(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
@@ -76,7 +74,7 @@ class Security:
 
     async def password(self, request: Request) -> Response:
         """Set another password; whoever has one has to say it. Other sessions end."""
-        session, form = await self._changed(request)
+        session, form = await forms.signed(request, self._services.sessions)
         account, database = session.account, self._services.database
         new = form.get("password", "")
         if not _LEAST_PASSWORD <= len(new) <= _MOST_PASSWORD:
@@ -93,14 +91,14 @@ class Security:
 
     async def end(self, request: Request) -> Response:
         """End one session of one's own."""
-        session, _form = await self._changed(request)
+        session, _form = await forms.signed(request, self._services.sessions)
         work = signins.end_one(session.account.id, calls.path_value(request, "session_id"))
         await self._services.database.write(work)
         return RedirectResponse(f"{PATH}?done=session", 303)
 
     async def end_others(self, request: Request) -> Response:
         """Sign out everywhere but here."""
-        session, _form = await self._changed(request)
+        session, _form = await forms.signed(request, self._services.sessions)
         await self._services.database.write(signins.end_others(session.account.id, session.token))
         return RedirectResponse(f"{PATH}?done=sessions", 303)
 
@@ -125,14 +123,6 @@ class Security:
         issuer = self._services.provider.issuer
         known = await self._services.database.read(identities.of_account(account_id))
         return [row for row in known if row["issuer"] == issuer]
-
-    async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
-        session = await self._services.sessions.of(request)
-        form = await forms.read(request)
-        self._services.sessions.guard(request, session, form.get("csrf"))
-        if session is None:
-            raise errors.Unauthenticated("Sign in first")
-        return session, form
 
 
 def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route, ...]:

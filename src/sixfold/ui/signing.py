@@ -32,8 +32,7 @@ class Signing:
 
     async def form(self, request: Request) -> Response:
         """The form; or, with a one-time link's token, the session at once."""
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         token = request.query_params.get("token")
         if token is not None and self._services.origins.trusts_origin(request) and request.method == "GET":
             return await self._entrance.by_link(request, token)

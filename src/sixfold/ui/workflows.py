@@ -10,7 +10,6 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.core.graphs.spaces import PATH, Space
 from sixfold.ui import specimens
 from sixfold.ui.catalogue import fields_of
@@ -123,8 +122,7 @@ class Workflows:
         return answers.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
 
     async def _found(self, request: Request, guest: Guest | None) -> Space:
-        if not self._services.origins.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+        self._services.origins.admit(request)
         return await self._spaces.find(calls.path_value(request, "slug"), _account(guest))
 
 

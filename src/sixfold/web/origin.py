@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
+from sixfold import errors
 from sixfold.settings import Settings
 
 # What proxies and tunnels add. One of these means that the peer is not who asks.
@@ -100,6 +101,11 @@ class Origins:
         public = urlsplit(settings.base_url).hostname
         if public:
             self._hosts.add(public)
+
+    def admit(self, request: HTTPConnection) -> None:
+        """Raise `Forbidden` for a Host that is not ours."""
+        if not self.trusts_host(request):
+            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
 
     def trusts_host(self, request: HTTPConnection) -> bool:
         """Whether the Host is ours. A name that rebinding could point here is not; an address cannot be."""
