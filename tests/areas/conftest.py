@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sixfold import assembly
+from tests.areas import browsing
 from tests.areas.house import House, house
+from tests.mcp.loopback import served
 
 
 @pytest.fixture
@@ -22,3 +26,14 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
     """A server with the painter of dots."""
     async with house(tmp_path) as found:
         yield found
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+    """A server with its real engines, its address, a browser."""
+    async with (
+        house(tmp_path, assembly.models_document()) as home,
+        served(home.app) as url,
+        browsing.browser() as chromium,
+    ):
+        yield home, url, chromium

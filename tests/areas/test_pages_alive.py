@@ -5,19 +5,15 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sixfold import assembly
 from tests.areas import browsing
 from tests.areas.browsing import Look
-from tests.areas.house import House, house
+from tests.areas.house import House
 from tests.areas.test_memory_browser import RULES
 from tests.areas.test_workflow_pages import GRAPH
-from tests.mcp.loopback import served
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browsing.needed]
@@ -35,17 +31,6 @@ DROP = """([name, data, type]) => {
   }
 }"""
 FITS = "document.documentElement.scrollWidth"
-
-
-@pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
-    """A server with its real engines, its address, a browser."""
-    async with (
-        house(tmp_path, assembly.models_document()) as home,
-        served(home.app) as url,
-        browsing.browser() as chromium,
-    ):
-        yield home, url, chromium
 
 
 async def made(home: House, model: str, given: dict[str, Any]) -> tuple[str, bytes]:

@@ -35,14 +35,12 @@ class WeightsCutoutEngine(CutoutEngine):
         return RecurrentMasks(self._model.session) if self.remembers else EachFrame(self._model)
 
 
-class RecurrentMasks:
-    """RVM's masks: what it saw before goes in with each frame, until the film is cut."""
+class _ByModel:
+    """What both ways have: shots, and how sure the model was of each frame."""
 
     ahead = 0
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._state: dict[str, Array] = {}
+    def __init__(self) -> None:
         self._shot = masks.Shot()
         self._sure: list[float] = []
 
@@ -53,6 +51,15 @@ class RecurrentMasks:
 
     def see(self, rgb: Pixels) -> None:
         """What comes says nothing before it is there."""
+
+
+class RecurrentMasks(_ByModel):
+    """RVM's masks: what it saw before goes in with each frame, until the film is cut."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._state: dict[str, Array] = {}
 
     def alpha(self, rgb: Pixels) -> Array:
         """The mask of the next frame, HxW from 0 to 1."""
@@ -67,25 +74,14 @@ class RecurrentMasks:
         return mask
 
 
-class EachFrame:
+class EachFrame(_ByModel):
     """A model of pictures, asked for every frame; what rests between two frames stays as it was."""
 
-    ahead = 0
-
     def __init__(self, model: OnnxMattingEngine) -> None:
+        super().__init__()
         self._model = model
-        self._shot = masks.Shot()
         self._given: Array | None = None
         self._before: Array | None = None
-        self._sure: list[float] = []
-
-    @property
-    def confidence(self) -> float:
-        """How decided the model was, 0 to 1."""
-        return float(np.mean(self._sure)) if self._sure else 0.0
-
-    def see(self, rgb: Pixels) -> None:
-        """What comes says nothing before it is there."""
 
     def alpha(self, rgb: Pixels) -> Array:
         """The mask of the next frame, HxW from 0 to 1."""
