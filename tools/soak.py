@@ -3,6 +3,7 @@
     make soak                                    two minutes, blows every ten seconds
     make soak ARGS="--seconds 3600 --seed 7"     an hour, other misfortunes
     make soak ARGS="--quiet"                     no blows: what merely grows
+    make soak ARGS="--seconds 1500 --rest 5"     a machine that has other things to do: a rest after each round
     make soak ARGS="--ray"                       workers on a Ray cluster of three machines, which die, too
 
 The first server and the first worker are never killed: their memory and descriptors have a history.
@@ -79,8 +80,8 @@ class Soak:
     blows: dict[str, int] = field(default_factory=dict[str, int])
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def people(self, ends: float) -> None:
-        """Rounds of work, one after another, until the time is over."""
+    async def people(self, ends: float, rest: float) -> None:
+        """Rounds of work, one after another, each with a rest after it, until the time is over."""
         while time.monotonic() < ends:
             number = len(self.rounds)
             work = Work(self.whole, f"round-{number}")
@@ -94,6 +95,7 @@ class Soak:
             )
             over.set()
             await following
+            await asyncio.sleep(min(rest, max(0.0, ends - time.monotonic())))
 
     async def misfortune(self, every: float) -> None:
         """One blow after another."""
@@ -172,7 +174,7 @@ async def soak(folder: Path, given: argparse.Namespace) -> bool:
             before, began = await _database_bytes(whole.database.url), time.monotonic()
             watching = asyncio.create_task(_watch(histories, began))
             blows = None if given.quiet else asyncio.create_task(run.misfortune(given.every))
-            await run.people(began + given.seconds)
+            await run.people(began + given.seconds, given.rest)
             seconds = time.monotonic() - began
             watching.cancel()
             run.over.set()
@@ -209,6 +211,7 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=120, help="how long (default: 120)")
     parser.add_argument("--every", type=float, default=10, help="seconds between blows (default: 10)")
+    parser.add_argument("--rest", type=float, default=0, help="seconds between rounds of work (default: 0)")
     parser.add_argument("--seed", type=int, default=1, help="which misfortunes (default: 1)")
     parser.add_argument("--quiet", action="store_true", help="no misfortunes")
     parser.add_argument("--ray", action="store_true", help="workers on a Ray cluster")
