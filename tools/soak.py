@@ -3,7 +3,7 @@
     make soak                                    two minutes, blows every ten seconds
     make soak ARGS="--seconds 3600 --seed 7"     an hour, other misfortunes
     make soak ARGS="--quiet"                     no blows: what merely grows
-    make soak ARGS="--seconds 1500 --rest 5"     a machine that has other things to do: a rest after each round
+    make soak ARGS="--seconds 1500 --rest 5"     with a rest after each round
     make soak ARGS="--ray"                       workers on a Ray cluster of three machines, which die, too
 
 The first server and the first worker are never killed: their memory and descriptors have a history.
