@@ -6,12 +6,13 @@ An act gives the angles of the upper body at a moment; several blend by weight. 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sixfold.engines.live.motion.body import Vector, angles
+from sixfold.engines.live.motion.body import Angles, angles
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Doing:
         return max(BY_NAME[name].seconds for name in self.acts)
 
 
+@functools.lru_cache(maxsize=256)
 def read(prompt: str) -> tuple[Doing, ...]:
     """What a prompt asks for, in order; standing where it asks for nothing that is known."""
     found = tuple(
@@ -120,7 +122,13 @@ def _swing(phase: float) -> float:
     return math.sin(2 * math.pi * phase)
 
 
-def _stand(m: Moment) -> Vector:
+def _more(some: Angles, **others: float) -> Angles:
+    for name, value in others.items():
+        some[name] = some.get(name, 0.0) + value
+    return some
+
+
+def _stand(m: Moment) -> Angles:
     breath, sway = math.sin(1.6 * m.t), math.sin(0.55 * m.t)
     return angles(
         pitch=0.02 + 0.012 * breath, roll=0.012 * sway, aside=0.012 * sway, down=0.004 * breath,
@@ -131,7 +139,7 @@ def _stand(m: Moment) -> Vector:
     )  # fmt: skip
 
 
-def _gait(m: Moment, *, reach: float, elbow: float, lean: float, bounce: float) -> Vector:
+def _gait(m: Moment, *, reach: float, elbow: float, lean: float, bounce: float) -> Angles:
     swing = _swing(m.phase + 0.06)
     return angles(
         pitch=lean, yaw=0.10 * swing * reach, hip_yaw=-0.09 * swing, hip_roll=0.045 * _swing(m.phase - 0.12),
@@ -144,29 +152,29 @@ def _gait(m: Moment, *, reach: float, elbow: float, lean: float, bounce: float) 
     )  # fmt: skip
 
 
-def _walk(m: Moment) -> Vector:
+def _walk(m: Moment) -> Angles:
     vigour = min(1.0, abs(m.speed) / 1.3)
     return _gait(
         m, reach=0.12 + 0.38 * vigour, elbow=0.22 + 0.15 * vigour, lean=0.05 * vigour, bounce=0.018 * vigour
     )
 
 
-def _run(m: Moment) -> Vector:
+def _run(m: Moment) -> Angles:
     return _gait(m, reach=0.85, elbow=1.45, lean=0.19, bounce=-0.035)
 
 
-def _sneak(m: Moment) -> Vector:
+def _sneak(m: Moment) -> Angles:
     bent = angles(
         down=0.20, pitch=0.42, left_elbow=1.0, right_elbow=1.0, left_raise=0.35, right_raise=0.35, nod=-0.3
     )
-    return bent + _gait(m, reach=0.16, elbow=0.2, lean=0.0, bounce=0.01)
+    return _more(bent, **_gait(m, reach=0.16, elbow=0.2, lean=0.0, bounce=0.01))
 
 
-def _march(m: Moment) -> Vector:
+def _march(m: Moment) -> Angles:
     return _gait(m, reach=0.95, elbow=0.12, lean=-0.03, bounce=0.02)
 
 
-def _dance(m: Moment) -> Vector:
+def _dance(m: Moment) -> Angles:
     beat = 2 * math.pi * 1.0 * m.t
     side, lift = math.sin(beat), math.sin(beat / 2)
     return angles(
@@ -178,61 +186,65 @@ def _dance(m: Moment) -> Vector:
     )  # fmt: skip
 
 
-def _sit(m: Moment) -> Vector:
-    return _stand(m) + angles(
+def _sit(m: Moment) -> Angles:
+    return _more(
+        _stand(m),
         down=0.46, back=0.30, pitch=0.10, left_raise=0.55, right_raise=0.55,
         left_elbow=0.75, right_elbow=0.75, left_twist=0.2, right_twist=0.2, left_out=0.06, right_out=0.06,
     )  # fmt: skip
 
 
-def _wave(m: Moment) -> Vector:
+def _wave(m: Moment) -> Angles:
     beat = math.sin(2 * math.pi * 1.7 * m.t)
-    return _stand(m) + angles(
+    return _more(
+        _stand(m),
         roll=0.05, look=-0.1, nod=-0.06, right_out=1.35, right_raise=0.35, right_elbow=1.25 + 0.1 * beat,
         right_twist=-1.7 + 0.55 * beat,
     )  # fmt: skip
 
 
-def _clap(m: Moment) -> Vector:
+def _clap(m: Moment) -> Angles:
     beat = 0.5 + 0.5 * math.sin(2 * math.pi * 2.2 * m.t)
     arm = {"raise": 0.75, "out": 0.12 * beat, "elbow": 1.35, "twist": 0.70 - 0.45 * beat}
-    return _stand(m) + angles(
-        nod=-0.03, **{f"{side}_{part}": a for side in ("left", "right") for part, a in arm.items()}
+    return _more(
+        _stand(m), nod=-0.03, **{f"{side}_{part}": a for side in ("left", "right") for part, a in arm.items()}
     )
 
 
-def _cheer(m: Moment) -> Vector:
+def _cheer(m: Moment) -> Angles:
     beat = math.sin(2 * math.pi * 1.5 * m.t)
     arm = {"raise": 2.75 + 0.15 * beat, "out": 0.35, "elbow": 0.25 + 0.2 * beat}
-    return _stand(m) + angles(
+    return _more(
+        _stand(m),
         nod=-0.2,
         down=-0.0 + 0.03 * beat,
         **{f"{side}_{part}": a for side in ("left", "right") for part, a in arm.items()},
     )
 
 
-def _bow(m: Moment) -> Vector:
+def _bow(m: Moment) -> Angles:
     depth = 0.5 - 0.5 * math.cos(2 * math.pi * m.t / 3.0)
-    return _stand(m) + angles(pitch=0.95 * depth, back=0.16 * depth, nod=0.35 * depth)
+    return _more(_stand(m), pitch=0.95 * depth, back=0.16 * depth, nod=0.35 * depth)
 
 
-def _point(m: Moment) -> Vector:
-    return _stand(m) + angles(right_raise=1.5, right_out=0.1, right_elbow=-0.2, yaw=0.12, look=-0.1)
+def _point(m: Moment) -> Angles:
+    return _more(_stand(m), right_raise=1.5, right_out=0.1, right_elbow=-0.2, yaw=0.12, look=-0.1)
 
 
-def _think(m: Moment) -> Vector:
+def _think(m: Moment) -> Angles:
     tilt = 0.05 * math.sin(0.9 * m.t)
-    return _stand(m) + angles(
+    return _more(
+        _stand(m),
         right_raise=0.55, right_elbow=1.95, right_twist=0.45, left_raise=0.35, left_elbow=1.25,
         left_twist=1.0, nod=0.12 + tilt, look=0.15,
     )  # fmt: skip
 
 
-def _jump(m: Moment) -> Vector:
-    return _stand(m) + angles(left_elbow=0.25, right_elbow=0.25, pitch=0.06)
+def _jump(m: Moment) -> Angles:
+    return _more(_stand(m), left_elbow=0.25, right_elbow=0.25, pitch=0.06)
 
 
-POSES: dict[str, Callable[[Moment], Vector]] = {
+POSES: dict[str, Callable[[Moment], Angles]] = {
     "stand": _stand, "walk": _walk, "back": _walk, "run": _run, "sneak": _sneak, "march": _march,
     "jump": _jump, "dance": _dance, "sit": _sit, "wave": _wave, "clap": _clap, "cheer": _cheer,
     "bow": _bow, "point": _point, "think": _think, "spin": _stand, "left": _stand,

@@ -1,18 +1,17 @@
 """The skeleton: joints in metres, y up, facing +z at yaw 0, so that +x is its left.
 
-A pose of the upper body is a vector of angles (`ANGLES`), which acts give and which blend by weight. Legs
-follow from the pelvis and the ankles: the knee of a leg is where both bones meet.
+A pose of the upper body is a handful of angles (`ANGLES`), which acts give and which blend by weight. Legs
+follow from the pelvis and the ankles: the knee of a leg is where both bones meet. Points are tuples of three
+floats: for so few of them numpy's calls would cost five times what the sums do.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-Vector = NDArray[Any]
+Vector = tuple[float, float, float]
+Axes = tuple[Vector, Vector, Vector]  # left, up, forward
+Angles = dict[str, float]  # those that are not 0
 
 SIDES = {"left": 1.0, "right": -1.0}
 JOINTS = (
@@ -42,82 +41,117 @@ ANGLES = (
     "pitch", "roll", "yaw", "nod", "look",
     *(f"{side}_{part}" for side in SIDES for part in ("raise", "out", "elbow", "twist")),
 )  # fmt: skip
-INDEX = {name: number for number, name in enumerate(ANGLES)}
+
+_STILL: Angles = dict.fromkeys(ANGLES, 0.0)
 
 
-def angles(**given: float) -> Vector:
-    """A vector of angles, 0 where nothing is given."""
-    vector = np.zeros(len(ANGLES))
-    for name, value in given.items():
-        vector[INDEX[name]] = value
-    return vector
+def angles(**given: float) -> Angles:
+    """Some angles; the others are 0."""
+    return given
 
 
-def turned(yaw: float, pitch: float = 0.0, roll: float = 0.0) -> Vector:
-    """The axes (left, up, forward, as columns) of something turned about y, then leant."""
-    cy, sy, cp, sp, cr, sr = (f(a) for a in (yaw, pitch, roll) for f in (math.cos, math.sin))
-    about_y = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
-    about_x = np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]])
-    about_z = np.array([[cr, sr, 0], [-sr, cr, 0], [0, 0, 1]])
-    return about_y @ about_x @ about_z
+def blend(*given: tuple[Angles, float]) -> Angles:
+    """All angles, each the sum of what is given, by weight."""
+    blended = _STILL.copy()
+    for some, weight in given:
+        for name, value in some.items():
+            blended[name] += value * weight
+    return blended
 
 
-def hips(pelvis: Vector, yaw: float, pose: Vector) -> dict[str, Vector]:
+def along(point: Vector, direction: Vector, metres: float) -> Vector:
+    """Where one comes to from a point."""
+    return (
+        point[0] + direction[0] * metres,
+        point[1] + direction[1] * metres,
+        point[2] + direction[2] * metres,
+    )
+
+
+def between(start: Vector, end: Vector) -> Vector:
+    """The way from one point to another."""
+    return end[0] - start[0], end[1] - start[1], end[2] - start[2]
+
+
+def length(vector: Vector) -> float:
+    """How long a way is."""
+    x, y, z = vector
+    return math.sqrt(x * x + y * y + z * z)
+
+
+def turned(yaw: float, pitch: float = 0.0, roll: float = 0.0) -> Axes:
+    """The axes of something turned about y, then leant."""
+    cy, sy, cp, sp = math.cos(yaw), math.sin(yaw), math.cos(pitch), math.sin(pitch)
+    cr, sr = math.cos(roll), math.sin(roll)
+    return (
+        (cy * cr - sy * sp * sr, -cp * sr, -sy * cr - cy * sp * sr),
+        (cy * sr + sy * sp * cr, cp * cr, -sy * sr + cy * sp * cr),
+        (sy * cp, -sp, cy * cp),
+    )
+
+
+def hips(pelvis: Vector, yaw: float, pose: Angles) -> dict[str, Vector]:
     """Where both legs begin."""
-    axes = turned(yaw + pose[INDEX["hip_yaw"]], 0.0, pose[INDEX["hip_roll"]])
-    return {side: pelvis + axes[:, 0] * (sign * HIP_HALF) for side, sign in SIDES.items()}
+    left, _, _ = turned(yaw + pose["hip_yaw"], 0.0, pose["hip_roll"])
+    return {side: along(pelvis, left, sign * HIP_HALF) for side, sign in SIDES.items()}
 
 
 def knee(hip: Vector, ankle: Vector, forward: Vector) -> tuple[Vector, Vector]:
     """The knee of a leg, bent towards `forward`, and its ankle, nearer where the leg is too short."""
-    reach = ankle - hip
-    length = float(np.linalg.norm(reach))
-    if length > REACH:
-        reach *= REACH / length
-        length = REACH
-    along = reach / max(length, 1e-6)
-    pole = forward - along * float(forward @ along)
-    pole /= max(float(np.linalg.norm(pole)), 1e-6)
-    near = (THIGH**2 - SHIN**2 + length**2) / (2 * max(length, 1e-6))
-    aside = math.sqrt(max(0.0, THIGH**2 - near**2))
-    return hip + along * near + pole * aside, hip + reach
+    reach = between(hip, ankle)
+    far = max(length(reach), 1e-6)
+    way = _scaled(reach, 1 / far)
+    far = min(far, REACH)
+    x, y, z = forward
+    pole = along(forward, way, -(x * way[0] + y * way[1] + z * way[2]))
+    near = (THIGH**2 - SHIN**2 + far**2) / (2 * far)
+    aside = math.sqrt(max(0.0, THIGH**2 - near**2)) / max(length(pole), 1e-6)
+    return along(along(hip, way, near), pole, aside), along(hip, way, far)
 
 
-def torso(pelvis: Vector, yaw: float, pose: Vector) -> dict[str, Vector]:
+def torso(pelvis: Vector, yaw: float, pose: Angles) -> dict[str, Vector]:
     """Everything above the pelvis."""
-    at = INDEX
-    lean, roll, twist = pose[at["pitch"]], pose[at["roll"]], pose[at["yaw"]]
-    low = turned(
-        yaw + pose[at["hip_yaw"]] * 0.6 + twist * 0.3, lean * 0.5, roll * 0.5 + pose[at["hip_roll"]] * 0.4
-    )
+    lean, roll, twist = pose["pitch"], pose["roll"], pose["yaw"]
+    low = turned(yaw + pose["hip_yaw"] * 0.6 + twist * 0.3, lean * 0.5, roll * 0.5 + pose["hip_roll"] * 0.4)
     high = turned(yaw + twist, lean, roll)
-    crown = turned(yaw + twist * 0.4 + pose[at["look"]], lean * 0.4 + pose[at["nod"]], roll * 0.4)
-    joints = {"pelvis": pelvis, "spine": pelvis + low[:, 1] * _SPINE}
-    joints["chest"] = joints["spine"] + high[:, 1] * _CHEST
-    joints["neck"] = joints["chest"] + high[:, 1] * _NECK
-    joints["head"] = joints["neck"] + crown[:, 1] * _HEAD + crown[:, 2] * 0.02
+    crown = turned(yaw + twist * 0.4 + pose["look"], lean * 0.4 + pose["nod"], roll * 0.4)
+    spine = along(pelvis, low[1], _SPINE)
+    chest = along(spine, high[1], _CHEST)
+    neck = along(chest, high[1], _NECK)
+    head = along(along(neck, crown[1], _HEAD), crown[2], 0.02)
+    joints = {"pelvis": pelvis, "spine": spine, "chest": chest, "neck": neck, "head": head}
     for side, sign in SIDES.items():
-        shoulder = joints["chest"] + high[:, 0] * (sign * SHOULDER_HALF) + high[:, 1] * 0.02
+        shoulder = along(along(chest, high[0], sign * SHOULDER_HALF), high[1], 0.02)
         joints |= _arm(side, shoulder, high, pose)
     return joints
 
 
-def _arm(side: str, shoulder: Vector, axes: Vector, pose: Vector) -> dict[str, Vector]:
-    raised, out, bend, twist = (pose[INDEX[f"{side}_{part}"]] for part in ("raise", "out", "elbow", "twist"))
+def _arm(side: str, shoulder: Vector, axes: Axes, pose: Angles) -> dict[str, Vector]:
     sign = SIDES[side]
-    upper = np.array(
-        [math.sin(out) * sign, -math.cos(out) * math.cos(raised), math.cos(out) * math.sin(raised)]
-    )
+    raised, out = pose[f"{side}_raise"], pose[f"{side}_out"]
+    bend, twist = pose[f"{side}_elbow"], pose[f"{side}_twist"]
+    cr, sr, co = math.cos(raised), math.sin(raised), math.cos(out)
+    aside, down, ahead = upper = math.sin(out) * sign, -co * cr, co * sr
     # the forearm bends towards what is in front of a hanging arm, turned inward by `twist`
-    front = np.array([0.0, math.sin(raised), math.cos(raised)])
-    inward = np.cross(upper, front) * sign
-    towards = front * math.cos(twist) + inward * math.sin(twist)
-    fore = upper * math.cos(bend) + towards * math.sin(bend)
-    elbow = shoulder + axes @ upper * _UPPER_ARM
-    wrist = elbow + axes @ fore * _FOREARM
+    inward = (down * cr - ahead * sr) * sign, -aside * cr * sign, aside * sr * sign
+    towards = along(_scaled((0.0, sr, cr), math.cos(twist)), inward, math.sin(twist))
+    fore = _within(axes, along(_scaled(upper, math.cos(bend)), towards, math.sin(bend)))
+    elbow = along(shoulder, _within(axes, upper), _UPPER_ARM)
+    wrist = along(elbow, fore, _FOREARM)
     return {
         f"{side}_shoulder": shoulder,
         f"{side}_elbow": elbow,
         f"{side}_wrist": wrist,
-        f"{side}_hand": wrist + axes @ fore * _HAND,
+        f"{side}_hand": along(wrist, fore, _HAND),
     }
+
+
+def _scaled(vector: Vector, factor: float) -> Vector:
+    return vector[0] * factor, vector[1] * factor, vector[2] * factor
+
+
+def _within(axes: Axes, vector: Vector) -> Vector:
+    """A way along some axes, as one in the world."""
+    (ax, ay, az), (bx, by, bz), (cx, cy, cz) = axes
+    a, b, c = vector
+    return ax * a + bx * b + cx * c, ay * a + by * b + cy * c, az * a + bz * b + cz * c

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from sixfold.core.work.engines import Context, Result, Task
@@ -13,7 +12,7 @@ FPS = 20
 
 
 class MotionEngine:
-    """Deterministic by prompt, controls and state; needs nothing but numpy."""
+    """Deterministic by prompt, controls and state; needs nothing but Python."""
 
     name = "procedural-motion"
     version = "1"
@@ -34,7 +33,7 @@ class MotionEngine:
         if step.state is None:
             state = walker.begin(str(step.inputs.get("prompt", "")))
         else:
-            state = copy.deepcopy(dict(step.state))
+            state = walker.copied(step.state)
         walker.hear(state, step.controls)
         keys = step.controls.keys
         poses = tuple(walker.advance(state, keys, 1 / step.fps) for _ in range(step.ticks))

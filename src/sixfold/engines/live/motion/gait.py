@@ -10,8 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from sixfold.engines.live.motion import body
 from sixfold.engines.live.motion.body import ANKLE_HEIGHT, FOOT, SIDES, Vector
 
@@ -141,15 +139,15 @@ def ankles(feet: dict[str, Any], wanted: Gait, lifted: float) -> dict[str, dict[
         foot = feet[side]
         phase = (feet["phase"] + 0.5 * number) % 1.0
         planted = foot["s"] < 0 and lifted <= 0
-        forward = np.array([math.sin(foot["yaw"]), 0.0, math.cos(foot["yaw"])])
+        forward = math.sin(foot["yaw"]), 0.0, math.cos(foot["yaw"])
         tilt = _heel(phase / wanted.duty, wanted) if foot["s"] < 0 else _swing_tilt(foot["s"], wanted)
         if lifted > 0:
             tilt = 0.5 * min(1.0, lifted / 0.15)
         height = lifted + (_lift(foot["s"], wanted) if foot["s"] >= 0 else 0.0)
-        toe = np.array([foot["x"], height + 0.02, foot["z"]]) + forward * FOOT * 0.8
-        drop = ANKLE_HEIGHT - 0.02
-        ankle = toe - forward * (FOOT * math.cos(tilt) - drop * math.sin(tilt))
-        ankle[1] += FOOT * math.sin(tilt) + drop * math.cos(tilt)
+        toe = body.along((foot["x"], height + 0.02, foot["z"]), forward, FOOT * 0.8)
+        drop, sine, cosine = ANKLE_HEIGHT - 0.02, math.sin(tilt), math.cos(tilt)
+        x, y, z = body.along(toe, forward, drop * sine - FOOT * cosine)
+        ankle = x, y + FOOT * sine + drop * cosine, z
         found[side] = {"ankle": ankle, "toe": toe, "forward": forward, "planted": planted}
     return found
 

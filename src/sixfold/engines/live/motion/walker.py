@@ -5,15 +5,15 @@ The whole state is a dictionary of numbers and texts, so that it can stop in one
 
 from __future__ import annotations
 
+import bisect
 import math
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from sixfold.core.work.live import Controls
 from sixfold.engines.live.motion import acts, body, gait
 from sixfold.engines.live.motion.acts import BY_NAME, POSES, UPPER, Doing, Moment
-from sixfold.engines.live.motion.body import INDEX, Vector
+from sixfold.engines.live.motion.body import Angles, Vector, along
 
 _PUSH, _BRAKE = 2.2, 3.0  # m/s²
 _TURN_RATE, _TURN_PUSH = 2.4, 9.0  # rad/s, rad/s²
@@ -27,8 +27,12 @@ _JUMP_TIMES = (0.0, 0.2, _CROUCH, _CROUCH + _FLIGHT / 2, _CROUCH + _FLIGHT, _CRO
                _CROUCH + _FLIGHT + _LAND)  # fmt: skip
 _BENDS = (0.0, 1.0, 0.1, 0.12, 0.2, 0.8, 0.0)
 _ARMS = (0.0, -0.4, 0.55, 1.0, 0.6, 0.15, 0.0)
-_ARM_INDEX = [INDEX[name] for name in body.ANGLES if name.startswith(("left_", "right_"))]
-_HEAD_INDEX = [INDEX[name] for name in ("nod", "look", "yaw")]
+_UPPER_ANGLES = (
+    *(name for name in body.ANGLES if name.startswith(("left_", "right_"))),
+    "nod",
+    "look",
+    "yaw",
+)
 _KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", "up": "w", "left": "a",
          "down": "s", "right": "d"}  # fmt: skip
 
@@ -41,6 +45,17 @@ def begin(prompt: str) -> dict[str, Any]:
         "prompt": prompt, "part": 0, "since": 0.0, "turned": 0.0, "waypoints": [], "weights": {"stand": 1.0},
         "feet": gait.fresh(place),
     }  # fmt: skip
+
+
+def copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same state, to go on from."""
+    feet: dict[str, Any] = state["feet"]
+    return {
+        **state,
+        "waypoints": [list(point) for point in state["waypoints"]],
+        "weights": dict(state["weights"]),
+        "feet": {"phase": feet["phase"], **{side: dict(feet[side]) for side in body.SIDES}},
+    }
 
 
 def hear(state: dict[str, Any], controls: Controls) -> None:
@@ -183,63 +198,71 @@ def _height(jump: float) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
     t = jump - _CROUCH
     rise = math.sqrt(2 * _JUMP_HEIGHT * _GRAVITY) * t - _GRAVITY * t * t / 2 if 0 < t < _FLIGHT else 0.0
-    return (
-        max(0.0, rise),
-        float(np.interp(jump, _JUMP_TIMES, _BENDS)),
-        float(np.interp(jump, _JUMP_TIMES, _ARMS)),
-    )
+    return max(0.0, rise), _at(jump, _BENDS), _at(jump, _ARMS)
+
+
+def _at(jump: float, values: tuple[float, ...]) -> float:
+    """What a second of a jump has of values that go straight from one of its times to the next."""
+    following = min(bisect.bisect_right(_JUMP_TIMES, jump), len(_JUMP_TIMES) - 1)
+    before, after = _JUMP_TIMES[following - 1], _JUMP_TIMES[following]
+    share = min(1.0, (jump - before) / (after - before))
+    return values[following - 1] + (values[following] - values[following - 1]) * share
 
 
 # -- the pose --------------------------------------------------------------------------------------
 
 
-def _blend(state: dict[str, Any]) -> Vector:
+def _blend(state: dict[str, Any]) -> Angles:
     moment = Moment(state["t"], state["feet"]["phase"], state["speed"])
     weights: dict[str, float] = state["weights"]
     whole = {name: weight for name, weight in weights.items() if name not in UPPER}
     total = sum(whole.values())
-    vector = body.angles() if total > 1e-6 else POSES["stand"](moment)
-    for name, weight in whole.items():
-        vector = vector + POSES[name](moment) * (weight / total)
+    if total <= 1e-6:
+        whole, total = {"stand": 1.0}, 1.0
+    pose = body.blend(*((POSES[name](moment), weight / total) for name, weight in whole.items()))
     upper = {name: weight for name, weight in weights.items() if name in UPPER}
-    cover = min(1.0, sum(upper.values()))
-    if cover > 0:
-        over = sum((POSES[name](moment) * weight for name, weight in upper.items()), start=body.angles())
-        over = over / sum(upper.values())
-        index = _ARM_INDEX + _HEAD_INDEX
-        vector[index] = vector[index] * (1 - cover) + over[index] * cover
-    return vector
+    total = sum(upper.values())
+    if total > 0:
+        cover = min(1.0, total)
+        over = body.blend(*((POSES[name](moment), weight / total) for name, weight in upper.items()))
+        for name in _UPPER_ANGLES:
+            pose[name] += (over[name] - pose[name]) * cover
+    return pose
 
 
 def _pose(state: dict[str, Any], wanted: gait.Gait, dt: float) -> dict[str, Any]:
-    vector = _blend(state)
+    angles = _blend(state)
     air, bend, arms = _height(state["jump"])
-    vector[[INDEX["left_raise"], INDEX["right_raise"]]] += 1.7 * arms
-    vector[INDEX["pitch"]] += 0.35 * bend
-    vector[INDEX["back"]] += 0.08 * bend
-    axes = body.turned(state["yaw"])
-    pelvis = np.array([state["x"], body.HIP_HEIGHT + air - vector[INDEX["down"]] - 0.26 * bend, state["z"]])
-    pelvis = pelvis + axes[:, 0] * vector[INDEX["aside"]] - axes[:, 2] * vector[INDEX["back"]]
+    for name, more in (("left_raise", 1.7 * arms), ("right_raise", 1.7 * arms), ("pitch", 0.35 * bend)):
+        angles[name] += more
+    left, _, forward = body.turned(state["yaw"])
+    height = body.HIP_HEIGHT + air - angles["down"] - 0.26 * bend
+    pelvis = along((state["x"], height, state["z"]), left, angles["aside"])
+    pelvis = along(pelvis, forward, -angles["back"] - 0.08 * bend)
     if air > 0:
         gait.gather(state["feet"], gait.Place(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
     set_down = gait.ankles(state["feet"], wanted, air)
-    excess = gait.ceiling(body.hips(pelvis, state["yaw"], vector), set_down)
-    eased = state["sink"] + (excess - state["sink"]) * (1 - math.exp(-dt / 0.09))
-    state["sink"] = float(max(excess, eased)) if air <= 0 else 0.0
-    pelvis[1] -= state["sink"]
-    joints = body.torso(pelvis, state["yaw"], vector)
-    for side, hip in body.hips(pelvis, state["yaw"], vector).items():
+    pelvis = _sunk(state, pelvis, gait.ceiling(body.hips(pelvis, state["yaw"], angles), set_down), dt, air)
+    joints = body.torso(pelvis, state["yaw"], angles)
+    for side, hip in body.hips(pelvis, state["yaw"], angles).items():
         foot = set_down[side]
-        facing = foot["forward"] + axes[:, 2]
-        knee, ankle = body.knee(hip, foot["ankle"], facing / max(float(np.linalg.norm(facing)), 1e-6))
+        knee, ankle = body.knee(hip, foot["ankle"], along(foot["forward"], forward, 1.0))
         joints |= {f"{side}_hip": hip, f"{side}_knee": knee, f"{side}_ankle": ankle,
-                   f"{side}_toe": foot["toe"] + (ankle - foot["ankle"])}  # fmt: skip
+                   f"{side}_toe": along(foot["toe"], body.between(foot["ankle"], ankle), 1.0)}  # fmt: skip
     return {
         "root": {"position": _rounded(pelvis), "yaw": round(state["yaw"], 4)},
         "joints": {name: _rounded(joints[name]) for name in body.JOINTS},
-        "contacts": {side: bool(set_down[side]["planted"]) for side in body.SIDES},
+        "contacts": {side: set_down[side]["planted"] for side in body.SIDES},
     }
 
 
-def _rounded(vector: Vector) -> list[float]:
-    return [round(float(value), 4) for value in vector]
+def _sunk(state: dict[str, Any], pelvis: Vector, excess: float, dt: float, air: float) -> Vector:
+    """The pelvis, low enough for every standing foot: down at once, up again at ease."""
+    eased = state["sink"] + (excess - state["sink"]) * (1 - math.exp(-dt / 0.09))
+    state["sink"] = max(excess, eased) if air <= 0 else 0.0
+    return pelvis[0], pelvis[1] - state["sink"], pelvis[2]
+
+
+def _rounded(point: Vector) -> list[float]:
+    x, y, z = point
+    return [round(x, 4), round(y, 4), round(z, 4)]
