@@ -51,11 +51,12 @@ from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines import wishes
-from sixfold.engines.image import headers
+from sixfold.engines.image import endings, headers
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.own import shelf as own_files
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.standings import Probe, Standings
+from sixfold.engines.video import endings as film_endings
 from sixfold.engines.video import headers as film_headers
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
@@ -409,17 +410,19 @@ async def running(product: Product) -> AsyncIterator[Product]:
 
 
 def probe_image(path: Path) -> tuple[str, int, int]:
-    """Content type, width and height that an image claims; raises `BadRequest`."""
+    """Content type, width and height that an image claims; raises `BadRequest`, also where it breaks off."""
     try:
         name, width, height = headers.probe(path)
+        endings.check(path, name)
     except headers.UnreadableImage as error:
         raise errors.BadRequest(str(error)) from error
     return _FORMATS.get(name, f"image/{name.lower()}"), width, height
 
 
 def measure_film(path: Path, wanted: str) -> float | None:
-    """How long a film or a sound says that it is; raises `BadRequest` for what is none."""
+    """How long a film or a sound says that it is; raises `BadRequest` for none, and for half a film."""
     try:
+        film_endings.check(path, wanted)
         return film_headers.seconds(path, wanted)
     except UnusableInput as error:
         raise errors.BadRequest(str(error)) from error
@@ -439,8 +442,14 @@ async def _watch(product: Product) -> None:
         await product.standings.refresh()
 
 
+def leaving_of(product: Product) -> Leaving:
+    """Ends what accounts that leave still have, and erases them."""
+    ends = product.pipeline.cancel, product.live.close, product.checkout.end
+    return Leaving(product.database, product.uploads, *ends)
+
+
 async def _sweep(product: Product) -> None:
-    leaving = Leaving(product.database, product.uploads, product.pipeline.cancel, product.live.close)
+    leaving = leaving_of(product)
     while True:
         await asyncio.sleep(60)
         with contextlib.suppress(errors.StoreFailed):

@@ -13,6 +13,7 @@ from PIL import Image
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.gallery import characters, posts
 from tests.areas.house import House
+from tests.fakes import serving
 
 
 def png(colour: str = "red") -> bytes:
@@ -27,7 +28,12 @@ def coded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-FILM = b"\0\0\0\x18ftypisom\0\0\2\0isomiso2" + b"\0" * 64
+def uri(data: bytes, content_type: str) -> str:
+    """The same as an address."""
+    return f"data:{content_type};base64,{coded(data)}"
+
+
+FILM = serving.film(16, 4)
 
 
 async def character(home: House, **more: Any) -> Any:
@@ -134,6 +140,7 @@ CHARACTER_REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"avatar_bytes": coded(b"<svg onload='x'/>")}, "avatar_bytes"),
     ({"avatar_bytes": coded(FILM)}, "avatar_bytes"),
     ({"avatar_bytes": coded(png()[:20])}, "avatar_bytes"),
+    ({"avatar_bytes": coded(png()[:-6])}, "avatar_bytes"),
     ({"avatar_url": "http://127.0.0.1/x.png"}, "avatar_url"),
     ({"avatar_url": "ftp://example.com/x"}, "avatar_url"),
     ({"avatar_url": 7}, "avatar_url"),
@@ -166,6 +173,10 @@ POST_REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"media_bytes": coded(b"<html>")}, "media_bytes"),
     ({"media_bytes": coded(b"#EXTM3U\nfile:///etc/passwd")}, "media_bytes"),
     ({"media_bytes": coded(b"%PDF-1.4")}, "media_bytes"),
+    ({"media_bytes": coded(png()[:-6])}, "media_bytes"),
+    ({"media_bytes": coded(FILM[:-6])}, "media_bytes"),
+    ({"media_bytes": None, "media_url": uri(png()[:-6], "image/png")}, "media_url"),
+    ({"media_bytes": None, "media_url": uri(FILM[: len(FILM) // 2], "video/mp4")}, "media_url"),
     ({"media_bytes": coded(png()[:16] + (60_000).to_bytes(4, "big") * 2 + png()[24:])}, "media_bytes"),
 ]
 
@@ -179,6 +190,14 @@ async def test_a_refused_post_names_its_parameter(home: House, change: dict[str,
     if "\\ud800" not in raw.decode():
         assert answer.json()["error"].startswith(f"Invalid {name}")
     assert (await listed(home, "posts"))["posts"] == []
+
+
+async def test_a_forms_file_that_was_cut_off_is_refused_in_one_sentence(home: House) -> None:
+    for data in (png()[:-6], FILM[:-6]):
+        form = {"api_key": home.key, "text": "a form"}
+        answer = await home.client.post("/api/create-post", data=form, files={"media": ("x", data)})
+        assert answer.status_code == 400
+        assert answer.json()["error"].endswith("truncated or damaged.")
 
 
 async def test_a_refusal_reads_as_a_sentence(home: House) -> None:

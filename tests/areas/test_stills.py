@@ -308,10 +308,19 @@ async def test_no_failure_is_charged(tmp_path: Path, model: str, point: str) -> 
 
 
 async def test_a_job_that_met_a_damaged_picture_says_so(real: House) -> None:
-    body = {"api_key": real.key, "image_url": uri(tricks()["truncated"]), "response_mode": "polling"}
+    body = {"api_key": real.key, "image_url": uri(tricks()["damaged"]), "response_mode": "polling"}
     job = await ended(real, await real.client.post("/api/remove-background", json=body))
     assert (job["status"], job["error"]) == ("failed", "The image file is truncated or damaged.")
     assert await real.standing() == ("5.00", "0.00")
+
+
+async def test_a_picture_that_was_cut_off_makes_no_job(real: House) -> None:
+    body = {"api_key": real.key, "image_url": uri(tricks()["truncated"]), "response_mode": "polling"}
+    answer = await real.client.post("/api/remove-background", json=body)
+    assert (answer.status_code, answer.json()["error"]) == (
+        400,
+        "Invalid image_url: The image file is truncated or damaged.",
+    )
 
 
 async def test_a_cancelled_job_is_free(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ class Counter:
         typed = Source(source.blob, kind, source.size)
         if kind in _IMAGES:
             await self._services.media.check_image(typed)
-        return typed
+            return typed
+        return await self._services.media.check_film(typed, "video")
 
     # -- showing ---------------------------------------------------------------------------------
 

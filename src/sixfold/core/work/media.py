@@ -45,6 +45,8 @@ EXTENSIONS = {
     "audio/wav": "wav",
     "audio/ogg": "ogg",
     "audio/flac": "flac",
+    "audio/aac": "aac",
+    "audio/pcm": "pcm",
     "model/gltf-binary": "glb",
     "application/json": "json",
     "application/zip": "zip",
@@ -246,7 +248,7 @@ class Media:
     async def _checked(self, source: Source, kind: str) -> Source:
         if kind == "image":
             await self.check_image(source)
-        return await self._check_film(source, kind) if kind in _FILMED else source
+        return await self.check_film(source, kind) if kind in _FILMED else source
 
     async def _find(self, account_id: str, text: str) -> Source | None:
         row: Row | None = None
@@ -292,8 +294,8 @@ class Media:
             await self._blobs.put_file(key, path)
         return Source(key, content_type, size)
 
-    async def _check_film(self, source: Source, kind: str) -> Source:
-        """Look at a film's or a sound's header; raises `BadRequest` for what is none, `TooLarge`."""
+    async def check_film(self, source: Source, kind: str) -> Source:
+        """Look at a film's or a sound's header; raises `BadRequest` for none or half of one, `TooLarge`."""
         if source.size > self._limits.film_bytes:
             raise errors.TooLarge(f"It may have at most {self._limits.film_bytes // 2**20} MiB")
         path = await self._blobs.local_path(source.blob)
@@ -306,7 +308,8 @@ class Media:
         """Look at an image's header; raises `BadRequest` for what is none, `TooLarge` for too much."""
         if source.size > self._limits.image_bytes:
             raise errors.TooLarge(f"An image may have at most {self._limits.image_bytes // 2**20} MiB")
-        _kind, width, height = self._probe(await self._blobs.local_path(source.blob))
+        path = await self._blobs.local_path(source.blob)
+        _kind, width, height = await asyncio.to_thread(self._probe, path)
         if width * height > self._limits.image_pixels:
             megapixels = self._limits.image_pixels // 1_000_000
             raise errors.BadRequest(f"An image may have at most {megapixels} megapixels")
