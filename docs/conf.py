@@ -18,7 +18,7 @@ myst_heading_anchors = 3  # `page.md#a-heading` works as a link, as it does on a
 
 html_theme = "furo"
 html_title = "Sixfold"
-html_static_path = ["_static"]
+html_static_path = ["_static", "../src/sixfold/ui/static/fonts"]  # the pages' typefaces
 html_css_files = ["sixfold.css"]
 html_show_sphinx = False
 html_copy_source = False

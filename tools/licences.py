@@ -19,6 +19,7 @@ from tools import lock
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "licences.md"
+FONTS = ROOT / "src" / "sixfold" / "ui" / "static" / "fonts"
 _MAX_CHARS = 60
 
 # What packages do not say of themselves, or say of their own code alone.
@@ -138,9 +139,18 @@ def page() -> str:
         parts.append(
             f"## {title}\n\n{said}\n\n| package | licence |\n|---|---|\n{rows}\n".replace("\n\n\n\n", "\n\n")
         )
+    faces = "\n".join(f"| {face} | SIL OFL 1.1 | {notice} |" for face, notice in typefaces())
+    parts.append(f"{_FONTS}{faces}\n")
     weights = tomllib.loads((ROOT / "src/sixfold/data/weights.toml").read_text("utf-8"))
     parts.append(_WEIGHTS + "\n".join(_weights(weights)) + "\n")
     return "\n".join(parts)
+
+
+def typefaces() -> Iterable[tuple[str, str]]:
+    """Each face that lies in the sources, with the first line of the licence beside it."""
+    for text in sorted(FONTS.glob("*.OFL.txt")):
+        name = text.name.removesuffix(".OFL.txt").replace("-", " ").title()
+        yield name, text.read_text("utf-8").partition("\n")[0]
 
 
 def _weights(table: Mapping[str, object]) -> Iterable[str]:
@@ -156,8 +166,17 @@ def _weights(table: Mapping[str, object]) -> Iterable[str]:
 _HEAD = """# Licences
 
 Sixfold is under Apache-2.0. It stands on the packages below, none of which is copied into it; each installs
-under its own licence, which is what it says of itself. The extras `weights` and `ray` are not in the lock,
-and not here. Written by `python -m tools.licences`; a test compares the names.
+under its own licence, which is what it says of itself. Two [typefaces](#typefaces) are copied. The extras
+`weights` and `ray` are not in the lock, and not here. Written by `python -m tools.licences`; a test compares the names.
+"""
+
+_FONTS = """## Typefaces
+
+What the pages and this documentation are set in: files in `src/sixfold/ui/static/fonts`, each face with the
+text of its licence beside it.
+
+| face | licence | notice |
+|---|---|---|
 """
 
 _WEIGHTS = """## Weights

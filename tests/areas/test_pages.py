@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import re
 
 import pytest
@@ -49,6 +50,25 @@ async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(hom
         assert asset.status_code == 200
         assert "immutable" in asset.headers["Cache-Control"]
     assert {path.name for path in STATIC.iterdir()} >= {"sixfold.css", "make.js", "sixfold.svg"}
+
+
+async def test_the_typefaces_come_from_here_kept_for_ever_and_one_ahead_of_the_style(home: House) -> None:
+    page = await home.client.get("/signin", headers=HTML)
+    assert "font-src 'self'" in page.headers["Content-Security-Policy"]
+    ahead = re.search(r'<link rel="preload" href="([^"]+)" as="font" type="font/woff2" cross', page.text)
+    found = re.findall(r'url\("(fonts/[^"]+)"\)', (STATIC / "sixfold.css").read_text("utf-8"))
+    assert ahead is not None
+    assert ahead[1] in {f"/static/{path}" for path in found}
+    assert {path.partition("?")[0] for path in found} == {
+        f"fonts/{file.name}" for file in (STATIC / "fonts").glob("*.woff2")
+    }
+    for path in found:
+        face = await home.client.get(f"/static/{path}")
+        assert face.headers["Content-Type"] == "font/woff2"
+        assert "immutable" in face.headers["Cache-Control"]
+        assert face.content[:4] == b"wOF2"
+        assert len(face.content) <= 60 * 1024
+        assert path.endswith(f"?v={hashlib.sha256(face.content).hexdigest()[:12]}")
 
 
 async def test_the_box_makes_a_picture_with_its_receipt(home: House) -> None:

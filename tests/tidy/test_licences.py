@@ -23,6 +23,17 @@ def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
     assert not gone, f"`python -m tools.licences` writes the page anew: it still names {gone}"
 
 
+def test_every_typeface_lies_beside_its_licence_and_is_on_the_page() -> None:
+    told = dict(licences.typefaces())
+    faces = {path.name for path in licences.FONTS.glob("*.woff2")}
+    for name, notice in told.items():
+        stem = name.lower().replace(" ", "-")
+        assert any(face.startswith(f"{stem}-") for face in faces), name
+        assert f"| {name} | SIL OFL 1.1 | {notice} |" in licences.PAGE.read_text("utf-8")
+        faces = {face for face in faces if not face.startswith(f"{stem}-")}
+    assert not faces, f"no licence lies beside {sorted(faces)}"
+
+
 def test_every_licence_is_told_in_words() -> None:
     assert licences.licence("starlette") == "BSD-3-Clause"
     assert licences.licence("certifi") == "MPL-2.0"

@@ -24,7 +24,7 @@ _FOLDER = Path(__file__).parent
 STATIC = _FOLDER / "static"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _BACKTICKS = re.compile("`([^`]+)`")
 _NONE: Mapping[str, Callable[..., Any]] = {}

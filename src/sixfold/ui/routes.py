@@ -177,7 +177,7 @@ def _engines(services: Services) -> list[tuple[EngineSpec, Standing]]:
 
 
 class Static:
-    """The files of one folder, read once: style sheets, scripts and fonts, or what the cards show."""
+    """The files of one folder, read once: style sheets and scripts, typefaces, or what the cards show."""
 
     def __init__(self, folder: Path) -> None:
         self._files = {
@@ -199,6 +199,7 @@ def faces(
 ) -> tuple[tuple[Face, ...], Handler]:
     """The pages, what their script calls, and the start page's handler; `spaces` where they are served."""
     site, static, shown = Site(services, documents), Static(STATIC), Static(specimens.FOLDER)
+    fonts = Static(STATIC / "fonts")
     guests, showing, entrance = Guests(services), Showing(site.pages), Entrance(services)
     catalogue = Catalogue(services, site.pages, guests)
     predictions = Predictions(services, site.pages, showing)
@@ -225,6 +226,7 @@ def faces(
             Route("/docs", {"GET": site.reference}),
             *consent.routes(services, site.pages),
             Route("/static/{name}", {"GET": static.show, "HEAD": static.show}),
+            Route("/static/fonts/{name}", {"GET": fonts.show, "HEAD": fonts.show}),
             Route("/static/specimens/{name}", {"GET": shown.show, "HEAD": shown.show}),
         ),
     )
