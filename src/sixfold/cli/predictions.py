@@ -56,7 +56,7 @@ def _row(prediction: Document) -> tuple[str, ...]:
         str(prediction["status"]),
         _took(metrics.get("queue_ms")),
         _took(metrics.get("predict_ms") or None),
-        str(prediction.get("cost", "")),
+        "in its workflow" if prediction.get("parent_id") else str(prediction.get("cost", "")),
         str(prediction["id"]),
     )
 

@@ -37,7 +37,7 @@ class Station:
 
 
 def of(prediction: Prediction) -> tuple[Station, ...]:
-    """The six stations of a prediction as it stands."""
+    """The six stations of a prediction as it stands; its parent holds and pays for a child."""
     took = prediction.stations
     created, started, completed = prediction.created_at, prediction.started_at, prediction.completed_at
     succeeded = prediction.state is State.SUCCEEDED
@@ -49,7 +49,7 @@ def of(prediction: Prediction) -> tuple[Station, ...]:
         waited = completed - created
     return (
         Station("priced", created - took.priced, took.priced, prediction.price),
-        Station("held", created, None, prediction.price),
+        Station("held", created, None, prediction.price if prediction.parent_id is None else 0),
         Station("queued", created, waited, None),
         Station("run", ran_at, took.run if ended and ran_at is not None else None, None),
         Station("stored", stored_at, took.stored if stored_at is not None else None, None),
@@ -62,7 +62,12 @@ def _captured(prediction: Prediction, stored_at: int | None) -> Station:
         released = 0 if prediction.is_terminal else None
         return Station("captured", None, None, released)
     took = max(0, prediction.completed_at - stored_at - prediction.stations.stored)
-    return Station("captured", prediction.completed_at, took, prediction.cost)
+    return Station("captured", prediction.completed_at, took, charged(prediction))
+
+
+def charged(prediction: Prediction) -> int:
+    """What its account paid for it by itself: nothing for a part, which is in what its parent cost."""
+    return prediction.cost if prediction.parent_id is None else 0
 
 
 def plain(prediction: Prediction) -> list[Mapping[str, Any]]:
