@@ -65,6 +65,14 @@ def test_every_setting_that_is_named_exists() -> None:
             assert named <= KNOWN, (path.name, named - KNOWN)
 
 
+def test_every_path_that_a_probe_asks_is_one_of_ours() -> None:
+    asked = re.findall(r"path: (/\w+)", source.text("deploy/kubernetes/sixfold.yaml"))
+    (healthy,) = (rest for word, rest in steps() if word == "HEALTHCHECK")
+    asked += re.findall(r"127\.0\.0\.1:8600(/\w+)", healthy)
+    assert len(asked) == 4
+    assert set(asked) <= set(source.text("src/sixfold/areas/platform/routes.py").split('"')), asked
+
+
 def test_the_compose_file_hangs_together() -> None:
     document = composed()
     services: dict[str, dict[str, Any]] = document["services"]
