@@ -167,7 +167,8 @@ _HEAD = """# Licences
 
 Sixfold is under Apache-2.0. It stands on the packages below, none of which is copied into it; each installs
 under its own licence, which is what it says of itself. Two [typefaces](#typefaces) are copied. The extras
-`weights` and `ray` are not in the lock, and not here. Written by `python -m tools.licences`; a test compares the names.
+`weights` and `ray` are not in the lock, and not here. Written by `python -m tools.licences`; a test
+compares the names.
 """
 
 _FONTS = """## Typefaces

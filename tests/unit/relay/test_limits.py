@@ -129,6 +129,7 @@ async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept
     with pytest.raises(errors.BudgetExceeded) as over:
         await write(ledger.hold(account.id, "h2", 1, payer))
     assert over.value.retry_after == 12 * 3600
+    assert str(over.value) == "This key's budget of 0.0001 USD a day is used up"
     await write(ledger.capture("h1", 40, ledger.Entry("chat", "x")))
     await write(ledger.hold(account.id, "h3", 60, payer))
     await write(ledger.release("h3"))
@@ -136,6 +137,11 @@ async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept
     await write(ledger.hold(account.id, "h5", 1000, None))
     with pytest.raises(errors.BudgetExceeded):
         await write(ledger.hold(account.id, "h6", 101, payer))
+    await write(ledger.release("h4"))
+    with pytest.raises(errors.BudgetExceeded) as over:
+        await write(ledger.hold(account.id, "h7", 61, payer))
+    said = "This key's budget of 0.0001 USD a day has 0.00006 USD left, and 0.000061 USD was asked for"
+    assert str(over.value) == said
     assert await kept.database.read(journal.verify()) == ()
 
 

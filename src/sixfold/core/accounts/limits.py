@@ -66,11 +66,20 @@ def spend(of: Payer, amount: int) -> Transaction[None]:
         counted = {len(row["period"]) for row in rows}
         refused = [word for word, length in _LENGTHS.items() if length not in counted]
     if refused:
-        word = refused[0]
+        word, moment = refused[0], (yield from now())
+        left = most[word] - (yield from _spent(of.key_id, word, moment))
+        budget = f"This key's budget of {money.format_usd(most[word])} USD a {word}"
+        sums = f"has {money.format_usd(left)} USD left, and {money.format_usd(amount)} USD was asked for"
         raise errors.BudgetExceeded(
-            f"This key's budget of {money.format_usd(most[word])} USD a {word} is used up",
-            retry_after=_until_next((yield from now()), word),
+            f"{budget} {sums if left > 0 else 'is used up'}", retry_after=_until_next(moment, word)
         )
+
+
+def _spent(key_id: str, word: str, epoch_us: int) -> Transaction[int]:
+    """What a key has spent in the day or month of a moment."""
+    period = _periods(epoch_us)[list(_LENGTHS).index(word)]
+    row = yield from one("key_spent", key_id=key_id, period=period)
+    return 0 if row is None else int(row["amount"])
 
 
 def give_back(key_id: str, held_at: int, amount: int) -> Transaction[None]:

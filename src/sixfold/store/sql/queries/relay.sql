@@ -55,5 +55,8 @@ ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.
 WHERE key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END
 RETURNING period;
 
+-- name: key_spent | What a key has spent in a day or a month.
+SELECT amount FROM key_spend WHERE key_id = :key_id AND period = :period;
+
 -- name: key_spend_return | Give back what was counted and not charged.
 UPDATE key_spend SET amount = amount - :amount WHERE key_id = :key_id AND period IN (:day, :month);
