@@ -10,18 +10,18 @@ import asyncio
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sixfold.core.work.batches import BatchEngine
 from sixfold.core.work.engines import Engine, Task
-from sixfold.core.work.live import Step
+from sixfold.core.work.live import Answer, Ask
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import outcomes
-from sixfold.drivers.live import Answer, Steps
+from sixfold.drivers.live import Steps
 from sixfold.worker import live, protocol, runner
 
 CANCEL_SECONDS = 2.0
@@ -84,7 +84,7 @@ class InlineWorker:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._spec = spec
-        self._inbox: queue.SimpleQueue[_Job | protocol.Step | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Job | protocol.Steps | None] = queue.SimpleQueue()
         self._ready: asyncio.Future[str] = self._loop.create_future()
         self._ended = asyncio.Event()
         self._current: dict[str, _Job] = {}
@@ -128,13 +128,13 @@ class InlineWorker:
             self.cancel(task.id)
             raise
 
-    async def step(self, step: Step) -> Answer:
-        """Take one step of a session; never raises for what the engine or the worker did."""
+    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+        """Take a step of each session; never raises for what the engine or the worker did."""
         if not self._alive:
-            return Lost(f"the worker {self._why}")
+            return [Lost(f"the worker {self._why}")] * len(asked)
         self._runs += 1
-        point = self._driver.failpoints.get(step.model)
-        return await self._steps.take(self._runs, step, point, self._inbox.put)
+        point = self._driver.failpoints.get(asked[0].model)
+        return await self._steps.take(self._runs, asked, point, self._inbox.put)
 
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop, and give the worker up when it does not."""
@@ -188,20 +188,20 @@ class InlineWorker:
         self.engine_name, self.engine_version = str(engine.name), str(engine.version)
         self._call(self._loaded, "")
         for jobs in runner.Gathering(self._inbox, self._spec.lanes, lambda job: _shape(engine, job)):
-            if isinstance(jobs[0], protocol.Step):
-                self._take_step(engine, jobs[0])
+            if isinstance(jobs[0], protocol.Steps):
+                self._take_steps(engine, jobs[0])
                 continue
             runs = cast("list[_Job]", jobs)
             for job, outcome in zip(runs, _perform(engine, runs), strict=True):
                 self._call(self._finish, job, outcome)
         self._call(self._end, "had ended")
 
-    def _take_step(self, engine: Engine, order: protocol.Step) -> None:
-        if order.failpoint == "crash":
+    def _take_steps(self, engine: Engine, order: protocol.Steps) -> None:
+        if order.steps[0].failpoint == "crash":
             self._call(self._give_up, Lost("the worker crashed"), "crashed (injected by a failpoint)")
             return
         same = protocol.to_worker.decode(protocol.encode(order))  # the same types as in a process
-        reply = protocol.to_server.decode(protocol.encode(live.perform(engine, cast("protocol.Step", same))))
+        reply = protocol.to_server.decode(protocol.encode(live.perform(engine, cast("protocol.Steps", same))))
         self._call(self._steps.hear, reply)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -222,8 +222,8 @@ class InlineWorker:
         job.end(outcome)
 
 
-def _shape(engine: Engine, job: _Job | protocol.Step) -> Hashable:
-    if isinstance(job, protocol.Step) or job.failpoint is not None:
+def _shape(engine: Engine, job: _Job | protocol.Steps) -> Hashable:
+    if isinstance(job, protocol.Steps) or job.failpoint is not None:
         return None
     return runner.shape_of(engine, job.task)
 

@@ -3,52 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from sixfold.core.work.live import Frame, Step, Stepped
+from sixfold.core.work.live import Answer, Ask, Frame, Shown
 from sixfold.core.work.ports import Failed, Lost
 from sixfold.worker import live, protocol
 
-Answer = Stepped | Failed | Lost
-
 
 class Steps:
-    """The steps that one worker was asked for and has not answered."""
+    """What one worker was asked for and has not answered."""
 
     def __init__(self) -> None:
-        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._open: dict[int, tuple[int, asyncio.Future[Sequence[Answer]]]] = {}
 
     async def take(
         self,
         number: int,
-        step: Step,
+        asked: Sequence[Ask],
         failpoint: protocol.Failpoint | None,
-        send: Callable[[protocol.Step], None],
-    ) -> Answer:
-        """Send a step and wait for what came of it."""
-        answer = self._open[number] = asyncio.get_running_loop().create_future()
+        send: Callable[[protocol.Steps], None],
+    ) -> Sequence[Answer]:
+        """Send some steps together and wait for what came of them."""
+        answers: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
+        self._open[number] = len(asked), answers
         try:
-            send(live.order(number, step, failpoint))
-            return await answer
+            send(live.order(number, asked, failpoint))
+            return await answers
         except (TypeError, ValueError, OverflowError) as error:
-            return Failed(f"The step cannot be sent to a worker: {error}", public=False)
+            return [Failed(f"The step cannot be sent to a worker: {error}", public=False)] * len(asked)
         finally:
             self._open.pop(number, None)
 
-    def hear(self, message: protocol.Stepped | protocol.Fail) -> bool:
-        """Pass an answer on; False when it belongs to no step."""
-        answer = self._open.get(message.number)
-        if answer is None:
-            return isinstance(message, protocol.Stepped)  # of a step that nobody waits for any more
-        if not answer.done():
-            answer.set_result(_answer(message))
-        return True
+    def hear(self, message: protocol.Took) -> None:
+        """Pass answers on, unless nobody waits for them any more."""
+        _, answers = self._open.get(message.number, (0, None))
+        if answers is not None and not answers.done():
+            answers.set_result([_answer(one) for one in message.answers])
 
     def lose(self, why: str) -> None:
         """The worker is gone."""
-        for answer in self._open.values():
-            if not answer.done():
-                answer.set_result(Lost(why))
+        for count, answers in self._open.values():
+            if not answers.done():
+                answers.set_result([Lost(why)] * count)
 
 
 def _answer(message: protocol.Stepped | protocol.Fail) -> Answer:
@@ -57,4 +53,4 @@ def _answer(message: protocol.Stepped | protocol.Fail) -> Answer:
     frame = None
     if message.image:
         frame = Frame(message.image, message.format, message.width, message.height)
-    return Stepped(message.state, tuple(message.poses), frame)
+    return Shown(message.state, tuple(message.poses), frame)

@@ -17,13 +17,13 @@ import msgspec
 
 from sixfold import settings
 from sixfold.core.work.engines import Task
-from sixfold.core.work.live import Step
+from sixfold.core.work.live import Answer, Ask
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import outcomes
 from sixfold.drivers.cards import Cards
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
-from sixfold.drivers.live import Answer, Steps
+from sixfold.drivers.live import Steps
 from sixfold.worker import protocol, runner
 
 PRELOAD = ("numpy", "PIL.Image", "cv2")  # never torch or ONNX: they start threads, which no fork survives
@@ -144,15 +144,15 @@ class ProcessWorker(asyncio.Protocol):
             self.cancel(task.id)
             raise
 
-    async def step(self, step: Step) -> Answer:
-        """Take one step of a session; never raises for what the engine or the worker did."""
+    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+        """Take a step of each session; never raises for what the engine or the worker did."""
         transport = self._transport
         if not self._alive or transport is None:
-            return Lost(self._why or "the worker had ended")
+            return [Lost(self._why or "the worker had ended")] * len(asked)
         self._runs += 1
-        point = self._driver.failpoints.get(step.model)
+        point = self._driver.failpoints.get(asked[0].model)
         return await self._steps.take(
-            self._runs, step, point, lambda order: transport.write(protocol.frame(order))
+            self._runs, asked, point, lambda order: transport.write(protocol.frame(order))
         )
 
     def cancel(self, task_id: str) -> None:
@@ -296,8 +296,8 @@ class ProcessWorker(asyncio.Protocol):
                     current.reports.progress(fraction)
             case protocol.Log(number, line):
                 self._log(line, self._current.get(number))
-            case protocol.Stepped() | protocol.Fail() if self._steps.hear(message):
-                pass
+            case protocol.Took():
+                self._steps.hear(message)
             case protocol.Done() | protocol.Fail() | protocol.Halted():
                 current = self._current.get(message.number)
                 if current is not None:

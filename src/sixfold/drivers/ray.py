@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sixfold.core.work.engines import Task
-from sixfold.core.work.live import Step
+from sixfold.core.work.live import Answer, Ask
 from sixfold.core.work.ports import (
     Completed,
     Failed,
@@ -33,7 +33,6 @@ from sixfold.core.work.ports import (
 )
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver, InlineWorker
-from sixfold.drivers.live import Answer
 from sixfold.worker import protocol
 
 ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
@@ -100,10 +99,10 @@ class Seat:
             contents = await asyncio.to_thread(_taken, outcome.files)
         heard.put_nowait(Event("ended", outcome, contents))
 
-    async def step(self, step: Step) -> Answer:
-        """Take one step of a session."""
+    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+        """Take a step of each session."""
         assert self._worker is not None  # noqa: S101 - `begin` came first
-        return await self._worker.step(step)
+        return await self._worker.steps(asked)
 
     async def cancel(self, task_id: str) -> None:
         """Ask the running task to stop."""
@@ -243,15 +242,14 @@ class RayWorker:
             billed=outcome.billed,
         )
 
-    async def step(self, step: Step) -> Answer:
-        """Take one step of a session; never raises for what the engine or the worker did."""
-        if not self._alive:
-            return Lost(f"the worker {self._why}")
-        try:
-            return await self._seat.step.remote(step)
-        except RayError:
-            self.end_now("went away with its machine, or was killed")
-            return Lost(f"the worker {self._why}")
+    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+        """Take a step of each session; never raises for what the engine or the worker did."""
+        if self._alive:
+            try:
+                return await self._seat.steps.remote(tuple(asked))
+            except RayError:
+                self.end_now("went away with its machine, or was killed")
+        return [Lost(f"the worker {self._why}")] * len(asked)
 
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop, and kill the actor when it does not."""

@@ -1,4 +1,4 @@
-"""One step of a session inside a worker, and how it is told."""
+"""Steps of sessions inside a worker, and how they are told."""
 
 from __future__ import annotations
 
@@ -6,57 +6,65 @@ import os
 import signal
 import threading
 import traceback
+from collections.abc import Sequence
 from typing import cast
 
 from sixfold.core.work.engines import Engine, EngineError
-from sixfold.core.work.live import Controls, LiveEngine, Step, Stepped
+from sixfold.core.work.live import Ask, Controls, LiveEngine, Step, Stepped
 from sixfold.worker import protocol
 
 
-def perform(engine: Engine, order: protocol.Step) -> protocol.Stepped | protocol.Fail:
-    """Take the step, or tell why it failed; never raises for what the engine does."""
-    try:
-        _inject(order.failpoint)
-        return _told(order.number, cast("LiveEngine", engine).step(_step(order)))
-    except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its step
-        public = isinstance(error, EngineError)
-        detail = "" if public else "".join(traceback.format_exception(error))[-8_000:]
-        return protocol.Fail(order.number, str(error)[:4_000] or type(error).__name__, public, detail)
+def perform(engine: Engine, order: protocol.Steps) -> protocol.Took:
+    """Take the steps, each for itself; never raises for what the engine does."""
+    live = cast("LiveEngine", engine)
+    return protocol.Took(order.number, [_answer(live, step, at) for at, step in enumerate(order.steps)])
 
 
-def order(number: int, step: Step, failpoint: protocol.Failpoint | None) -> protocol.Step:
-    """The step as a message."""
+def order(number: int, asked: Sequence[Ask], failpoint: protocol.Failpoint | None) -> protocol.Steps:
+    """What is asked as a message."""
+    return protocol.Steps(number, [_order(ask, failpoint) for ask in asked])
+
+
+def _order(ask: Ask, failpoint: protocol.Failpoint | None) -> protocol.Step:
+    held = ask.controls
     return protocol.Step(
-        number,
-        step.model,
-        dict(step.inputs),
-        None if step.state is None else dict(step.state),
-        list(step.controls.keys),
-        step.controls.prompt,
-        None if step.controls.waypoints is None else list(step.controls.waypoints),
-        step.fps,
-        step.ticks,
-        step.draw,
+        ask.model,
+        dict(ask.inputs),
+        ask.state,
+        list(held.keys),
+        held.prompt,
+        None if held.waypoints is None else list(held.waypoints),
+        ask.fps,
+        ask.ticks,
+        ask.draw,
         failpoint,
     )
 
 
-def _step(message: protocol.Step) -> Step:
-    waypoints = None if message.waypoints is None else tuple(message.waypoints)
-    controls = Controls(tuple(message.keys), message.prompt, waypoints)
-    return Step(
-        message.model, message.inputs, message.state, controls, message.fps, message.ticks, message.draw
-    )
+def _answer(engine: LiveEngine, asked: protocol.Step, place: int) -> protocol.Stepped | protocol.Fail:
+    try:
+        _inject(asked.failpoint)
+        return _told(engine.step(_step(asked)))
+    except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its step
+        public = isinstance(error, EngineError)
+        detail = "" if public else "".join(traceback.format_exception(error))[-8_000:]
+        return protocol.Fail(place, str(error)[:4_000] or type(error).__name__, public, detail)
 
 
-def _told(number: int, stepped: Stepped) -> protocol.Stepped:
+def _step(asked: protocol.Step) -> Step:
+    waypoints = None if asked.waypoints is None else tuple(asked.waypoints)
+    controls = Controls(tuple(asked.keys), asked.prompt, waypoints)
+    state = None if asked.state is None else protocol.decode_plain(asked.state)
+    return Step(asked.model, asked.inputs, state, controls, asked.fps, asked.ticks, asked.draw)
+
+
+def _told(stepped: Stepped) -> protocol.Stepped:
+    state = protocol.encode(dict(stepped.state))
+    poses = [protocol.written(dict(pose)) for pose in stepped.poses]
     frame = stepped.frame
-    poses = [dict(pose) for pose in stepped.poses]
     if frame is None:
-        return protocol.Stepped(number, dict(stepped.state), poses)
-    return protocol.Stepped(
-        number, dict(stepped.state), poses, frame.data, frame.format, frame.width, frame.height
-    )
+        return protocol.Stepped(state, poses)
+    return protocol.Stepped(state, poses, frame.data, frame.format, frame.width, frame.height)
 
 
 def _inject(failpoint: protocol.Failpoint | None) -> None:

@@ -116,7 +116,7 @@ class _Worker:
         self._scratch = Path(order.scratch)
         self._temporary = self._scratch / f"{order.worker}.tmp"
         self._sending = threading.Lock()
-        self._inbox: queue.SimpleQueue[_Job | protocol.Step | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Job | protocol.Steps | None] = queue.SimpleQueue()
         self._jobs: dict[int, _Job] = {}
         self.lanes = order.lanes
 
@@ -154,7 +154,7 @@ class _Worker:
         _flush()
         self.send(protocol.Ready(str(engine.name), str(engine.version)))
         for jobs in runner.Gathering(self._inbox, self.lanes, lambda job: _shape(engine, job)):
-            if isinstance(jobs[0], protocol.Step):
+            if isinstance(jobs[0], protocol.Steps):
                 self.send(live.perform(engine, jobs[0]))
             else:
                 self._perform(engine, cast("list[_Job]", jobs))
@@ -200,7 +200,7 @@ class _Worker:
             case protocol.Cancel():
                 if job := self._jobs.get(message.number):
                     job.canceled.set()
-            case protocol.Step():
+            case protocol.Steps():
                 self._inbox.put(message)
             case protocol.Leave():
                 self._inbox.put(None)
@@ -210,8 +210,8 @@ def _task(run: protocol.Run) -> Task:
     return Task(run.task, run.model, run.inputs, {name: Path(path) for name, path in run.files.items()})
 
 
-def _shape(engine: Engine, job: _Job | protocol.Step) -> Hashable:
-    if isinstance(job, protocol.Step) or job.run.failpoint is not None:
+def _shape(engine: Engine, job: _Job | protocol.Steps) -> Hashable:
+    if isinstance(job, protocol.Steps) or job.run.failpoint is not None:
         return None
     return runner.shape_of(engine, _task(job.run))
 

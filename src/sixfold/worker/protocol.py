@@ -1,8 +1,8 @@
 """What the server and a worker say to each other: small msgpack frames; bytes travel as files.
 
-    server → worker   Run · Cancel · Leave · Step
+    server → worker   Run · Cancel · Leave · Steps
     worker → server   Ready | Unready, then for each Run: (Progress | Log)* and one of Done, Fail, Halted,
-                      and for each Step: Stepped or Fail
+                      and for each Steps: Took
     server → zygote   Spawn (with two file descriptors) · Kill
     zygote → server   Booted, then for each Spawn: Born? and one Exited
 
@@ -54,13 +54,12 @@ class Leave(Message, frozen=True, array_like=True, tag="leave"):
     """Go when what was asked before is done."""
 
 
-class Step(Message, frozen=True, array_like=True, tag="step"):
-    """Take one step of a session (`core.work.live`); `number` counts with the runs."""
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """One step of a session (`core.work.live`); its state is msgpack of its own."""
 
-    number: int
     model: str
     inputs: dict[str, Any]
-    state: dict[str, Any] | None
+    state: bytes | None
     keys: list[str]
     prompt: str | None
     waypoints: list[tuple[float, float]] | None
@@ -68,6 +67,13 @@ class Step(Message, frozen=True, array_like=True, tag="step"):
     ticks: int
     draw: bool
     failpoint: Failpoint | None = None
+
+
+class Steps(Message, frozen=True, array_like=True, tag="steps"):
+    """Take a step of each of some sessions; `number` counts with the runs."""
+
+    number: int
+    steps: list[Step]
 
 
 # -- worker -> server ----------------------------------------------------------------------------
@@ -138,15 +144,21 @@ class Halted(Message, frozen=True, array_like=True, tag="halted"):
 
 
 class Stepped(Message, frozen=True, array_like=True, tag="stepped"):
-    """Where things stand after a step; `image` is its frame, encoded, or empty."""
+    """Where things stand after a step, its poses as JSON, and its frame, encoded, or nothing."""
 
-    number: int
-    state: dict[str, Any]
-    poses: list[dict[str, Any]]
+    state: bytes
+    poses: list[bytes]
     image: bytes = b""
     format: str = ""
     width: int = 0
     height: int = 0
+
+
+class Took(Message, frozen=True, array_like=True, tag="took"):
+    """What came of `Steps`, in their order; a `Fail` ends one session, and its number is its place."""
+
+    number: int
+    answers: list[Stepped | Fail]
 
 
 # -- server <-> zygote ---------------------------------------------------------------------------
@@ -193,9 +205,9 @@ class Exited(Message, frozen=True, array_like=True, tag="exited"):
     reason: str
 
 
-ToWorker = Run | Cancel | Leave | Step
+ToWorker = Run | Cancel | Leave | Steps
 Reply = Done | Fail | Halted
-ToServer = Ready | Unready | Progress | Log | Done | Fail | Halted | Stepped
+ToServer = Ready | Unready | Progress | Log | Done | Fail | Halted | Took
 ToZygote = Spawn | Kill
 FromZygote = Booted | Born | Exited
 
@@ -214,6 +226,8 @@ def _plain(value: object) -> object:
 
 encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 """One message as a record (no length before it)."""
+written = msgspec.json.Encoder(enc_hook=_plain).encode
+"""Plain data as JSON."""
 
 
 def frame(message: Message) -> bytes:

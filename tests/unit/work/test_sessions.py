@@ -177,7 +177,7 @@ async def test_only_its_own_tokens_open_a_session(desk: Desk) -> None:
 
 async def test_a_viewer_hears_in_order_and_then_the_end() -> None:
     viewer = Viewer()
-    words = [Told(State.READY, None), Posed(4, 200, {}), Framed(5, None, 250, Frame(b"x", "jpeg", 1, 1))]
+    words = [Told(State.READY, None), Posed(4, 200, b"{}"), Framed(5, None, 250, Frame(b"x", "jpeg", 1, 1))]
     for word in words:
         viewer.put(word)
     viewer.end(4001, "replaced")
@@ -190,5 +190,5 @@ async def test_a_viewer_hears_in_order_and_then_the_end() -> None:
 async def test_a_viewer_who_does_not_hear_is_too_slow() -> None:
     viewer = Viewer()
     for number in range(MAX_WORDS + 1):
-        viewer.put(Posed(number, 0, {}))
+        viewer.put(Posed(number, 0, b"{}"))
     assert await viewer.take() == End(TOO_SLOW, "too slow")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from sixfold.core.accounts import accounts
 from sixfold.core.work import sessions
-from sixfold.core.work.live import Step, Stepped
-from sixfold.core.work.ports import Failed, Lost
+from sixfold.core.work.live import Answer, Ask, Shown
+from sixfold.core.work.ports import Failed
 from sixfold.core.work.sessions import Draft, Lease, Session
+from sixfold.core.work.sessions_rooms import Kind, Room, Seat
 from sixfold.core.work.sessions_running import Backstage, Ending, Running
 from sixfold.core.work.sessions_states import Event
 from tests import databases
@@ -23,7 +25,7 @@ class Builder:
     """A worker whose first step is answered when the test says so, or tells what it is given."""
 
     def __init__(self, answer: Failed | None = None) -> None:
-        self.steps: list[Step] = []
+        self.asked_for: list[Ask] = []
         self.asked, self.answered, self.killed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._answer = answer
 
@@ -32,12 +34,12 @@ class Builder:
         """Until it is killed."""
         return not self.killed.is_set()
 
-    async def step(self, step: Step) -> Stepped | Failed | Lost:
+    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
         """Wait for the test, then go on."""
-        self.steps.append(step)
+        self.asked_for += asked
         self.asked.set()
         await self.answered.wait()
-        return self._answer or Stepped({"steps": len(self.steps)})
+        return [self._answer or Shown(b"\x80")] * len(asked)
 
     async def kill(self) -> None:
         """It is over."""
@@ -63,10 +65,13 @@ class Stage:
         async def hire() -> Builder:
             return self._worker
 
+        async def sit(_: int) -> Seat:
+            return await Room(Kind("e", "h", 1), hire()).sit()
+
         async def turn(_: str) -> Session:
             return session
 
-        return Running(session, Backstage(hire, self._happen, turn, 60.0))
+        return Running(session, Backstage(sit, self._happen, turn, 60.0))
 
     async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
         self.events.append(event)
@@ -82,12 +87,12 @@ async def test_a_session_is_ready_once_its_engine_has_built_what_it_will_show(tm
         running = await stage.begin()
         life = asyncio.create_task(running.run())
         await worker.asked.wait()
-        first = worker.steps[0]
+        first = worker.asked_for[0]
         assert (first.ticks, first.draw, first.state) == (0, False, None)
         assert stage.events == [Event.START]
         worker.answered.set()
         await stage.ready.wait()
-        assert len(worker.steps) == 1
+        assert len(worker.asked_for) == 1
         running.end(Ending(Event.CLOSE, "closed", 1000))
         await life
         assert stage.events == [Event.START, Event.READY, Event.CLOSE, Event.END]

@@ -25,6 +25,7 @@ MAX_PROMPT = 4000
 _MAX_SEQ = 2**53
 _MAX_KEYS = 16
 _MAX_METRES = 100_000.0
+_Plain = words.Told | words.Acked | words.Framed | words.Stats | words.Pong | words.Fault
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -173,11 +174,13 @@ def _is_metres(value: Any) -> bool:
 
 def said(word: words.Word) -> list[str | bytes]:
     """A word as messages: one of text, and for a frame its picture."""
+    if isinstance(word, words.Posed):
+        return [f'{{"type":"pose","seq":{word.seq},"t":{word.t},{word.pose[1:].decode()}']
     head = _encode(_plain(word)).decode()
     return [head, word.frame.data] if isinstance(word, words.Framed) else [head]
 
 
-def _plain(word: words.Word) -> dict[str, Any]:
+def _plain(word: _Plain) -> dict[str, Any]:
     match word:
         case words.Told(state, reason):
             return {"type": "state", "status": str(state)} | ({"reason": reason} if reason else {})
@@ -193,8 +196,6 @@ def _plain(word: words.Word) -> dict[str, Any]:
                 "height": frame.height,
                 "format": frame.format,
             }
-        case words.Posed(seq, t, pose):
-            return {"type": "pose", "seq": seq, "t": t, **pose}
         case words.Stats(sent, dropped, late, credit, restarts):
             counts = {"sent": sent, "dropped": dropped, "late": late, "credit": credit}
             return {"type": "stats", **counts, "restarts": restarts}

@@ -26,9 +26,10 @@ class EngineSpec:
     """One engine as the catalogue knows it, without loading it.
 
     `concurrency` is how many workers may run it at once (0: as many as there are slots); each takes
-    `lanes` tasks together. `options` go to its factory; `packages` are what it imports beyond the base,
-    `setting` is what makes it reachable (a provider's key), `family` names its folder of weights, and
-    `unlock` is the clause that says how it comes to be ready: "set FAL_KEY".
+    `lanes` tasks together, or plays as many sessions as it has `seats`. `options` go to its factory;
+    `packages` are what it imports beyond the base, `setting` is what makes it reachable (a provider's key),
+    `family` names its folder of weights, and `unlock` is the clause that says how it comes to be ready:
+    "set FAL_KEY".
     `vram_gb` is what weights take of a graphics card, 0 where that is not known.
     `full_for` names inputs and the texts with which the engine is `full` rather than `quality`; `only`
     names inputs and the values with which it can serve at all (an input that is not given is no obstacle).
@@ -45,6 +46,7 @@ class EngineSpec:
     full_for: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     lanes: int = 1
+    seats: int = 1
     start_seconds: float = 0.0
     cancel_seconds: float = 0.0
     memory_bytes: int | None = None

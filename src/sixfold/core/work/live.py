@@ -3,11 +3,14 @@
 A step is a pure function of where things stand and of what the user holds. The state travels with every
 step and is plain data of a few kilobytes, so the server always has the last one: a worker that dies
 takes nothing along, and another goes on from there.
+
+The server never looks into a state or a pose. It has an engine's `Step` as an `Ask` and what came of it as
+`Shown`, with the state packed (msgpack) and each pose a JSON object, written once, in the worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -65,6 +68,31 @@ class Stepped:
     frame: Frame | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A `Step` as a session asks for it; `state` is as it was last `Shown`."""
+
+    model: str
+    inputs: Mapping[str, Any]
+    state: bytes | None
+    controls: Controls
+    fps: int
+    ticks: int = 1
+    draw: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What came of an `Ask`: a `Stepped` with its state and its poses packed."""
+
+    state: bytes
+    poses: tuple[bytes, ...] = ()
+    frame: Frame | None = None
+
+
+Answer = Shown | Failed | Lost
+
+
 class LiveEngine(Engine, Protocol):
     """An engine that also serves sessions."""
 
@@ -82,8 +110,11 @@ class LiveWorker(Protocol):
         """False once the worker can do nothing more."""
         ...
 
-    async def step(self, step: Step) -> Stepped | Failed | Lost:
-        """Take one step; never raises for what the engine or the worker did."""
+    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+        """Take a step of each of some sessions, one after the other; gives their answers in that order.
+
+        Never raises for what an engine or the worker did.
+        """
         ...
 
     async def kill(self) -> None:

@@ -17,10 +17,10 @@ from sixfold.core.database import Database
 from sixfold.core.work import sessions, sessions_moving
 from sixfold.core.work.catalog import Catalog, EngineSpec
 from sixfold.core.work.choosing import Terms
-from sixfold.core.work.live import LiveWorker
-from sixfold.core.work.ports import Driver, WorkerSpec, WorkerStartFailed
+from sixfold.core.work.ports import Driver
 from sixfold.core.work.sessions import Draft, Lease, Opened, Session
 from sixfold.core.work.sessions_moving import Standing
+from sixfold.core.work.sessions_rooms import Rooms
 from sixfold.core.work.sessions_running import Backstage, Ending, Running
 from sixfold.core.work.sessions_states import Event
 from sixfold.core.work.sessions_viewer import DRAINED, NORMAL
@@ -56,11 +56,11 @@ class Offer:
 
 
 class LiveSessions:
-    """Every session of this server; one worker each. See `start` and `drain`."""
+    """Every session of this server. See `start` and `drain`."""
 
     def __init__(self, database: Database, driver: Driver, offer: Offer, policy: Policy, boot: str) -> None:
         self._database = database
-        self._driver = driver
+        self._rooms = Rooms(driver)
         self._offer = offer
         self._policy = policy
         self._lease = Lease(boot, int(policy.lease_seconds * SECOND_US))
@@ -187,7 +187,7 @@ class LiveSessions:
     ) -> None:
         spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
         backstage = Backstage(
-            hire=lambda: self._hire(spec),
+            sit=lambda lost: self._rooms.sit(spec, engine.seats, lost),
             happen=self._happen,
             turn_slice=lambda session_id: self._turn_slice(session_id, payer),
             slice_seconds=sessions.SLICE_US / SECOND_US,
@@ -217,10 +217,3 @@ class LiveSessions:
             return await self._database.write(sessions.turn_slice(session_id, payer))
         except (errors.InsufficientCredits, errors.BudgetExceeded):
             return await self._database.write(sessions.last_slice(session_id, self._lease))
-
-    async def _hire(self, spec: WorkerSpec) -> LiveWorker:
-        worker = await self._driver.start(spec)
-        if isinstance(worker, LiveWorker):
-            return worker
-        await worker.kill()
-        raise WorkerStartFailed(f"workers of {spec.engine} cannot step")

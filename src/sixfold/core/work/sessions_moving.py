@@ -14,17 +14,16 @@ from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Transaction, one
 from sixfold.core.work import sessions
-from sixfold.core.work.live import State
 from sixfold.core.work.sessions import Lease, Session
 from sixfold.core.work.sessions_states import Event
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a session stood after the tick `seq`."""
+    """Where a session stood after the tick `seq`, packed as its worker gave it."""
 
     seq: int
-    state: State
+    state: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,7 @@ class Taken:
 
 def note(session_id: str, lease: Lease, standing: Standing) -> Transaction[bool]:
     """Write down where a session stands; False when it is another server's by now, or has ended."""
-    packed = msgspec.msgpack.encode(standing.state)
-    values = {"id": session_id, "holder": lease.holder, "seq": standing.seq, "standing": packed}
+    values = {"id": session_id, "holder": lease.holder, "seq": standing.seq, "standing": standing.state}
     return bool((yield Query("session_note", values)))
 
 
@@ -48,7 +46,7 @@ def take(session_id: str, lease: Lease) -> Transaction[Taken]:
     yield Query("session_take", {"id": session_id, "holder": lease.holder, "lease": lease.life_us})
     session = yield from sessions.fresh(session_id)
     row = yield from one("session_standing", id=session_id)
-    standing = None if row is None else Standing(row["seq"], msgspec.msgpack.decode(row["standing"]))
+    standing = None if row is None else Standing(row["seq"], bytes(row["standing"]))
     return Taken(session, standing, (yield from _payer(session)))
 
 

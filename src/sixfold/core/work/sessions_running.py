@@ -1,10 +1,11 @@
-"""One session at work: a worker, an absolute clock, what the user holds, and whoever watches."""
+"""One session at work: a seat at a worker, an absolute clock, what the user holds, and whoever watches."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -12,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from sixfold import errors
-from sixfold.core.work.live import Controls, LiveWorker, Step, Stepped
-from sixfold.core.work.live import State as Standing
+from sixfold.core.work.live import Ask, Controls, Shown
 from sixfold.core.work.ports import Failed, Lost, WorkerStartFailed
 from sixfold.core.work.sessions import Session, Taken
-from sixfold.core.work.sessions_moving import Standing as Place
+from sixfold.core.work.sessions_moving import Standing
+from sixfold.core.work.sessions_rooms import Seat
 from sixfold.core.work.sessions_states import Event, State
 from sixfold.core.work.sessions_viewer import (
     FAILED,
@@ -35,9 +36,10 @@ _LOG = logging.getLogger("sixfold.sessions")
 RESUME_SECONDS: Final = 30
 RELEASE_SECONDS: Final = 1.0  # keys are let go after so much silence
 _REST_SECONDS: Final = 10.0
-_STEP_SECONDS: Final = 20.0
+_BUILD_SECONDS: Final = 20.0
 _CHORE_SECONDS: Final = 0.25
 _GRAIN_SECONDS: Final = 0.001  # of the loop's timers: what is due sooner than that is due
+_GRID_SECONDS: Final = 0.01  # every session's clock begins on it, so that those of one room step together
 _STATS_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 1.0
 _MAX_TICKS: Final = 100  # of one step; what is due beyond them follows at once
@@ -68,30 +70,30 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Backstage:
-    """What a running session needs of the house: a worker, the database's word, and the next slice.
+    """What a running session needs of the house: a seat, the database's word, and the next slice.
 
-    `note` writes down where the session stands and says whether it is still this server's; None where there
-    is no other.
+    `sit` is told how many workers the session has lost. `note` writes down where it stands and says whether
+    it is still this server's; None where there is no other.
     """
 
-    hire: Callable[[], Awaitable[LiveWorker]]
+    sit: Callable[[int], Awaitable[Seat]]
     happen: Callable[[str, Event, str | None], Awaitable[Session]]
     turn_slice: Callable[[str], Awaitable[Session]]
     slice_seconds: float
-    note: Callable[[str, Place], Awaitable[bool]] | None = None  # where it stands, for other servers
+    note: Callable[[str, Standing], Awaitable[bool]] | None = None  # where it stands, for other servers
 
 
 class Running:
     """From `requested` to its end; `run` is its whole life."""
 
-    def __init__(self, session: Session, backstage: Backstage, place: Place | None = None) -> None:
+    def __init__(self, session: Session, backstage: Backstage, place: Standing | None = None) -> None:
         self.session = session
         self._backstage = backstage
         self._period = 1 / session.fps
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        self.worker: LiveWorker | None = None
+        self.seat: Seat | None = None
         self._viewer: Viewer | None = None
-        self._standing: Standing | None = place.state if place else None
+        self._state = place.state if place else None
         self._seq = place.seq if place else 0
         self._place = place  # of a second ago: what was shown until then has reached its viewer
         self._moved_in = place is not None  # and nobody has come yet
@@ -154,28 +156,28 @@ class Running:
     # -- its life --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Start a worker, play until something ends it, and settle."""
+        """Sit down at a worker, play until something ends it, and settle."""
         await self._happen(Event.START)
-        hiring = asyncio.ensure_future(self._backstage.hire())
-        await asyncio.wait({hiring, self._ending}, return_when=asyncio.FIRST_COMPLETED)
+        sitting = asyncio.ensure_future(self._backstage.sit(0))
+        await asyncio.wait({sitting, self._ending}, return_when=asyncio.FIRST_COMPLETED)
         if self._ending.done():
-            hiring.cancel()
-            await _kill(hiring)
+            sitting.cancel()
+            await _leave(sitting)
             await self._finish(self._ending.result())
             return
         try:
-            worker = hiring.result()
+            seat = sitting.result()
         except WorkerStartFailed as failure:
             _LOG.warning("a session's worker did not start", extra={"reason": str(failure)})
             await self._finish(Ending(Event.FAIL, "the model did not start", FAILED))
             return
-        if not await self._built(worker):
-            await worker.kill()
+        if not await self._built(seat):
+            await seat.leave()
             await self._finish(self._ending.result())
             return
         await self._happen(Event.READY)
         self._heard_at = time.monotonic()
-        tasks = asyncio.create_task(self._play(worker)), asyncio.create_task(self._keep_house())
+        tasks = asyncio.create_task(self._play(seat)), asyncio.create_task(self._keep_house())
         try:
             await asyncio.wait({self._ending, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -187,24 +189,23 @@ class Running:
                 _LOG.error("a session stopped in a way that it should not", exc_info=result)
         await self._finish(self._ending.result() if self._ending.done() else _BROKEN)
 
-    async def _built(self, worker: LiveWorker) -> bool:
+    async def _built(self, seat: Seat) -> bool:
         """Take a step of no time before ready is said, in which the engine builds what it will show.
 
         False when the session ended meanwhile; a worker that is lost is the clock's matter.
         """
-        step = self._of(Controls(), 0, draw=False)
-        building = asyncio.ensure_future(worker.step(step))
+        building = asyncio.ensure_future(seat.step(self._of(Controls(), 0, draw=False)))
         try:
             await asyncio.wait(
-                {building, self._ending}, timeout=_STEP_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                {building, self._ending}, timeout=_BUILD_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
-            stepped = building.result() if building.done() else None
+            answer = building.result() if building.done() else None
         finally:
             building.cancel()
-        if isinstance(stepped, Failed):
-            self._fail(stepped)
-        elif isinstance(stepped, Stepped):
-            self._standing = stepped.state
+        if isinstance(answer, Failed):
+            self._fail(answer)
+        elif isinstance(answer, Shown):
+            self._state = answer.state
         return not self._ending.done()
 
     async def _finish(self, ending: Ending) -> None:
@@ -228,13 +229,14 @@ class Running:
 
     # -- the clock -------------------------------------------------------------------------------
 
-    async def _play(self, worker: LiveWorker) -> None:
+    async def _play(self, seat: Seat) -> None:
         loop = asyncio.get_running_loop()
         failures = 0
-        self._began += loop.time() - self._seq * self._period
+        here = math.ceil(loop.time() / _GRID_SECONDS) * _GRID_SECONDS
+        self._began += here - self._seq * self._period
         try:
             while True:
-                self.worker = worker
+                self.seat = seat
                 behind = loop.time() - self._began - (self._seq + 1) * self._period
                 if behind < -_GRAIN_SECONDS:
                     await asyncio.sleep(-behind)
@@ -242,46 +244,41 @@ class Running:
                 if behind > RESUME_SECONDS:  # the machine slept: nobody waits for what was missed
                     self._began += behind
                 ticks = min(_MAX_TICKS, 1 + int(max(behind, 0) / self._period))
-                if await self._step(worker, ticks):
+                if await self._step(seat, ticks):
                     failures = 0
                     continue
                 failures += 1
                 self._restarts += 1
                 if failures > _MAX_RESTARTS:
                     return self.end(Ending(Event.FAIL, "the model was lost", FAILED))
-                await worker.kill()
-                worker = await self._backstage.hire()
+                await seat.leave()
+                seat = await self._backstage.sit(self._restarts)
         except WorkerStartFailed:
             self.end(Ending(Event.FAIL, "the model did not start again", FAILED))
         finally:
-            await asyncio.shield(worker.kill())
+            await asyncio.shield(seat.leave())
 
-    async def _step(self, worker: LiveWorker, ticks: int) -> bool:
+    async def _step(self, seat: Seat, ticks: int) -> bool:
         """One step; False when the worker was lost, with everything left as it was."""
         heard, viewer = len(self._inputs), self._viewer
         shown = viewer is not None and viewer.greeted and not viewer.gone
         draw = viewer is not None and shown and viewer.credit > 0
-        step = self._of(self._controls(heard), ticks, draw=draw)
-        try:
-            async with asyncio.timeout(_STEP_SECONDS):
-                stepped = await worker.step(step)
-        except TimeoutError:
-            stepped = Lost("the model did not answer")
-        if isinstance(stepped, Lost):
-            _LOG.warning("a session's worker was lost", extra={"reason": stepped.reason})
+        answer = await seat.step(self._of(self._controls(heard), ticks, draw=draw))
+        if isinstance(answer, Lost):
+            _LOG.warning("a session's worker was lost", extra={"reason": answer.reason})
             return False
-        if isinstance(stepped, Failed):
-            self._fail(stepped)
+        if isinstance(answer, Failed):
+            self._fail(answer)
             return True
-        self._standing = stepped.state
+        self._state = answer.state
         self._answer(heard)
         self._late += ticks - 1
-        self._show(stepped, ticks, draw=draw, shown=shown)
+        self._show(answer, ticks, draw=draw, shown=shown)
         return True
 
-    def _of(self, controls: Controls, ticks: int, *, draw: bool) -> Step:
+    def _of(self, controls: Controls, ticks: int, *, draw: bool) -> Ask:
         session = self.session
-        return Step(session.model, session.inputs, self._standing, controls, session.fps, ticks, draw)
+        return Ask(session.model, session.inputs, self._state, controls, session.fps, ticks, draw)
 
     def _fail(self, failed: Failed) -> None:
         self.end(Ending(Event.FAIL, failed.message if failed.public else "the model failed", FAILED))
@@ -304,21 +301,21 @@ class Running:
             if self._viewer is not None:
                 self._viewer.put(Acked(given.seq, self._seq + 1))
 
-    def _show(self, stepped: Stepped, ticks: int, *, draw: bool, shown: bool) -> None:
+    def _show(self, answer: Shown, ticks: int, *, draw: bool, shown: bool) -> None:
         first = self._seq + 1
         self._seq += ticks
         viewer = self._viewer
-        for seq, pose in enumerate(stepped.poses, first):
+        for seq, pose in enumerate(answer.poses, first):
             posed = Posed(seq, self._time(seq), pose)
             self._kept.append(posed)
             if viewer is not None and viewer.greeted and seq > viewer.last_seq:
                 self._sent += not viewer.gone
                 viewer.put(posed)
-        if stepped.frame is not None and viewer is not None and draw:
+        if answer.frame is not None and viewer is not None and draw:
             viewer.credit -= 1
             self._sent += 1
-            viewer.put(Framed(self._seq, self._input_seq, self._time(self._seq), stepped.frame))
-        elif shown and not stepped.poses:
+            viewer.put(Framed(self._seq, self._input_seq, self._time(self._seq), answer.frame))
+        elif shown and not answer.poses:
             self._dropped += 1
 
     def _time(self, seq: int) -> int:
@@ -346,9 +343,9 @@ class Running:
 
     async def _note(self) -> None:
         """Write down where it stands, and let go when another server has it."""
-        if self._backstage.note is None or self._standing is None:
+        if self._backstage.note is None or self._state is None:
             return
-        here = Place(self._seq, self._standing)
+        here = Standing(self._seq, self._state)
         before, self._place = self._place or here, here
         if not await self._backstage.note(self.session.id, before):
             self.end(_TAKEN)
@@ -378,8 +375,8 @@ _TAKEN = Ending(None, "replaced", REPLACED)
 _BROKEN = Ending(Event.FAIL, "the server erred", FAILED)
 
 
-async def _kill(hiring: asyncio.Future[LiveWorker]) -> None:
-    """Let a worker go that came too late."""
-    await asyncio.wait({hiring})
-    if not hiring.cancelled() and hiring.exception() is None:
-        await hiring.result().kill()
+async def _leave(sitting: asyncio.Future[Seat]) -> None:
+    """Give a seat back that came too late."""
+    await asyncio.wait({sitting})
+    if not sitting.cancelled() and sitting.exception() is None:
+        await sitting.result().leave()

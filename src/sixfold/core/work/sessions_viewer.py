@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,11 +47,11 @@ class Framed:
 
 @dataclass(frozen=True, slots=True)
 class Posed:
-    """One pose and its time on the session's clock."""
+    """One pose, a JSON object as its worker wrote it, and its time on the session's clock."""
 
     seq: int
     t: int
-    pose: Mapping[str, Any]
+    pose: bytes
 
 
 @dataclass(frozen=True, slots=True)
