@@ -19,8 +19,7 @@ from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
 from sixfold.areas.workflows import routes as workflows
 from sixfold.areas.workflows.shown import Shown
-from sixfold.assembly import Product
-from sixfold.core.belongings.closing import Leaving
+from sixfold.assembly import Product, leaving_of
 from sixfold.core.work.history import Histories
 from sixfold.core.work.quotes import Times
 from sixfold.mcp import face as mcp
@@ -112,7 +111,7 @@ def build_services(product: Product) -> Services:
         relay=product.relaying.relay,
         checkout=product.checkout,
         provider=product.provider,
-        leaving=Leaving(database, product.uploads, product.pipeline.cancel, product.live.close),
+        leaving=leaving_of(product),
         deposits=product.deposits,
         images=product.images,
         workshop=product.workshop,

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from sixfold import assembly
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Scope
 from tests.areas.house import House, bearer, house
@@ -35,15 +36,26 @@ class Processor:
         self.asked: list[dict[str, str]] = []
         self.keys: list[str] = []
         self.status = 200
+        self.ended: list[str] = []
 
     async def session(self, request: Request) -> JSONResponse:
         self.asked.append(dict(parse_qsl((await request.body()).decode())))
         self.keys.append(request.headers["authorization"])
         return JSONResponse({"id": "cs_1", "url": "https://pay.example/cs_1"}, self.status)
 
+    async def end(self, request: Request) -> JSONResponse:
+        if self.status == 200:
+            self.ended.append(request.path_params["id"])
+        return JSONResponse({"id": request.path_params["id"], "status": "canceled"}, self.status)
+
     @property
     def app(self) -> Starlette:
-        return Starlette(routes=[Route("/v1/checkout/sessions", self.session, methods=["POST"])])
+        return Starlette(
+            routes=[
+                Route("/v1/checkout/sessions", self.session, methods=["POST"]),
+                Route("/v1/subscriptions/{id}", self.end, methods=["DELETE"]),
+            ]
+        )
 
 
 @pytest.fixture
@@ -54,7 +66,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[tuple[House, Processor]]:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[tuple[House, Processor]]:
+async def opened(folder: Path, **changes: Any) -> AsyncIterator[tuple[House, Processor]]:
     processor = Processor()
     async with served(processor.app) as origin:
         pays: dict[str, Any] = {
@@ -62,7 +74,7 @@ async def opened(folder: Path) -> AsyncIterator[tuple[House, Processor]]:
             "stripe_webhook_secret": SECRET,
             "stripe_url": origin,
         }
-        async with house(folder, **pays) as home:
+        async with house(folder, **pays, **changes) as home:
             yield home, processor
 
 
@@ -145,6 +157,35 @@ async def test_a_plan_begins_with_its_payment_and_ends_with_its_subscription(
     await tell(home, over)
     assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
     await tell(home, bought)
+    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
+
+
+async def test_a_plan_is_ended_at_the_processor_before_its_account_is_erased(tmp_path: Path) -> None:
+    async with opened(tmp_path, deletion_days=0) as (home, processor):
+        about = {"account_id": home.account.id, "plan": "yearly"}
+        await tell(home, session(home, mode="subscription", subscription="sub_7", metadata=about))
+        read, account_id = home.product.database.read, home.account.id
+        processor.status = 500
+        left = await home.client.request(
+            "DELETE", "/api/account", json={"confirm": "ada@example.com"}, headers=home.bearer
+        )
+        assert left.status_code == 202
+        kept = await read(accounts.by_id(account_id))
+        assert (kept.email, kept.plan, processor.ended) == ("ada@example.com", "yearly", [])
+        processor.status = 200
+        assert await assembly.leaving_of(home.product).sweep() == 1
+        assert processor.ended == ["sub_7"]
+        over = {"id": "evt_9", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_7"}}}
+        assert (await tell(home, over)).status_code == 200
+
+
+async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[House, Processor]) -> None:
+    home, processor = shop
+    about = {"account_id": home.account.id, "plan": "monthly"}
+    await tell(home, session(home, mode="subscription", subscription="sub_1", metadata=about))
+    sure = {"confirm": "ada@example.com"}
+    await home.client.request("DELETE", "/api/account", json=sure, headers=home.bearer)
+    assert processor.ended == ["sub_1"]
     assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
 
 

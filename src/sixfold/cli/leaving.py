@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from sixfold import assembly
+from sixfold import assembly, errors
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json, size
 from sixfold.core.accounts import accounts
@@ -95,9 +95,12 @@ async def _sweep(configured: Settings) -> int:
     async def later(_name: str, _account_id: str) -> None:
         """Only a server can end work."""
 
+    async def unpaid(_subscription: str, _account_id: str) -> None:
+        raise errors.NotConfigured("A server ends it when it runs next")
+
     database = assembly.open_database(configured)
     try:
-        return await Leaving(database, assembly.open_uploads(configured), later, later).sweep()
+        return await Leaving(database, assembly.open_uploads(configured), later, later, unpaid).sweep()
     finally:
         await database.close()
 

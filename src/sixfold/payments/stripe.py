@@ -11,6 +11,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from typing import Any, cast
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -56,8 +57,6 @@ class Stripe:
     async def _session(
         self, mode: str, email: str, item: Mapping[str, str], metadata: Mapping[str, str]
     ) -> str:
-        if not self._key:
-            raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_SECRET_KEY")
         form = {
             "mode": mode,
             "success_url": f"{self._back}/account?paid=1",
@@ -72,18 +71,32 @@ class Stripe:
             form |= {f"subscription_data[metadata][{name}]": value for name, value in metadata.items()}
         if "." in email.rpartition("@")[2]:
             form["customer_email"] = email
-        try:
-            answer = await self._client.post(
-                f"{self._origin}/v1/checkout/sessions",
-                data=form,
-                headers={"Authorization": f"Bearer {self._key}", "Idempotency-Key": secrets.token_hex(16)},
-            )
-            url = msgspec.json.decode(answer.content, type=dict[str, Any]).get("url")
-        except (httpx.HTTPError, msgspec.MsgspecError) as error:
-            raise errors.EngineFailed("The payment processor could not be reached. Try again") from error
-        if answer.status_code != 200 or not isinstance(url, str):
+        status, told = await self._asked("POST", "checkout/sessions", form)
+        url = told.get("url")
+        if status != 200 or not isinstance(url, str):
             raise errors.EngineFailed("The payment processor refused this")
         return url
+
+    async def end(self, subscription: str, account_id: str) -> None:
+        """Take no more money for a subscription; one that is over already is no fault."""
+        status, _ = await self._asked("DELETE", f"subscriptions/{quote(subscription, safe='')}")
+        if status not in (200, 404):
+            raise errors.EngineFailed(f"The payment processor did not end the plan of {account_id}")
+
+    async def _asked(
+        self, method: str, path: str, form: Mapping[str, str] | None = None
+    ) -> tuple[int, Mapping[str, Any]]:
+        """The status and the object of an answer."""
+        if not self._key:
+            raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_SECRET_KEY")
+        headers = {"Authorization": f"Bearer {self._key}", "Idempotency-Key": secrets.token_hex(16)}
+        try:
+            answer = await self._client.request(
+                method, f"{self._origin}/v1/{path}", data=form, headers=headers
+            )
+            return answer.status_code, msgspec.json.decode(answer.content, type=dict[str, Any])
+        except (httpx.HTTPError, msgspec.MsgspecError) as error:
+            raise errors.EngineFailed("The payment processor could not be reached. Try again") from error
 
     def read(self, body: bytes, signature: str, now_seconds: float) -> Paid | Subscribed | Ended | None:
         """What a signed message says; raises `BadRequest` for a forged, old or unreadable one."""

@@ -57,9 +57,9 @@ class Belongings:
             return self._render(session, "That is not this account's address, so nothing was done")
         days = self._services.settings.deletion_days
         await self._services.database.write(closing.close(session.account, days, session.token))
+        await self._services.leaving.sweep()
         if days:
             return RedirectResponse(PATH, 303)
-        await self._services.leaving.sweep()
         response = RedirectResponse("/", 303)
         self._services.sessions.clear(response)
         return response

@@ -42,8 +42,7 @@ class Belongings:
         closing.confirm(account, given.get("confirm", request.query_params.get("confirm")))
         days = self._services.settings.deletion_days
         moment = await self._services.database.write(closing.close(account, days))
-        if not days:
-            await self._services.leaving.sweep()
+        await self._services.leaving.sweep()
         return answers.json({"account_id": account.id, "erased_at": rfc3339(moment)}, 202)
 
 

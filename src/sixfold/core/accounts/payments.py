@@ -28,6 +28,10 @@ class Checkout(Protocol):
         """The address of a page on which a memory plan is paid from now on."""
         ...
 
+    async def end(self, subscription: str, account_id: str) -> None:
+        """Take no more money for a subscription; one that is over already is no fault."""
+        ...
+
     def read(self, body: bytes, signature: str, now_seconds: float) -> Paid | Subscribed | Ended | None:
         """What a signed message says, None where it is nothing to us; raises `BadRequest` if forged."""
         ...
@@ -98,8 +102,13 @@ def settle(told: Paid | Subscribed | Ended) -> Transaction[bool]:
             row = yield from one("account_by_subscription", subscription=told.subscription)
             if row is None or not (yield from _first(told.event, "ended", str(row["id"]))):
                 return False
-            yield from _set_plan(str(row["id"]), FREE_PLAN, None)
+            yield from end_plan(str(row["id"]))
             return True
+
+
+def end_plan(account_id: str) -> Transaction[None]:
+    """Its plan is over: the account has the free one."""
+    yield from _set_plan(account_id, FREE_PLAN, None)
 
 
 def _paid(told: Paid) -> Transaction[bool]:

@@ -3,21 +3,24 @@
 What goes: the address, the password, every key, passkey and session, predictions, files, the memory, posts
 and characters, models, requests and the log. What stays is what the books need: the account's id, without a
 name, and its entries, holds and payments, without descriptions. Nobody finds a file from the moment of
-erasure on; its bytes go with the next sweep, those of the last day a day later.
+erasure on; its bytes go with the next sweep, those of the last day a day later. A plan that is paid by card
+ends with the wish to leave, so that nothing is taken for the days in between.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, audit, signins
+from sixfold.core.accounts import accounts, audit, payments, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Transaction, many, now
 from sixfold.core.work.ports import BlobStore
 
 _AT_ONCE = 20
+_LOG = logging.getLogger("sixfold.leaving")
 
 # In an order in which no row is left without the one that it refers to.
 _ERASURES = (
@@ -90,7 +93,7 @@ def confirm(account: Account, text: object) -> None:
 
 
 def erase(account_id: str) -> Transaction[bool]:
-    """Erase what belongs to an account that is due; False while money of it is held, or it was kept."""
+    """Erase what belongs to an account that is due; False while it holds money, pays a plan, or was kept."""
     account = yield from accounts.by_id(account_id)
     moment = yield from now()
     held = yield from many("closing_held", account_id=account_id)
@@ -103,20 +106,36 @@ def erase(account_id: str) -> Transaction[bool]:
 
 
 class Leaving:
-    """Erases the accounts whose time has come; `stops` end what still runs for them."""
+    """Erases the accounts whose time has come; `cancel`, `hang_up` and `end_plan` end what they still have.
 
-    def __init__(self, database: Database, uploads: BlobStore, cancel: Stop, hang_up: Stop) -> None:
+    `end_plan` raises `EngineFailed` or `NotConfigured` where it cannot.
+    """
+
+    def __init__(
+        self, database: Database, uploads: BlobStore, cancel: Stop, hang_up: Stop, end_plan: Stop
+    ) -> None:
         self._database = database
         self._uploads = uploads
+        self._end_plan = end_plan
         self._stops = {"closing_predictions": cancel, "closing_sessions": hang_up}
 
     async def sweep(self) -> int:
         """Erase who is due; gives how many. Whose work still ends is erased the next time."""
+        for row in await self._database.read(many("closing_plans", limit=_AT_ONCE)):
+            await self._unsubscribe(str(row["id"]), str(row["subscription"]))
         due = await self._database.read(many("closing_due", limit=_AT_ONCE))
         erased = 0
         for row in due:
             erased += await self._erase(str(row["id"]))
         return erased
+
+    async def _unsubscribe(self, account_id: str, subscription: str) -> None:
+        try:
+            await self._end_plan(subscription, account_id)
+        except (errors.EngineFailed, errors.NotConfigured) as error:
+            _LOG.warning("The card plan of %s, who leaves, is not ended yet: %s", account_id, error)
+        else:
+            await self._database.write(payments.end_plan(account_id))
 
     async def _erase(self, account_id: str) -> bool:
         for name, stop in self._stops.items():

@@ -40,6 +40,10 @@ RETURNING id;
 -- name: closing_due | Accounts whose time has come.
 SELECT id FROM account WHERE closing_at <= :now ORDER BY closing_at LIMIT :limit;
 
+-- name: closing_plans | Plans that are paid by card, of accounts that leave.
+SELECT id, subscription FROM account
+WHERE closing_at IS NOT NULL AND subscription IS NOT NULL ORDER BY closing_at LIMIT :limit;
+
 -- name: closing_predictions | What still runs for an account.
 SELECT id FROM prediction
 WHERE account_id = :account_id AND state IN ('queued', 'starting', 'running', 'canceling') ORDER BY id;
@@ -47,8 +51,10 @@ WHERE account_id = :account_id AND state IN ('queued', 'starting', 'running', 'c
 -- name: closing_sessions | Live sessions of an account that are still open.
 SELECT id FROM session WHERE account_id = :account_id AND closed_at IS NULL ORDER BY id;
 
--- name: closing_held | What is still held of an account's money.
-SELECT id FROM hold WHERE account_id = :account_id AND state = 'pending' LIMIT 1;
+-- name: closing_held | Money of an account that is still held, and a plan that it still pays.
+SELECT id FROM hold WHERE account_id = :account_id AND state = 'pending'
+UNION ALL SELECT id FROM account WHERE id = :account_id AND subscription IS NOT NULL
+LIMIT 1;
 
 -- name: erase_outbox | Messages about predictions.
 DELETE FROM webhook_outbox WHERE prediction_id IN (SELECT id FROM prediction WHERE account_id = :account_id);
