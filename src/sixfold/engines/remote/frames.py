@@ -44,14 +44,20 @@ class Sent:
         return f"data:{self.content_type};base64,{base64.b64encode(self.data).decode('ascii')}"
 
 
-def prepared(path: Path, longest: int = LONGEST) -> Sent:
-    """A source to be sent; raises `UnusableInput` when it cannot be read."""
+def prepared(path: Path, longest: int = LONGEST, shape: float | None = None) -> Sent:
+    """A source to be sent, its middle in `shape` (width by height) where one is named.
+
+    Raises `UnusableInput` when it cannot be read.
+    """
     picture = decode.decode(path, target=(longest, longest))
-    scale = min(1.0, longest / max(picture.width, picture.height))
-    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    rgb, alpha = _resized(picture.rgb, size), None
+    width, height = float(picture.width), float(picture.height)
+    if shape is not None:
+        width, height = min(width, height * shape), min(height, width / shape)
+    scale = min(1.0, longest / max(width, height))
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    rgb, alpha = _fitted(picture.rgb, size), None
     if picture.alpha is not None:
-        alpha = _resized(picture.alpha, size)
+        alpha = _fitted(picture.alpha, size)
     format_ = "jpeg" if alpha is None else "png"
     data = encode.encode(rgb, alpha, format=format_, quality=95)
     return Sent(data, encode.CONTENT_TYPES[format_], _own_size(path, picture), size)
@@ -109,9 +115,3 @@ def _fitted(pixels: Pixels, size: tuple[int, int]) -> Pixels:
     box = (left, top, left + across, top + down)
     scaled = Image.fromarray(pixels).resize(size, Image.Resampling.LANCZOS, box=box)
     return np.asarray(scaled, np.uint8)
-
-
-def _resized(pixels: Pixels, size: tuple[int, int]) -> Pixels:
-    if (pixels.shape[1], pixels.shape[0]) == size:
-        return pixels
-    return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.LANCZOS), np.uint8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from sixfold.core.work.engines import Context, Result, Task
 from sixfold.engines.remote import images
@@ -37,17 +38,7 @@ class ReplicateEngine(ProviderEngine):
             async with self._placed(replicate, desk.source() if word else None) as source:
                 if word:
                     inputs[word] = source
-                started = await calls.handed_over(
-                    replicate.create(
-                        self._route.model,
-                        inputs,
-                        wait_seconds=_WAIT_SECONDS,
-                        cancel_after_seconds=self._limits.whole_seconds,
-                    ),
-                    replicate.cancel,
-                    self._limits.grace_seconds,
-                )
-                ended = await self._awaited(replicate, started, desk, report)
+                ended = await self._made(replicate, self._route.model, inputs, desk, report)
             return _drawn(to, ended, call)
 
         desk = Desk(REPLICATE.title, self._outside, context, self._limits)
@@ -66,6 +57,27 @@ class ReplicateEngine(ProviderEngine):
                 yield address
             finally:
                 await calls.undone(replicate.delete_file(file_id), self._limits.grace_seconds)
+
+    async def _made(
+        self,
+        replicate: Replicate,
+        model: str,
+        inputs: dict[str, Any],
+        desk: Desk,
+        report: Callable[[float], None],
+    ) -> Prediction:
+        """What Replicate makes of `inputs`, from the prediction's beginning to its end."""
+        started = await calls.handed_over(
+            replicate.create(
+                model,
+                inputs,
+                wait_seconds=_WAIT_SECONDS,
+                cancel_after_seconds=self._limits.whole_seconds,
+            ),
+            replicate.cancel,
+            self._limits.grace_seconds,
+        )
+        return await self._awaited(replicate, started, desk, report)
 
     async def _awaited(
         self, replicate: Replicate, prediction: Prediction, desk: Desk, report: Callable[[float], None]

@@ -134,8 +134,10 @@ class Call:
 class Route:
     """One capability at one provider.
 
-    `pictured` is the model that takes a film's picture, where it is another one; `lengths` are the seconds
-    that it can make. `voices` are the provider's for ours.
+    Of films: `pictured` is the model that takes a picture, where it is another one; `lengths` are the seconds
+    that it can make; `counted` is one whose frames are set to their moments here; `shares` are what a second
+    costs beside the price, by resolution; `values` are its own for ours, by input. `voices` are the
+    provider's for ours.
     """
 
     provider: str
@@ -148,6 +150,9 @@ class Route:
     sizes: Sizes | None = None
     pictured: str = ""
     lengths: tuple[int, ...] = ()
+    counted: bool = False
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     voices: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -158,6 +163,10 @@ class Route:
     def names(self) -> Mapping[str, str]:
         """The provider's fields in the words of our interface, for what it says of them."""
         return {theirs: _WORDS.get(ours, ours) for ours, theirs in reversed(list(self.fields.items()))}
+
+    def said(self, word: str, value: Any) -> Any:
+        """The provider's value for one of ours."""
+        return self.values.get(word, {}).get(value, value)
 
     def unheard(self, order: Order) -> list[str]:
         """The inputs that were asked for and that this provider's model does not take."""
@@ -235,6 +244,9 @@ def route(provider: str, capability: str, over: Over | None = None) -> Route:
         sizes=Sizes(**sizes) if "as_" in sizes else None,
         pictured="" if own.model else row.get("pictured", ""),
         lengths=tuple(row.get("lengths", ())),
+        counted=row.get("counted", False),
+        shares=row.get("shares", {}),
+        values=row.get("values", {}),
         voices=row.get("voices", {}),
     )
 

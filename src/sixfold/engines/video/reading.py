@@ -96,6 +96,14 @@ class Reel:
             self._advance()
         return self._shown
 
+    def each(self) -> Iterator[Any]:
+        """Every frame from here to the end."""
+        while self._next is not None:
+            self._shown = self._next
+            self.count += 1
+            self._advance()
+            yield self._shown
+
     def over(self, second: float) -> bool:
         """Whether the film has ended before a second."""
         shown = self.at(second)

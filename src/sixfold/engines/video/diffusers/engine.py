@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,16 @@ from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Ta
 from sixfold.engines.audio.sound import track
 from sixfold.engines.image.diffusers import loading, options, placement
 from sixfold.engines.image.diffusers.loading import Loaded
-from sixfold.engines.video import encode, orders, sizes, stills
+from sixfold.engines.video import orders, sizes, stills, timing
 from sixfold.engines.video.diffusers import making, profiles
 from sixfold.engines.video.diffusers.making import Plan
 from sixfold.engines.video.diffusers.profiles import Profile
-from sixfold.engines.video.interpolate import Between
 from sixfold.engines.video.orders import Order
 
 Array = NDArray[Any]
 
 _PICTURES = ("image_url", "image")
 _LOADED, _DENOISED = 0.02, 0.95  # progress when the pipeline is there, and when only encoding is left
-_PARTS = 12  # of the time between two frames that were made, at most
 _TOO_LARGE = "The film is too large for this machine's memory: ask for a shorter or a smaller one."
 _WORDLESS = "the scene comes to life with gentle, natural movement"
 
@@ -138,39 +135,7 @@ class _Shot:
 
     def write(self, made: Iterator[Array]) -> None:
         """Every frame at its moment, between two that were made where it falls there."""
-        order = self.order
-        wave = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
-        heard = None if wave is None else encode.Sound.of(wave)
-        with encode.Film(self.target, self.size, order.shown_rate, heard) as film:
-            pairs = _Pairs(made)
-            for index in range(order.all_frames):
-                place = index / order.shown_rate * self.plan.rate
-                film.add(stills.covering(pairs.at(place), self.size))
-
-
-class _Pairs:
-    """Looks at frames by a place that only grows; two of them are held."""
-
-    def __init__(self, made: Iterator[Array]) -> None:
-        self._made = made
-        self._before = self._after = next(made)
-        self._first = 0  # the number of `_before`
-        self._flow = Between()
-
-    def at(self, place: Fraction) -> Array:
-        """The frame at a place between two numbers; the last one holds."""
-        if self._after is self._before:
-            self._after = next(self._made, self._before)
-        while place >= self._first + 1:
-            self._before, self._first = self._after, self._first + 1
-            self._after = next(self._made, self._before)
-        share = (place - self._first).limit_denominator(_PARTS)
-        if share == 1:
-            return self._after
-        if share == 0 or self._after is self._before:
-            return self._before
-        between = self._flow.frames(self._before, self._after, share.denominator - 1)
-        return next(islice(between, share.numerator - 1, None))
+        timing.write(made, Fraction(self.plan.rate), self.order, self.size, self.target)
 
 
 def _introduced(loaded: Loaded, plan: Plan) -> str:

@@ -1,0 +1,36 @@
+"""Replicate's film models as engines: words, and a picture or none, go in; a film comes back as a file."""
+
+from __future__ import annotations
+
+from sixfold.core.work.engines import Context, Result, Task
+from sixfold.engines.remote import films
+from sixfold.engines.remote.films import Asked, Filmed
+from sixfold.engines.remote.images import Desk
+from sixfold.engines.remote.replicate import ReplicateEngine
+from sixfold.upstreams.calls import Refusal
+from sixfold.upstreams.replicate import REPLICATE, Replicate
+
+
+class ReplicateFilmEngine(ReplicateEngine):
+    """One film capability through Replicate's predictions."""
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Have Replicate make the film; what runs there is canceled when the run ends early."""
+        to = self._calls()
+        replicate = Replicate(to)
+
+        async def make(asked: Asked, desk: Desk) -> Filmed:
+            inputs = dict(asked.inputs)
+            async with self._placed(replicate, asked.sent) as source:
+                if source:
+                    inputs[self._route.fields["source"]] = source
+                ended = await self._made(
+                    replicate, asked.model, inputs, desk, lambda done: desk.progress(0, done, 1)
+                )
+            output = ended.output[0] if isinstance(ended.output, list) and ended.output else ended.output
+            if not isinstance(output, str):
+                raise to.failed(Refusal("broken", said="gave an answer without a film"))
+            return Filmed(output, inputs.get(self._route.fields.get("seed", "")))
+
+        desk = Desk(REPLICATE.title, self._outside, context, self._limits)
+        return await films.run(task, self._route, make, desk)
