@@ -1,0 +1,153 @@
+"""Rooms: sessions of one engine share a worker, and what ends one of them does not end another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sixfold.core.work import sessions_rooms
+from sixfold.core.work.live import Answer, Ask, Controls, Shown
+from sixfold.core.work.ports import Failed, Lost, WorkerSpec, WorkerStartFailed
+from sixfold.core.work.sessions_rooms import Rooms, Seat
+from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.process import ProcessDriver
+
+SEATS = 3
+
+
+def spec(folder: Path, engine: str = "procedural-motion", factory: str = "") -> WorkerSpec:
+    """A worker of the motion engine, under a name."""
+    return WorkerSpec(engine, factory or "sixfold.engines.live.motion.engine:MotionEngine", 0, folder)
+
+
+def ask(model: str = "m", state: bytes | None = None, **inputs: object) -> Ask:
+    """One tick."""
+    return Ask(model, {"prompt": "walk", **inputs}, state, Controls(), 20)
+
+
+@pytest.fixture
+async def driver() -> AsyncIterator[InlineDriver]:
+    opened = InlineDriver(failpoints={"failing": "fail", "crashing": "crash"})
+    yield opened
+    await opened.close()
+
+
+async def sat(rooms: Rooms, about: WorkerSpec, count: int, lost: int = 0) -> Sequence[Seat]:
+    """So many who sit down at once."""
+    return await asyncio.gather(*(rooms.sit(about, SEATS, lost) for _ in range(count)))
+
+
+async def test_so_many_share_a_worker_as_it_has_seats_and_the_last_to_leave_ends_it(
+    driver: InlineDriver, tmp_path: Path
+) -> None:
+    rooms = Rooms(driver)
+    seats = await sat(rooms, spec(tmp_path), 4)
+    assert len({seat.room for seat in seats}) == len(driver.workers) == 2
+    (other,) = await sat(rooms, spec(tmp_path, "another"), 1)
+    assert other.room not in {seat.room for seat in seats}
+    for seat in (*seats, other):
+        assert seat.room.worker is not None
+        assert seat.room.worker.alive
+        await seat.leave()
+        await seat.leave()
+    assert not driver.workers
+    (again,) = await sat(rooms, spec(tmp_path), 1)
+    assert isinstance(await again.step(ask()), Shown)
+
+
+async def test_a_seat_that_was_left_is_taken_by_the_next(driver: InlineDriver, tmp_path: Path) -> None:
+    rooms = Rooms(driver)
+    seats = await sat(rooms, spec(tmp_path), SEATS)
+    await seats[0].leave()
+    (late,) = await sat(rooms, spec(tmp_path), 1)
+    assert late.room is seats[1].room
+    assert len(driver.workers) == 1
+
+
+async def test_those_who_ask_together_are_answered_each_his_own_and_a_failure_stays_with_one(
+    driver: InlineDriver, tmp_path: Path
+) -> None:
+    seats = await sat(Rooms(driver), spec(tmp_path), SEATS)
+    good, worse, best = await asyncio.gather(
+        seats[0].step(ask()), seats[1].step(ask(state=b"\x80")), seats[2].step(ask(prompt="run"))
+    )
+    assert isinstance(good, Shown)
+    assert isinstance(best, Shown)
+    assert set(msgspec.json.decode(good.poses[0])) == {"root", "joints", "contacts"}
+    assert msgspec.msgpack.decode(best.state)["prompt"] == "run"
+    assert isinstance(worse, Failed)
+    assert not worse.public
+    assert isinstance(await seats[0].step(ask(state=good.state)), Shown)
+
+
+async def test_the_company_changes_nothing_of_what_is_shown(driver: InlineDriver, tmp_path: Path) -> None:
+    seats = await sat(Rooms(driver), spec(tmp_path), SEATS)
+    alone = await seats[0].step(ask())
+    together = await asyncio.gather(*(seat.step(ask()) for seat in seats))
+    assert list(together) == [alone] * SEATS
+
+
+async def test_a_lost_worker_is_lost_to_all_and_they_sit_down_with_fewer(tmp_path: Path) -> None:
+    driver = ProcessDriver(failpoints={"crashing": "crash"}, preload=())
+    rooms = Rooms(driver)
+    try:
+        seats = await sat(rooms, spec(tmp_path), SEATS)
+        answers = await asyncio.gather(*(seat.step(ask("crashing")) for seat in seats))
+        assert all(isinstance(answer, Lost) for answer in answers)
+        for seat in seats:
+            await seat.leave()
+        alone = await sat(rooms, spec(tmp_path), SEATS, lost=1)
+        assert len({seat.room for seat in alone}) == SEATS
+        (fresh,) = await sat(rooms, spec(tmp_path), 1)
+        assert fresh.room not in {seat.room for seat in alone}
+        assert isinstance(await fresh.step(ask()), Shown)
+    finally:
+        await driver.close()
+
+
+class Mute:
+    """A worker that never answers."""
+
+    def __init__(self) -> None:
+        self.alive = True
+
+    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+        """Nothing comes."""
+        return await asyncio.get_running_loop().create_future()
+
+    async def kill(self) -> None:
+        """It is over."""
+        self.alive = False
+
+
+async def test_a_worker_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_rooms, "_ANSWER_SECONDS", 0.01)
+    mute = Mute()
+
+    async def hire() -> Mute:
+        return mute
+
+    room = sessions_rooms.Room(sessions_rooms.Kind("e", "h", 2), hire())
+    seat = await room.sit()
+    assert room.open
+    assert await seat.step(ask()) == Lost("the model did not answer")
+    assert (mute.alive, room.open) == (False, False)
+
+
+async def test_who_waits_for_a_worker_that_cannot_start_or_leaves_before_it_has(tmp_path: Path) -> None:
+    driver = InlineDriver()
+    rooms = Rooms(driver)
+    broken = spec(tmp_path, factory="sixfold.engines.live.motion.engine:Nothing")
+    both = await asyncio.gather(*(rooms.sit(broken, SEATS, 0) for _ in range(2)), return_exceptions=True)
+    assert all(isinstance(one, WorkerStartFailed) for one in both)
+    leaving = asyncio.create_task(rooms.sit(spec(tmp_path), SEATS, 0))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    (seat,) = await sat(rooms, spec(tmp_path), 1)
+    assert isinstance(await seat.step(ask()), Shown)
+    await driver.close()
