@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint format types docs bench gallery weights cluster lock packages release setup laws soak assurance
+.PHONY: help serve test quick check lint format types docs bench gallery weights cluster lock packages release setup laws soak assurance images peers
 export PYTHON
 
 VENV ?= .venv
@@ -65,6 +65,9 @@ soak: $(STAMP)-test ## let a small cluster work and suffer for a while (ARGS="--
 
 assurance: $(STAMP)-test ## run the tests behind every promise of safety and money, and write their page
 	@$(BIN)/python -m tools.assurance $(ARGS)
+
+images: $(STAMP)-test ## build the image and the compose file's cluster with podman, use them, hurt them (root)
+	@$(BIN)/python -m tools.images $(ARGS)
 
 packages: $(STAMP)-dev ## a wheel and a source archive in dist/, installed in a clean environment and tried
 	@$(BIN)/python -m tools.release

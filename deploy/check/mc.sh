@@ -1,0 +1,3 @@
+#!/bin/sh
+# `mc ready local`: whether the store takes requests.
+exec test -e /run/ready
