@@ -12,6 +12,7 @@ from typing import Any
 
 import av
 import httpx2
+import numpy as np
 import openai
 import pytest
 import pytest_asyncio
@@ -147,7 +148,10 @@ async def test_what_a_mask_lets_through_is_taken_out(real: House) -> None:
 # -- sound -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "codec"), [("mp3", "mp3"), ("opus", "opus"), ("wav", "pcm_s16le")])
+CODECS = {"mp3": "mp3", "opus": "opus", "wav": "pcm_s16le", "flac": "flac", "aac": "aac"}
+
+
+@pytest.mark.parametrize(("kind", "codec"), CODECS.items())
 async def test_speech_is_bytes_that_decode(real: House, kind: Any, codec: str) -> None:
     before = float((await real.standing())[0])
     answer = await client(real).audio.speech.create(
@@ -158,6 +162,20 @@ async def test_speech_is_bytes_that_decode(real: House, kind: Any, codec: str) -
         assert stream.codec_context.name.startswith(codec)
         assert sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0)) > 0.4
     assert await paid(real, before) == 0.002
+
+
+async def test_raw_speech_is_sixteen_bits_at_24_khz_without_a_header(real: House) -> None:
+    talk = client(real).audio.speech
+    raw = await talk.create(model="tts-1", input="Good morning.", voice="alloy", response_format="pcm")
+    wav = await talk.create(model="tts-1", input="Good morning.", voice="alloy", response_format="wav")
+    assert raw.response.headers["content-type"] == "audio/pcm"
+    with av.open(io.BytesIO(wav.content), "r") as container:
+        frames = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
+    whole = np.concatenate(frames).astype(np.float64)
+    half = np.frombuffer(raw.content, "<i2").astype(np.float64)
+    assert half.size == pytest.approx(whole.size / 2, abs=24)
+    even = whole[: 2 * half.size : 2][: half.size]
+    assert np.corrcoef(half[: even.size], even)[0, 1] > 0.95
 
 
 async def test_what_was_spoken_is_heard_in_every_shape(real: House) -> None:
@@ -217,7 +235,7 @@ async def test_what_is_made_here_is_among_the_models(real: House) -> None:
         ("images/edits", {"prompt": "x"}, "image", 400),
         ("audio/speech", {"voice": "alloy"}, "input", 400),
         ("audio/speech", {"input": "a", "voice": "nobody"}, "voice", 400),
-        ("audio/speech", {"input": "a", "voice": "ava", "response_format": "aac"}, "response_format", 400),
+        ("audio/speech", {"input": "a", "voice": "ava", "response_format": "aiff"}, "response_format", 400),
         ("audio/speech", {"input": "a", "voice": "ava", "speed": 9}, "speed", 400),
         ("audio/transcriptions", {"model": "stt"}, "file", 400),
     ],

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.fakes import serving
+from tests.fakes.makers import Makers
 
 MODELS = ("small", "large")
 _WORDS = re.compile(r"say (\d+) words")
@@ -61,6 +62,7 @@ class ModelServer:
             Route("/v1/responses", self.responses, methods=["POST"]),
             Route("/v1/messages", self.messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", self.count, methods=["POST"]),
+            *Makers(self).routes(),
         ]
 
     async def models(self, _request: Request) -> Response:
@@ -148,8 +150,13 @@ class ModelServer:
         return fault or JSONResponse({"input_tokens": 7 * len(document["messages"])})
 
     async def _take(self, request: Request) -> tuple[dict[str, Any], str, Response | None]:
-        raw = await request.body()
-        document = json.loads(raw)
+        return await self.take(request, json.loads(await request.body()))
+
+    async def take(
+        self, request: Request, document: dict[str, Any]
+    ) -> tuple[dict[str, Any], str, Response | None]:
+        """Note a request; gives how to behave, and a fault where that is one."""
+        raw = request._body if hasattr(request, "_body") else b""
         self.seen.append(Seen(request.url.path, dict(request.headers), document, raw))
         self.asked.set()
         mode = self.modes.pop(0) if self.modes else self.mode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core.work.inputs import Descriptor
+from sixfold.web.sniffing import UNKNOWN
 
 INVALID_JSON = "Invalid JSON body"
 _MAX_FIELDS = 1000
@@ -20,13 +21,26 @@ _decode = msgspec.json.Decoder().decode
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
+class Part(NamedTuple):
+    """One part of a form as it came; only a file has a name and a kind."""
+
+    name: str
+    data: bytes
+    filename: str = ""
+    kind: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The named values of a body; in a form every value is text, and `files` are the bytes of its files."""
+    """The named values of a body; in a form every value is text, and `files` are the bytes of its files.
+
+    `parts` are all of a form's, where a name may come twice.
+    """
 
     values: dict[str, Any]
     is_form: bool = False
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    parts: tuple[Part, ...] = ()
 
 
 def parse_json(raw: bytes) -> Any:
@@ -80,14 +94,17 @@ async def _multipart(request: Request) -> Fields:
         raise errors.BadRequest("Invalid form body") from error
     values: dict[str, Any] = {}
     files: dict[str, bytes] = {}
+    parts: list[Part] = []
     for name, value in form.multi_items():
         if isinstance(value, str):
             if value:
                 values[name] = value
+                parts.append(Part(name, value.encode()))
         elif data := await value.read():  # a browser sends an empty file where none was chosen
             files[name] = data
+            parts.append(Part(name, data, value.filename or "file", value.content_type or UNKNOWN))
     await form.close()
-    return Fields(values, is_form=True, files=files)
+    return Fields(values, is_form=True, files=files, parts=tuple(parts))
 
 
 def from_text(descriptors: tuple[Descriptor, ...], given: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.relay.chat import Call, Chat, Message, Outcome, Picture, Text, Tool, estimate, tokens_of
-from sixfold.core.relay.usage import PriceBook, Rates, Usage, rates
+from sixfold.core.relay.usage import PriceBook, Rates, Units, Usage, rates, settled
 
 BUNDLED = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("utf-8"))["models"]
 
@@ -66,8 +67,54 @@ def test_a_dated_model_costs_what_its_family_costs() -> None:
     assert book.find("own", "gpt-4o") == Rates(9_000_000, 0)
 
 
-def test_every_bundled_price_says_when_it_was_read() -> None:
-    assert all(row["as_of"] >= "2025-11" for row in BUNDLED.values())
+def test_pictures_and_sound_cost_apiece_by_the_minute_and_by_the_character() -> None:
+    each, minute = rates({"per_image_usd": "0.04"}), rates({"per_minute_usd": "0.006"})
+    assert each.cost(Usage(units=Units(images=3))) == 120_000
+    assert minute.cost(Usage(units=Units(milliseconds=30_500))) == 3_050
+    assert rates({"character_per_million_usd": 15}).cost(Usage(units=Units(characters=101))) == 1_515
+    drawn = rates(
+        {"input_per_million_usd": 1, "output_per_million_usd": 2, "image_output_per_million_usd": 5}
+    )
+    assert drawn.cost(Usage(10, 30, units=Units(image_out=20))) == 10 + 20 + 100
+
+
+def test_what_no_server_told_is_what_was_expected() -> None:
+    expected = Usage(10, 200, units=Units(2, 1000, 40))
+    assert settled(None, expected) == Usage(10, 200, reported=False, units=Units(2, 1000, 40))
+    assert settled(Usage(5, 7), expected) == Usage(5, 7, units=Units(2, 1000, 40))
+    told = Usage(reported=False, units=Units(milliseconds=900))
+    assert settled(told, expected) == Usage(10, 200, reported=False, units=Units(2, 900, 40))
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_price_is_dated_and_hangs_together(name: str) -> None:
+    row, found = BUNDLED[name], rates(BUNDLED[name])
+    assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", row["as_of"])
+    assert row["as_of"] >= "2025-11"
+    assert all(isinstance(value, str) for value in row.values())  # an amount of money is no float
+    assert any((found.input, found.character, found.per_minute, found.per_image))
+    assert found.output >= found.input or not found.output or found.per_minute
+    for less, more in (
+        (found.cached_input, found.input),
+        (found.input, found.cache_write),
+        (found.cache_write, found.cache_write_long),
+        (found.input, found.long_input),
+        (found.output, found.long_output),
+        (found.input, found.image_input),
+        (found.input, found.audio_input),
+        (found.input, found.image_output),
+    ):
+        assert less is None or more is None or less <= more
+
+
+def test_a_family_is_found_by_the_longest_name_that_fits() -> None:
+    book = PriceBook(BUNDLED, {})
+    assert book.find("openai", "gpt-image-1-mini-2025-10-06") == book.find("openai", "gpt-image-1-mini")
+    assert (
+        book.find("openai", "tts-1-hd-1106")
+        == book.find("openai", "tts-1-hd")
+        != book.find("openai", "tts-1")
+    )
 
 
 def test_an_estimate_counts_all_that_is_sent() -> None:

@@ -150,7 +150,7 @@ class Talker:
             body = reply.raw or b""
         else:
             body = self._tongue.whole(reply.answer, wanted, ask.request_id)
-        return Whole(body, _headers(reply))
+        return Whole(body, headers_of(reply))
 
     async def _streamed(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Response:
         """Wait a little for the first byte, so that an error has its status; then keep the line alive."""
@@ -194,10 +194,14 @@ class Talker:
 class Streamed(Response):
     """Sends blocks as they come. When the caller leaves, the source is closed at once."""
 
-    def __init__(self, source: AsyncGenerator[bytes]) -> None:
-        super().__init__(
-            None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, "text/event-stream"
-        )
+    def __init__(
+        self,
+        source: AsyncGenerator[bytes],
+        kind: str = "text/event-stream",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        plain = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(None, 200, {**plain, **(headers or {})}, kind)
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
         self._source = source
 
@@ -248,7 +252,8 @@ def passed_on(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     }
 
 
-def _headers(reply: Reply) -> list[Header]:
+def headers_of(reply: Reply) -> list[Header]:
+    """What an answer says of who gave it, and for how much."""
     headers = [
         (b"x-sixfold-engine", reply.target.encode("ascii", "replace")),
         (b"x-sixfold-quality", b"full"),

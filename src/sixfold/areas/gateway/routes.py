@@ -14,6 +14,7 @@ from sixfold.areas.gateway.asking import Door, Talker, passed_on, require
 from sixfold.areas.gateway.openai import chat, making, responses
 from sixfold.areas.gateway.openai import errors as openai_errors
 from sixfold.areas.gateway.openai.audio import Audio
+from sixfold.areas.gateway.openai.elsewhere import Elsewhere
 from sixfold.areas.gateway.openai.embeddings import Embeddings
 from sixfold.areas.gateway.openai.images import Images
 from sixfold.areas.gateway.openai.making import Maker
@@ -127,7 +128,8 @@ def faces(services: Services) -> tuple[Face, ...]:
     relay, door = services.relay, Door(services)
     talk, models, body = Talk(services, door, relay), Models(door, relay), services.settings.inline_body_bytes
     maker = Maker(services, door)
-    images, audio = Images(services, maker), Audio(maker)
+    elsewhere = Elsewhere(relay)
+    images, audio = Images(services, maker, elsewhere), Audio(maker, elsewhere)
     openai = Face(
         "openai",
         openai_errors.dialect,
@@ -136,7 +138,7 @@ def faces(services: Services) -> tuple[Face, ...]:
             Route("/v1/models/{model:path}", {"GET": models.show}),
             Route("/v1/chat/completions", {"POST": Plain(talk.chat)}, body),
             Route("/v1/responses", {"POST": Plain(talk.responses)}, body),
-            Route("/v1/embeddings", {"POST": Embeddings(maker).make}, body),
+            Route("/v1/embeddings", {"POST": Embeddings(maker, elsewhere).make}, body),
             Route("/v1/images/generations", {"POST": images.generate}, body),
             Route("/v1/images/edits", {"POST": images.edit}, body),
             Route("/v1/audio/speech", {"POST": audio.speak}, body),

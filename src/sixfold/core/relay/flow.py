@@ -13,7 +13,7 @@ from sixfold.core.relay import chat as chats
 from sixfold.core.relay.asking import Asked, Opened
 from sixfold.core.relay.chat import Event
 from sixfold.core.relay.ports import Broken, Scan
-from sixfold.core.relay.usage import Usage
+from sixfold.core.relay.usage import Usage, settled
 
 End = Callable[[Asked, Opened, Usage | None, str, str], Awaitable[None]]
 
@@ -98,6 +98,9 @@ def _verdict(scan: Scan) -> tuple[str, str]:
 def _used(asked: Asked, scan: Scan, *, whole: bool) -> Usage:
     """What a flow used, as its server says, else as much as was delivered, by estimate."""
     told = scan.usage
+    most = asked.ask.most
+    if most is not None:  # of what was not delivered at all, only the request is paid
+        return settled(told, most) if whole or scan.chars else Usage(most.input, reported=False)
     if whole and told is not None:
         return told
     delivered = chats.tokens_of(scan.chars)

@@ -144,6 +144,7 @@ class Ask(msgspec.Struct, frozen=True):
     parse: Callable[[], Chat]
     stream: bool = False
     max_tokens: int | None = None
+    most: Usage | None = None  # what it is expected to use, where that is no conversation's
     keep_usage: bool = True
     services: tuple[str, ...] = ()
     prepaid: bool = False  # paid by the time of a run: nothing is held or charged for it

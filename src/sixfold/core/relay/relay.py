@@ -33,7 +33,7 @@ from sixfold.core.relay.ports import Ask, Broken
 from sixfold.core.relay.requestlog import Call, Ending
 from sixfold.core.relay.routing import Router, Target
 from sixfold.core.relay.till import Till
-from sixfold.core.relay.usage import FREE, PriceBook, Rates, Usage
+from sixfold.core.relay.usage import FREE, PriceBook, Rates, Usage, settled
 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
@@ -117,7 +117,7 @@ class Relay:
         ending = Ending("succeeded", reply.usage, reply.cost, counted_by=_counted_by(reply.usage))
         await self._settle(asked, ending)
         if self._cache is not None:
-            self._cache.put(ask, reply, len(reply.raw or b"") + len(ask.body) + 1024)
+            self._cache.put(ask, reply, _size(ask, reply))
         return reply
 
     async def paid_before(self, scope: str, call_id: str) -> int | None:
@@ -239,6 +239,8 @@ class Relay:
 
     def _plan(self, ask: Ask) -> Plan:
         targets = self.router.resolve(ask.model)
+        if ask.most is not None:
+            targets = tuple(target for target in targets if target.speaks(ask.wire))
         priced = [(target, self._rates(target)) for target in targets]
         allowed = tuple((target, rates) for target, rates in priced if rates is not None)
         if not allowed:
@@ -246,8 +248,8 @@ class Relay:
                 f"{targets[0].name} has no price: an operator can set one in "
                 f'[gateway.prices."{targets[0].name}"], or allow_unpriced'
             )
-        expected = _estimate(ask)
-        most = Usage(expected, ask.max_tokens or self.policy.max_tokens)
+        expected = _estimate(ask) if ask.most is None else ask.most.input
+        most = ask.most or Usage(expected, ask.max_tokens or self.policy.max_tokens)
         held = 0 if ask.prepaid else max(rates.cost(most) for _, rates in allowed)
         return Plan(allowed, expected, held)
 
@@ -269,7 +271,9 @@ class Relay:
                 answer = wire.read(body, asked.conversation())
             except ValueError as error:
                 raise errors.EngineFailed("The model server gave an answer that cannot be read") from error
-        if usage is None:
+        if asked.ask.most is not None:
+            usage = settled(usage, asked.ask.most)
+        elif usage is None:
             usage = Usage(asked.plan.input_tokens, chats.tokens_of(chars), reported=False)
         cost = min(opened.rates.cost(usage), asked.plan.held)
         raw = body if answer is None else None
@@ -333,6 +337,12 @@ def _estimate(ask: Ask) -> int:
             size -= found.end() - found.start()
             pictures += 1
     return chats.tokens_of(size) + 1500 * pictures
+
+
+def _size(ask: Ask, reply: Reply) -> int:
+    """About how many bytes of memory a kept answer takes."""
+    said = reply.raw or b"" if reply.answer is None else repr(reply.answer.parts)
+    return len(said) + len(ask.body) + 1024
 
 
 def _told(error: BaseException) -> str:

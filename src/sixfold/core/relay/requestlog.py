@@ -21,6 +21,7 @@ CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its 
 _MAX_WORDS, _MAX_ERROR = 20_000, 300
 _ABANDONED = "The server stopped while this ran"
 _LAST_ID = "~"
+_MADE = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})  # faces that do not talk
 
 
 @dataclass(slots=True)
@@ -169,7 +170,8 @@ def _charge(call: Call, ending: Ending) -> batches.Charge:
 
 
 def _entry(call: Call) -> ledger.Entry:
-    return ledger.Entry("chat", f"{call.model} by {call.target}", call.id)
+    kind = "charge" if call.face in _MADE else "chat"
+    return ledger.Entry(kind, f"{call.model} by {call.target}", call.id)
 
 
 def _who(call: Call, holder: str) -> dict[str, Value]:

@@ -12,8 +12,8 @@ from sixfold.core.relay.ports import Upstream
 
 DEFAULT = ("default", "text-llm", "chat", "auto")  # the names of whatever this server talks with by default
 UNLOCK = (
-    "No model server is known here: start Ollama, set OPENAI_API_KEY or ANTHROPIC_API_KEY, "
-    "or name one in [gateway.upstreams] of sixfold.toml."
+    "No model server is known here: run `sixfold engines add chat`, start Ollama, set OPENAI_API_KEY or "
+    "ANTHROPIC_API_KEY, or name one in [gateway.upstreams] of sixfold.toml."
 )
 
 
@@ -26,6 +26,10 @@ class Target:
         self.upstream = upstream
         self.model = model
         self.name = f"{upstream.name}/{model}"
+
+    def speaks(self, wire: str) -> bool:
+        """Whether its server takes requests in a protocol as they are."""
+        return self.upstream.wire(wire).name == wire
 
 
 class Router:
@@ -62,6 +66,10 @@ class Router:
         if any(self._health.is_open(target.name) for target in found):
             return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
         return found
+
+    def passes(self, name: str, wire: str) -> bool:
+        """Whether a server that is known by this name takes requests in a protocol as they are."""
+        return any(target.speaks(wire) for target in self._targets(name))
 
     def models(self) -> tuple[tuple[str, str], ...]:
         """Every name that can be asked for, and whose it is."""

@@ -12,6 +12,16 @@ import msgspec
 from sixfold.core import money
 
 _MILLION = 1_000_000
+_MINUTE_MS = 60_000
+
+
+class Units(msgspec.Struct, frozen=True):
+    """What pictures and sound are sold by beside tokens; `image_out` are tokens, counted in `output`."""
+
+    images: int = 0
+    milliseconds: int = 0
+    characters: int = 0
+    image_out: int = 0
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -30,16 +40,34 @@ class Usage(msgspec.Struct, frozen=True):
     audio_out: int = 0
     reasoning: int = 0
     reported: bool = True
+    units: Units | None = None
 
 
 NOTHING = Usage(reported=False)
 
 
+def settled(told: Usage | None, expected: Usage) -> Usage:
+    """What a call for pictures, sound or vectors used: as its server says, else as was expected of it."""
+    if told is None:
+        return msgspec.structs.replace(expected, reported=False)
+    units = _filled(told.units, expected.units)
+    return msgspec.structs.replace(told if told.reported else expected, units=units, reported=told.reported)
+
+
+def _filled(told: Units | None, expected: Units | None) -> Units | None:
+    """What a server told, and where it told nothing what was expected."""
+    if told is None or expected is None:
+        return told or expected
+    pairs = zip(msgspec.structs.astuple(told), msgspec.structs.astuple(expected), strict=True)
+    return Units(*(one or other for one, other in pairs))
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Micro-dollars per million tokens; what is absent costs what its kind costs.
+    """Micro-dollars per million tokens or characters, per picture, per minute of sound.
 
-    `long_…` holds for all tokens of a request that has more than `long_tokens` of input.
+    What is absent costs what its kind costs. `long_…` holds for all tokens of a request that has more than
+    `long_tokens` of input.
     """
 
     input: int
@@ -50,6 +78,10 @@ class Rates:
     image_input: int | None = None
     audio_input: int | None = None
     audio_output: int | None = None
+    image_output: int | None = None
+    character: int = 0
+    per_image: int = 0
+    per_minute: int = 0
     long_input: int | None = None
     long_output: int | None = None
     long_tokens: int = 0
@@ -63,7 +95,15 @@ class Rates:
         total = max(0, used.input - special) * rate_in + max(0, used.output - used.audio_out) * rate_out
         if special or used.audio_out:
             total += self._of_special(used, rate_in, rate_out)
+        if used.units is not None:
+            total += self._of_units(used.units, rate_out)
         return -(-total // _MILLION)
+
+    def _of_units(self, units: Units, rate_out: int) -> int:
+        drawn = 0 if self.image_output is None else units.image_out * (self.image_output - rate_out)
+        apiece = units.images * self.per_image * _MILLION
+        timed = -(-units.milliseconds * self.per_minute * _MILLION // _MINUTE_MS)
+        return drawn + apiece + timed + units.characters * self.character
 
     def _of_special(self, used: Usage, rate_in: int, rate_out: int) -> int:
         total = 0
@@ -82,7 +122,8 @@ class Rates:
 FREE = Rates(0, 0)
 _SUFFIX = "_per_million_usd"
 _ALIASES = {"cached": "cached_input", "cached_output": "output"}
-_NAMES = frozenset(field.name for field in fields(Rates)) - {"long_tokens"}
+_APIECE = {"per_image_usd": "per_image", "per_minute_usd": "per_minute"}
+_NAMES = frozenset(field.name for field in fields(Rates)) - {"long_tokens", *_APIECE.values()}
 _REMARKS = frozenset({"as_of", "source"})
 
 
@@ -96,13 +137,15 @@ def rates(row: Mapping[str, Any]) -> Rates:
         name = _ALIASES.get(name, name)
         if key == "long_tokens" and isinstance(value, int):
             found[key] = value
+        elif key in _APIECE:
+            found[_APIECE[key]] = _micros(key, value)
         elif key.endswith(_SUFFIX) and name in _NAMES:
             found[name] = _micros(key, value)
         else:
             raise ValueError(f"{key} is not known in a price; input{_SUFFIX} and output{_SUFFIX} are")
-    if "input" not in found:
+    if not found.keys() & {"input", "character", *_APIECE.values()}:
         raise ValueError(f"a price needs input{_SUFFIX}")
-    return Rates(**{"output": 0, **found})
+    return Rates(**{"input": 0, "output": 0, **found})
 
 
 def _micros(key: str, value: Any) -> int:

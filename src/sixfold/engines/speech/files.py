@@ -1,4 +1,4 @@
-"""Spoken sound: mono into MP3, Opus or WAV as it is made, and out of what people send."""
+"""Spoken sound: mono into a file as it is made, and out of what people send."""
 
 from __future__ import annotations
 
@@ -30,13 +30,17 @@ class Format:
     muxer: str
     codec: str
     content_type: str
-    bits: int  # a second; 0 for what is not compressed
+    bits: int = 0  # a second; 0 for what loses nothing
+    rate: int = RATE
 
 
 FORMATS = {
     "mp3": Format("mp3", "libmp3lame", "audio/mpeg", 96_000),
     "opus": Format("ogg", "libopus", "audio/ogg", 48_000),
-    "wav": Format("wav", "pcm_s16le", "audio/wav", 0),
+    "wav": Format("wav", "pcm_s16le", "audio/wav"),
+    "flac": Format("flac", "flac", "audio/flac"),
+    "aac": Format("adts", "aac", "audio/aac", 96_000),
+    "pcm": Format("s16le", "pcm_s16le", "audio/pcm", rate=24_000),  # no header: 16 bits, mono
 }
 
 
@@ -47,7 +51,7 @@ def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifac
     options = {"fflags": "+bitexact"}
     with av.open(str(target), "w", format=kind.muxer, options=options) as container:
         stream: Any = container.add_stream(
-            kind.codec, rate=RATE, layout="mono", options={"flags": "+bitexact"}
+            kind.codec, rate=kind.rate, layout="mono", options={"flags": "+bitexact"}
         )
         if kind.bits:
             stream.bit_rate = kind.bits
@@ -60,7 +64,7 @@ def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifac
                 container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     seconds = round(samples / rate, 3)
-    return Artifact(kind.content_type, info={"duration": seconds, "sample_rate": RATE}, path=target)
+    return Artifact(kind.content_type, info={"duration": seconds, "sample_rate": kind.rate}, path=target)
 
 
 def read(path: Path, rate: int, most_seconds: float = MOST_SECONDS) -> Wave:

@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
 from sixfold.core.relay.policy import LOCAL_KINDS, UpstreamRow
-from sixfold.core.relay.ports import Broken, Stream, Wire
+from sixfold.core.relay.ports import Broken, Stream, Upstream, Wire
 from sixfold.upstreams.chat.completions import Completions
+from sixfold.upstreams.chat.making import MAKING
 from sixfold.upstreams.chat.messages import Messages
 from sixfold.upstreams.chat.responses import Responses
 from sixfold.upstreams.chat.transport import Transport
 
-_WIRES: Mapping[str, Wire] = {"chat": Completions(), "messages": Messages(), "responses": Responses()}
+_WIRES: Mapping[str, Wire] = {
+    "chat": Completions(),
+    "messages": Messages(),
+    "responses": Responses(),
+    **{wire.name: wire for wire in MAKING},
+}
+_HEADED = frozenset({"messages", "edits", "transcriptions"})  # protocols whose callers' headers go on
 _BASES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com/v1",
@@ -67,7 +74,9 @@ class Server:
         own = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (own and not key())
         speaks = self.base_url == _BASES["openai"] if row.responses is None else row.responses
-        self._own = {"messages"} if row.kind == "anthropic" else {"chat", *(("responses",) if speaks else ())}
+        self._own = {"messages"} if row.kind == "anthropic" else _WIRES.keys() - {"messages"}
+        if not speaks:
+            self._own -= {"responses"}
         self._main = _WIRES["messages" if row.kind == "anthropic" else "chat"]
 
     @property
@@ -106,7 +115,7 @@ class Server:
     ) -> Stream:
         """POST a body; raises `Broken`."""
         ours = self._headers()
-        if wire.name == "messages":
+        if wire.name in _HEADED:
             ours = {**ours, **headers}
         return await self._transport.post(self.base_url + path, ours, body, stream=stream)
 
@@ -134,8 +143,16 @@ def _names(body: bytes) -> tuple[str, ...]:
     return tuple(str(row["id"]) for row in rows if isinstance(row, dict) and "id" in row)
 
 
+class Own(Upstream, Protocol):
+    """A model server that is part of this one, as models of files are."""
+
+    async def aclose(self) -> None:
+        """Let go of what it has loaded."""
+        ...
+
+
 class Servers:
-    """All of them; those that were found come after those that were configured."""
+    """All of them: those that were configured, this server's own, providers, and those that were found."""
 
     def __init__(
         self,
@@ -145,12 +162,15 @@ class Servers:
         *,
         probe: bool,
         own_ports: frozenset[int] = frozenset(),
+        own: Sequence[Own] = (),
     ) -> None:
         self._transport = transport
+        self._own = own
         configured = tuple(rows)
-        self._servers = [Server(row, transport, _given(row, key)) for row in configured]
+        first = [Server(row, transport, _given(row, key)) for row in configured]
         names = {row.name for row in configured}
-        bases = {server.base_url for server in self._servers}
+        bases = {server.base_url for server in first}
+        self._servers: list[Upstream] = [*first, *own]
         for kind in ("openai", "anthropic"):
             if kind not in names and _BASES[kind] not in bases:
                 row = UpstreamRow(kind, kind)
@@ -165,7 +185,7 @@ class Servers:
         self._all = (*self._servers, *(server for _, server in self._local))
         self.looked = asyncio.Event()
 
-    def __call__(self) -> tuple[Server, ...]:
+    def __call__(self) -> tuple[Upstream, ...]:
         """Every server, whether it is there or not."""
         return self._all
 
@@ -194,6 +214,7 @@ class Servers:
 
     async def aclose(self) -> None:
         """Let go of the connections."""
+        await asyncio.gather(*(server.aclose() for server in self._own))
         await self._transport.aclose()
 
 

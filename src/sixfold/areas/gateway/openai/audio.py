@@ -5,20 +5,31 @@ Source: https://platform.openai.com/docs/api-reference/audio.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from sixfold.areas.gateway.openai import making
+from sixfold.areas.gateway.openai import elsewhere, making
+from sixfold.areas.gateway.openai.elsewhere import EVENTS, Elsewhere, Passed
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.areas.gateway.openai.making import Maker
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.relay.chat import tokens_of
+from sixfold.core.relay.usage import Units, Usage
 from sixfold.web import answers, bodies
 
 SPEECH, LISTENING = "tts", "stt"
-FORMATS = ("mp3", "opus", "wav")
+# How sound is asked for, and what it is called on its way; `pcm` is raw: 24 kHz, 16 bits, mono.
+FORMATS = {
+    "mp3": "audio/mpeg", "opus": "audio/ogg", "wav": "audio/wav",
+    "flac": "audio/flac", "aac": "audio/aac", "pcm": "audio/pcm",
+}  # fmt: skip
+_TEXTS = frozenset({"text", "srt", "vtt"})
+_CHARS_A_SECOND, _TOKENS_A_SECOND, _TOKENS_HEARD = 15, 20.8, 10  # of speech, about
+_BYTES_A_SECOND = 16_000  # of a recording that does not say how long it is
 # Voices by which clients know others, and the one of ours that stands in for each.
 VOICES = {
     "alloy": "ava", "ash": "ben", "ballad": "dan", "cedar": "jack", "coral": "chloe", "echo": "finn",
@@ -31,20 +42,24 @@ _LANGUAGES = {"en": "english", "de": "german", "fr": "french", "es": "spanish", 
 class Audio:
     """`POST /v1/audio/speech` and `/v1/audio/transcriptions`."""
 
-    def __init__(self, maker: Maker) -> None:
+    def __init__(self, maker: Maker, elsewhere: Elsewhere) -> None:
         self._maker = maker
+        self._elsewhere = elsewhere
 
     async def speak(self, request: Request) -> Response:
         """The sound's bytes."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             body = bodies.parse_object(await request.body())
+            if self._elsewhere.makes("speech", body.get("model")):
+                passed = _spoken(body, await request.body())
+                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
             model = making.ours(SPEECH, body.get("model"))
             making.choice(body, "stream_format", ("audio",), "audio")
             inputs = {
                 "prompt": making.text(body, "input"),
                 "voice": _voice(body.get("voice")),
-                "format": making.choice(body, "response_format", FORMATS, "mp3"),
+                "format": making.choice(body, "response_format", tuple(FORMATS), "mp3"),
                 "speed": making.number(body, "speed", 1, 0.25, 4),
             }
             order = making.asked(request, principal, model, inputs, idempotency_id=idempotency_id)
@@ -62,6 +77,10 @@ class Audio:
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             found = await bodies.fields(request)
             values, data = found.values, found.files.get("file")
+            if data is not None and self._elsewhere.makes("transcriptions", values.get("model")):
+                held = await self._maker.receive("file", "audio", data)
+                passed = _heard(found, held.seconds or len(data) / _BYTES_A_SECOND)
+                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
             model = making.ours(LISTENING, values.get("model"))
             if data is None:
                 raise Wrong("file is required and must be a recording", param="file")
@@ -80,6 +99,37 @@ class Audio:
             return answers.json(told, headers=headers)
 
         return await self._maker.once(request, work)
+
+
+def _spoken(body: Mapping[str, Any], raw: bytes) -> Passed:
+    """A text for a model server; its sound is passed on as it comes."""
+    said = len(making.text(body, "input")) + len(making.text(body, "instructions", ""))
+    seconds = said / _CHARS_A_SECOND
+    out = math.ceil(seconds * _TOKENS_A_SECOND)
+    most = Usage(tokens_of(said), out, audio_out=out, units=Units(0, round(1000 * seconds), said))
+    wanted = body.get("response_format") or "mp3"
+    kind = EVENTS if body.get("stream_format") == "sse" else FORMATS.get(wanted, "application/octet-stream")
+    return Passed("speech", SPEECH, body["model"], raw, most, kind, stream=True)
+
+
+def _heard(found: bodies.Fields, seconds: float) -> Passed:
+    """A recording for a model server."""
+    heard = math.ceil(seconds * _TOKENS_HEARD)
+    words = tokens_of(round(seconds * _CHARS_A_SECOND))
+    most = Usage(heard, words, audio_in=heard, units=Units(0, round(1000 * seconds)))
+    body, kind = elsewhere.form(found.parts)
+    stream = elsewhere.is_stream(found.values)
+    told = "text/plain" if found.values.get("response_format") in _TEXTS else "application/json"
+    return Passed(
+        "transcriptions",
+        LISTENING,
+        found.values["model"],
+        body,
+        most,
+        EVENTS if stream else told,
+        stream=stream,
+        content_type=kind,
+    )
 
 
 def _voice(given: Any) -> str:

@@ -15,9 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.areas.gateway.openai import making
+from sixfold.areas.gateway.openai.elsewhere import Elsewhere, Passed
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.areas.gateway.openai.making import Maker
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.relay.chat import tokens_of
+from sixfold.core.relay.usage import Usage
 from sixfold.web import answers, bodies
 
 MODEL = "embeddings"
@@ -29,14 +32,19 @@ _CHARS_PER_TOKEN = 3.5  # as where a model server does not count
 class Embeddings:
     """`POST /v1/embeddings`."""
 
-    def __init__(self, maker: Maker) -> None:
+    def __init__(self, maker: Maker, elsewhere: Elsewhere) -> None:
         self._maker = maker
+        self._elsewhere = elsewhere
 
     async def make(self, request: Request) -> Response:
         """The vectors of a text or of some."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
-            body = bodies.parse_object(await request.body())
+            raw = await request.body()
+            body = bodies.parse_object(raw)
+            if self._elsewhere.makes(MODEL, body.get("model")):
+                passed = Passed(MODEL, MODEL, body["model"], raw, Usage(tokens_of(len(raw))))
+                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
             model = making.ours(MODEL, body.get("model"))
             texts = _texts(body.get("input"))
             if body.get("dimensions") not in (None, _DIMENSIONS):

@@ -16,10 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.areas.gateway.openai import making
+from sixfold.areas.gateway.openai import elsewhere, making
+from sixfold.areas.gateway.openai.elsewhere import EVENTS, Elsewhere, Passed
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.areas.gateway.openai.making import Asked, Maker
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.relay.chat import tokens_of
+from sixfold.core.relay.usage import Units, Usage
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.web import answers, bodies
 from sixfold.web.services import Services
@@ -27,6 +30,8 @@ from sixfold.web.services import Services
 MODEL, STYLE, CLEANER = "ra2", "style-transfer", "inpaint-cleaner"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
 _INLINE = ("gpt-image-", "chatgpt-image-")  # these always gave the picture itself
+_DRAWN, _MOST_DRAWN = {"low": 600, "medium": 2500}, 8000  # tokens of a picture, by its quality
+_SHOWN = 6500  # tokens of a picture that came along
 _SIZE = re.compile(r"([1-9]\d{1,4})x([1-9]\d{1,4})", re.ASCII)
 _INPUTS = {"source_image_url": "image", "image": "image", "mask": "mask", "style_prompt": "prompt"}
 
@@ -34,15 +39,20 @@ _INPUTS = {"source_image_url": "image", "image": "image", "mask": "mask", "style
 class Images:
     """`POST /v1/images/generations` and `/v1/images/edits`."""
 
-    def __init__(self, services: Services, maker: Maker) -> None:
+    def __init__(self, services: Services, maker: Maker, elsewhere: Elsewhere) -> None:
         self._services = services
         self._maker = maker
+        self._elsewhere = elsewhere
 
     async def generate(self, request: Request) -> Response:
         """Pictures of a prompt."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
-            body = bodies.parse_object(await request.body())
+            raw = await request.body()
+            body = bodies.parse_object(raw)
+            if self._elsewhere.makes("images", body.get("model")):
+                passed = _passed("images", body, raw)
+                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
             model = making.ours(MODEL, body.get("model"))
             inputs = {"prompt": making.text(body, "prompt"), **_size(body)}
             order = making.asked(request, principal, model, inputs, idempotency_id=idempotency_id)
@@ -55,6 +65,10 @@ class Images:
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             found = await bodies.fields(request)
+            if self._elsewhere.makes("edits", found.values.get("model")):
+                raw, kind = elsewhere.form(found.parts) if found.is_form else (await request.body(), "")
+                passed = _passed("edits", found.values, raw, kind, len(found.files) or 1)
+                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
             if not found.is_form:
                 raise Wrong("Send the picture as a form: multipart/form-data", param="image")
             if found.values.get("model") not in (STYLE, CLEANER):
@@ -110,6 +124,19 @@ class Images:
         if shape == "url":
             return {"url": self._services.media_url(_file(prediction))}
         return {"b64_json": base64.b64encode(await self._maker.data(prediction)).decode()}
+
+
+def _passed(wire: str, values: Mapping[str, Any], raw: bytes, kind: str = "", pictures: int = 0) -> Passed:
+    """A request for a model server, and about the most that its pictures take there."""
+    count = making.count(values)
+    quality = values.get("quality")
+    drawn = count * _DRAWN.get(quality if isinstance(quality, str) else "", _MOST_DRAWN)
+    shown = pictures * _SHOWN
+    said = tokens_of(len(making.text(values, "prompt")))
+    most = Usage(said + shown, drawn, image_in=shown, units=Units(count, image_out=drawn))
+    stream = elsewhere.is_stream(values)
+    told = EVENTS if stream else "application/json"
+    return Passed(wire, MODEL, values["model"], raw, most, told, stream=stream, content_type=kind)
 
 
 def _file(prediction: Prediction) -> OutputFile:
