@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 LOCAL_KINDS = frozenset({"ollama", "llamacpp", "vllm"})
-CHAT_KINDS = frozenset({"openai", "anthropic"}) | LOCAL_KINDS
+CHAT_KINDS = frozenset({"openai", "anthropic", "gguf"}) | LOCAL_KINDS
 _NUMBERS: Mapping[str, tuple[float, float]] = {
     "retries": (0, 10),
     "timeout_seconds": (0.01, 3600),
@@ -36,6 +36,7 @@ class UpstreamRow:
     models: tuple[str, ...] = ()
     local: bool = False
     responses: bool | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of a model that runs on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ def _upstream(name: str, given: Any) -> UpstreamRow | None:
         raise ValueError(f"{where} needs a kind: {', '.join(sorted(CHAT_KINDS))}")  # noqa: TRY004 - as above
     if kind not in CHAT_KINDS:
         return None
+    if kind == "gguf":
+        options = {name: value for name, value in row.items() if name != "kind"}
+        return UpstreamRow(name, kind, local=True, options=options)
     if unknown := set(row) - _FIELDS - {"api_key_env"}:
         raise ValueError(f"{where} has an unknown field {sorted(unknown)[0]!r}")
     base_url = row.get("base_url", "")

@@ -23,6 +23,7 @@ from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat.servers import Servers
 from sixfold.upstreams.chat.transport import open_transport
+from sixfold.upstreams.llama import building as llama
 
 _PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
 _LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
@@ -74,9 +75,9 @@ def build(settings: Settings, database: Database) -> Relaying:
     try:
         policy = policies.parse(table)
         prices = PriceBook(tomllib.loads(_PRICES.read_text("utf-8"))["models"], table.get("prices", {}))
+        servers = _servers(settings, policy)
     except ValueError as error:
         raise InvalidSetting(str(error)) from error
-    servers = _servers(settings, policy)
     health = Health(time.monotonic)
     router = Router(servers, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
@@ -84,10 +85,12 @@ def build(settings: Settings, database: Database) -> Relaying:
 
 
 def _servers(settings: Settings, policy: Policy) -> Servers:
+    transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
     return Servers(
-        policy.upstreams,
-        open_transport(policy.connect_seconds, policy.timeout_seconds),
+        [row for row in policy.upstreams if row.kind != llama.KIND],
+        transport,
         lambda name: provider_key(settings, name),
         probe=settings.probe,
         own_ports=frozenset({settings.port, settings.comfyui_port}),
+        own=llama.build(policy.upstreams, settings.data_dir / "weights", transport),
     )

@@ -85,6 +85,7 @@ class Opened:
         """The next bytes as they came in; none at the end. Raises `Broken`."""
         try:
             while (block := await self._reader.read_chunk()) is not None:
+                _heed()
                 if block:
                     return bytes(block)
         except RequestTimeoutError as error:
@@ -114,3 +115,10 @@ class Opened:
             return
         leaving = request.__aexit__(None, None, None)
         await (leaving if self._read_up else asyncio.shield(leaving))
+
+
+def _heed() -> None:
+    """Leave where the task was canceled: the client forgets that when the next bytes are there already."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
