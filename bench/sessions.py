@@ -3,23 +3,23 @@
 .venv/bin/python -m bench sessions
 
 Frames are drawn in this process, on one core. The poses come from a real server in a process of its own, over
-real websockets, each session with a worker process; jitter is the gap between two poses less 50 ms, counted
-from when every session has begun. A bare timer of the same beat, as many at once, says how this machine keeps
-time.
+real websockets. Jitter is the gap between two poses less 50 ms, once every session has begun; the cores are
+processor time by the clock. A bare timer of the same beat, as many at once, says how this machine keeps time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-import json
+import os
 import tempfile
 import time
 from pathlib import Path
 
 import cv2
-import websockets
 
+from bench.sockets import Watcher, watch
 from bench.table import Row, calibration, of_samples
 from sixfold.core.work.live import Controls, Step
 from sixfold.engines.live.motion.engine import MotionEngine
@@ -78,29 +78,65 @@ def jitter(name: str, late: list[float]) -> Row:
     return of_samples(name, late, "ms", f"p99 {p99:.1f} ms")
 
 
-async def arrivals(server: servers.Server, count: int) -> tuple[list[float], list[float]]:
-    """With `count` sessions at once: seconds to each one's first pose, and every pose's lateness."""
+def standing(pid: int | str) -> list[str]:
+    """What the kernel says of a process after its name: its state, its parent, and so on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def spent(*processes: int) -> float:
+    """Seconds of processor time that processes, alive, have taken so far."""
+    return sum(int(ticks) for pid in processes for ticks in standing(pid)[11:13]) / os.sysconf("SC_CLK_TCK")
+
+
+def below(pid: int) -> list[int]:
+    """The processes that descend from one."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it may have ended
+                parents[int(entry.name)] = int(standing(entry.name)[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, its in parents.items() if its == parent]
+    return found[1:]
+
+
+async def begun(server: servers.Server) -> tuple[Watcher, float]:
+    """A session that is watched, and how long its first pose took."""
+    began = time.perf_counter()
     key = {"Authorization": f"Bearer {server.key}"}
-    begun = asyncio.Barrier(count)
+    reply = await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)
+    watcher = await watch(reply.json["ws_url"])
+    return watcher, await watcher.first - began
 
-    async def one() -> tuple[float, list[float]]:
-        began = time.perf_counter()
-        reply = await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)
-        moments: list[float] = []
-        first, others = 0.0, None
-        async with websockets.connect(reply.json["ws_url"]) as socket:
-            await socket.send('{"type":"hello"}')
-            while len(moments) < POSES:
-                if json.loads(await socket.recv())["type"] == "pose":
-                    first = first or time.perf_counter()
-                    others = others or asyncio.create_task(begun.wait())
-                    if others.done():
-                        moments.append(time.perf_counter())
-            await socket.send('{"type":"close"}')
-        return first - began, lateness(moments)
 
-    found = await asyncio.gather(*(one() for _ in range(count)))
-    return [first for first, _ in found], [gap for _, gaps in found for gap in gaps]
+async def arrivals(server: servers.Server, count: int) -> list[Row]:
+    """`count` sessions at once: each one's first pose, then every pose's lateness and what it all takes."""
+    found = await asyncio.gather(*(begun(server) for _ in range(count)))
+    watchers = [watcher for watcher, _ in found]
+    groups = {
+        "server": [server.process.pid],
+        "workers": below(server.process.pid),
+        "client": [os.getpid()],
+    }
+    before = {name: spent(*pids) for name, pids in groups.items()}
+    began = time.perf_counter()
+    for watcher in watchers:
+        watcher.moments.clear()
+    await asyncio.sleep(POSES * BEAT)
+    seconds = time.perf_counter() - began
+    cores = {name: (spent(*pids) - before[name]) / seconds for name, pids in groups.items()}
+    late = [gap for watcher in watchers for gap in lateness(watcher.moments)]
+    told = sum(len(watcher.moments) for watcher in watchers) / seconds
+    for watcher in watchers:
+        watcher.say('{"type":"close"}')
+    await asyncio.gather(*(watcher.over for watcher in watchers))
+    note = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
+    return [
+        of_samples(f"first pose, {count} at once", (first for _, first in found), "ms"),
+        jitter(f"jitter of poses, {count} sessions", late),
+        Row(f"cores for {told:,.0f} poses a second", sum(cores.values()), "", note=note),
+    ]
 
 
 async def served() -> list[Row]:
@@ -109,9 +145,7 @@ async def served() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         async with servers.serving(Path(folder) / "home", SIXFOLD_SESSION_LIMIT=str(max(MANY))) as server:
             for count in MANY:
-                firsts, late = await arrivals(server, count)
-                rows.append(of_samples(f"first pose, {count} at once", firsts, "ms"))
-                rows.append(jitter(f"jitter of poses, {count} sessions", late))
+                rows += await arrivals(server, count)
                 rows.append(jitter(f"jitter of bare timers, {count} at once", await timers(count)))
     return rows
 

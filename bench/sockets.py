@@ -1,4 +1,4 @@
-"""Many websockets in one process at little cost: of each message only its moment and its first bytes are kept."""
+"""Many websockets in one process at little cost: of what comes, only the moments of poses are kept."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 _SHORT, _LONG = 126, 127
 _POSE = b'{"type":"pose"'
+_CLOSING = 0x88
 
 
 def masked(text: str) -> bytes:
@@ -75,7 +76,7 @@ class Watcher(asyncio.Protocol):
 
     def _cut(self, moment: float) -> None:
         buffer, at = self._buffer, 0
-        while len(buffer) - at >= 10:
+        while len(buffer) - at >= 2:
             length, head = buffer[at + 1] & 0x7F, 2
             if length >= _SHORT:
                 head = 4 if length == _SHORT else 10
@@ -84,6 +85,8 @@ class Watcher(asyncio.Protocol):
                 break
             if buffer.startswith(_POSE, at + head):
                 self._posed(moment)
+            elif buffer[at] == _CLOSING:
+                self.leave()
             at += head + length
         del buffer[:at]
 
@@ -98,6 +101,6 @@ async def watch(url: str) -> Watcher:
     parts = urlsplit(url)
     path = f"{parts.path}?{parts.query}"
     _, watcher = await asyncio.get_running_loop().create_connection(
-        lambda: Watcher(path), parts.hostname, parts.port
+        lambda: Watcher(path), str(parts.hostname), int(parts.port or 80)
     )
     return watcher
