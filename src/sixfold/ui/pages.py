@@ -58,6 +58,7 @@ class Pages:
             "took": took,
             "weight": weight,
             "coded": _coded,
+            "parted": _parted,
             **filters,
         }
         self._environment.globals |= {"receipt": receipt.of, "asset": _asset, "served": frozenset(areas)}
@@ -97,6 +98,11 @@ def weight(count: int | None) -> str:
 def _coded(text: str) -> Markup:
     """A sentence with what stands between backticks as code."""
     return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
+
+
+def _parted(path: str) -> Markup:
+    """A path that may break where its parts meet."""
+    return Markup("<wbr>/".join(str(escape(path)).split("/")).removeprefix("<wbr>"))  # noqa: S704 - escaped just before
 
 
 def _moment(epoch_us: int | None) -> str:

@@ -43,6 +43,10 @@ class Spaces(Protocol):
         """Its graph in SVG."""
         ...
 
+    def sketched(self, space: Space) -> str:
+        """Its graph in little, in SVG without a style of its own."""
+        ...
+
     async def bring(self, account_id: str, content: bytes, name: str) -> Space:
         """Import what a file is or carries; raises `BadRequest`."""
         ...
@@ -69,6 +73,7 @@ class Workflows:
             _session(guest),
             own=[space for space in found if space.slug not in built_in],
             spaces=[space for space in found if space.slug in built_in],
+            sketched=self._sketched,
             guest=guest,
         )
 
@@ -100,6 +105,9 @@ class Workflows:
             guest=guest,
             base=PATH,
         )
+
+    def _sketched(self, space: Space) -> Markup:
+        return Markup(self._spaces.sketched(space))  # noqa: S704 - escaped by `sketch`
 
     async def picture(self, request: Request) -> Response:
         """One graph's picture, for a card."""

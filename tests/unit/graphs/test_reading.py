@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sixfold.core.graphs import diff, drawing, interface, models, signatures
+from sixfold.core.graphs import diff, drawing, interface, models, signatures, sketching
 from sixfold.core.graphs.convert import convert
 from sixfold.engines.nodes import classes
 from tests.unit.graphs import corpus
@@ -149,9 +149,27 @@ def _place(group: ElementTree.Element) -> tuple[float, float]:
     return float(x), float(y)
 
 
+def test_a_sketch_has_every_node_within_its_frame_and_names_where_there_is_room() -> None:
+    space = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(sketching.sketch(PAINT, REGISTRY))  # noqa: S314  # it is our own
+    blocks = [
+        [float(each.get(name, "0")) for name in ("x", "y", "width", "height")]
+        for each in root.iter(f"{space}rect")
+    ]
+    assert len(blocks) == len(PAINT)
+    assert all(0 <= x <= x + wide <= 320 and 0 <= y <= y + tall <= 180 for x, y, wide, tall in blocks)
+    assert not list(root.iter(f"{space}text"))
+    two = {"1": node("Text <b>", value="x"), "2": node("Shown", text=["1", 0])}
+    root = ElementTree.fromstring(sketching.sketch(two, REGISTRY))  # noqa: S314  # it is our own
+    assert [each.text for each in root.iter(f"{space}text")] == ["Text <b>", "Shown"]
+    many = {str(at): node("Add") for at in range(1000)}
+    assert "1,000 nodes" in sketching.sketch(many, REGISTRY)
+
+
 def test_a_circle_and_an_empty_graph_can_be_drawn() -> None:
     for graph in ({}, {"1": node("Add", a=["2", 0]), "2": node("Add", a=["1", 0])}):
         ElementTree.fromstring(drawing.draw(graph))  # noqa: S314  # it is our own
+        ElementTree.fromstring(sketching.sketch(graph, REGISTRY))  # noqa: S314  # it is our own
 
 
 def test_a_signature_that_says_nothing_is_refused() -> None:

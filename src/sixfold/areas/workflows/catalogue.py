@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.graphs import drawing, spaces
+from sixfold.core.graphs import drawing, sketching, spaces
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.spaces import PREFIX, Space
 from sixfold.core.work.own import OwnModel
@@ -62,6 +62,10 @@ class Catalogue:
     def drawn(self, space: Space) -> str:
         """A graph in SVG."""
         return drawing.draw(space.graph, self._services.workshop.classes, space.name)
+
+    def sketched(self, space: Space) -> str:
+        """A graph in little, in SVG without a style of its own."""
+        return sketching.sketch(space.graph, self._services.workshop.classes)
 
     def record(self, space: Space) -> dict[str, Any]:
         """A space as the interface has it, with addresses that lead here."""

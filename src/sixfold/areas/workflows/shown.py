@@ -27,6 +27,10 @@ class Shown:
         """Its graph in SVG."""
         return self._catalogue.drawn(space)
 
+    def sketched(self, space: Space) -> str:
+        """Its graph in little, in SVG without a style of its own."""
+        return self._catalogue.sketched(space)
+
     async def bring(self, account_id: str, content: bytes, name: str) -> Space:
         """Import the workflow that a file is or carries; raises `BadRequest`."""
         return await self._importing.bring(account_id, content, name)

@@ -58,7 +58,7 @@ _DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece
 
 
 @dataclass(slots=True)
-class _Box:
+class Box:
     """One node in the picture, or a lane that a long link runs through."""
 
     id: str
@@ -69,6 +69,8 @@ class _Box:
     x: float = 0.0
     y: float = 0.0
     is_lane: bool = False
+    wide: float = _WIDTH
+    tall: float = 0.0  # as placed in little; in full the lines say it
 
     @property
     def height(self) -> float:
@@ -81,7 +83,7 @@ class _Box:
 
 
 @dataclass(frozen=True, slots=True)
-class _Edge:
+class Edge:
     """One link in the picture: from a box to a box, in the hue of what flows."""
 
     origin: str
@@ -89,17 +91,32 @@ class _Edge:
     hue: str
 
 
-def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str:
-    """The graph as SVG text."""
-    known = registry or Registry()
-    boxes = {node_id: _box(node_id, node, known) for node_id, node in graph.items()}
-    edges = _edges(graph, known)
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The boxes by node, in columns from left to right with lanes between, and what each link runs by."""
+
+    boxes: Mapping[str, Box]
+    edges: list[Edge]
+    columns: list[list[Box]]
+    routes: list[list[Box]]
+
+
+def lay_out(graph: Graph, registry: Registry) -> Layout:
+    """The order of a graph's nodes in a picture, without places yet."""
+    boxes = {node_id: _box(node_id, node, registry) for node_id, node in graph.items()}
+    edges = _edges(graph, registry)
     columns = _ranked(boxes, edges)
     routes = [_route(boxes[edge.origin], boxes[edge.target], edge.hue, columns) for edge in edges]
     _order(columns, routes)
-    width, height = _placed(columns)
-    lines = [_path(route, edge) for route, edge in zip(routes, edges, strict=True)]
-    cards = [_card(box) for box in boxes.values()]
+    return Layout(boxes, edges, columns, routes)
+
+
+def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str:
+    """The graph as SVG text."""
+    laid = lay_out(graph, registry or Registry())
+    width, height = _placed(laid.columns)
+    lines = [_path(route, edge) for route, edge in zip(laid.routes, laid.edges, strict=True)]
+    cards = [_card(box) for box in laid.boxes.values()]
     name = escape(title or "Graph")
     return "".join(
         (
@@ -114,7 +131,7 @@ def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str
     )
 
 
-def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> _Box:
+def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> Box:
     class_type = str(node.get("class_type"))
     spec = registry.get(class_type)
     title = str(mapping(node.get("_meta")).get("title") or class_type)
@@ -124,16 +141,17 @@ def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> _Box:
         if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip()
     ]
     hue = _HUES.get(spec.outputs[0].type, "plain") if spec and spec.outputs else "plain"
-    lines = tuple(_cut(" ".join(value.split())) for value in values[:_MOST_LINES])
-    return _Box(node_id, title, lines, hue)
+    lines = tuple(cut(" ".join(value.split())) for value in values[:_MOST_LINES])
+    return Box(node_id, title, lines, hue)
 
 
-def _cut(text: str, most: int = _CHARS) -> str:
+def cut(text: str, most: int = _CHARS) -> str:
+    """The text, or as much of it as fits."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def _edges(graph: Graph, registry: Registry) -> list[_Edge]:
-    found: list[_Edge] = []
+def _edges(graph: Graph, registry: Registry) -> list[Edge]:
+    found: list[Edge] = []
     for node_id, node in graph.items():
         for value in mapping(node.get("inputs")).values():
             if is_link(value) and str(value[0]) in graph:
@@ -142,11 +160,11 @@ def _edges(graph: Graph, registry: Registry) -> list[_Edge]:
                 slot = value[1]
                 outputs = spec.outputs if spec else ()
                 kind = outputs[slot].type if isinstance(slot, int) and 0 <= slot < len(outputs) else ""
-                found.append(_Edge(origin, node_id, _HUES.get(kind, "plain")))
+                found.append(Edge(origin, node_id, _HUES.get(kind, "plain")))
     return found
 
 
-def _ranked(boxes: Mapping[str, _Box], edges: list[_Edge]) -> list[list[_Box]]:
+def _ranked(boxes: Mapping[str, Box], edges: list[Edge]) -> list[list[Box]]:
     """The boxes in columns: each right of all that it takes from, as near to what it feeds as it may."""
     feeds: dict[str, list[str]] = {node_id: [] for node_id in boxes}
     waits = dict.fromkeys(boxes, 0)
@@ -163,26 +181,26 @@ def _ranked(boxes: Mapping[str, _Box], edges: list[_Edge]) -> list[list[_Box]]:
     for node_id in reversed(order):
         if feeds[node_id]:
             boxes[node_id].rank = min(boxes[target].rank for target in feeds[node_id]) - 1
-    columns: list[list[_Box]] = [[] for _ in range(max((box.rank for box in boxes.values()), default=-1) + 1)]
+    columns: list[list[Box]] = [[] for _ in range(max((box.rank for box in boxes.values()), default=-1) + 1)]
     for box in boxes.values():
         columns[max(0, box.rank)].append(box)
     return columns
 
 
-def _route(origin: _Box, target: _Box, hue: str, columns: list[list[_Box]]) -> list[_Box]:
+def _route(origin: Box, target: Box, hue: str, columns: list[list[Box]]) -> list[Box]:
     """What a link runs through: a lane in every column between, which links of one origin and hue share."""
     route = [origin]
     for rank in range(origin.rank + 1, target.rank):
         name = f"{origin.id}\0{hue}\0{rank}"
         lane = next((box for box in columns[rank] if box.id == name), None)
         if lane is None:
-            lane = _Box(name, "", (), hue, rank, is_lane=True)
+            lane = Box(name, "", (), hue, rank, is_lane=True)
             columns[rank].append(lane)
         route.append(lane)
     return [*route, target]
 
 
-def _order(columns: list[list[_Box]], routes: list[list[_Box]]) -> None:
+def _order(columns: list[list[Box]], routes: list[list[Box]]) -> None:
     """Order the columns for few crossings: each box at the mean of its neighbours' places, to and fro."""
     near: dict[str, set[str]] = {}
     for route in routes:
@@ -203,7 +221,7 @@ def _order(columns: list[list[_Box]], routes: list[list[_Box]]) -> None:
             place.update({box.id: at - middle for at, box in enumerate(column)})
 
 
-def _placed(columns: list[list[_Box]]) -> tuple[float, float]:
+def _placed(columns: list[list[Box]]) -> tuple[float, float]:
     heights = [sum(box.height for box in column) + _DOWN * (len(column) - 1) for column in columns]
     tallest = max(heights, default=0.0)
     for rank, column in enumerate(columns):
@@ -215,7 +233,7 @@ def _placed(columns: list[list[_Box]]) -> tuple[float, float]:
     return width, 2 * _MARGIN + max(tallest, _HEAD if not columns else 0)
 
 
-def _path(route: list[_Box], edge: _Edge) -> str:
+def _path(route: list[Box], edge: Edge) -> str:
     x, y = route[0].x + _WIDTH, route[0].middle
     path = f"M{x:g} {y:g}"
     for box in route[1:]:
@@ -227,8 +245,8 @@ def _path(route: list[_Box], edge: _Edge) -> str:
     return f'<path class="link {edge.hue}" {ends} d="{path}"/>'
 
 
-def _card(box: _Box) -> str:
-    title = escape(_cut(box.title, 22))
+def _card(box: Box) -> str:
+    title = escape(cut(box.title, 22))
     texts = [
         f'<text class="value" x="16" y="{_HEAD + 4 + _LINE * at:g}">{escape(line)}</text>'
         for at, line in enumerate(box.lines)
@@ -239,7 +257,7 @@ def _card(box: _Box) -> str:
         f'<rect class="card" width="{_WIDTH}" height="{box.height:g}" rx="10"/>'
         f'<rect class="mark {box.hue}" x="0" y="12" width="3" height="22" rx="1.5"/>'
         f'<text class="title" x="16" y="28">{title}</text>'
-        f'<text class="id" x="{_WIDTH - 12}" y="28">{escape(_cut(box.id, 7))}</text>'
+        f'<text class="id" x="{_WIDTH - 12}" y="28">{escape(cut(box.id, 7))}</text>'
         f"{''.join(texts)}</g>"
     )
 
