@@ -52,6 +52,7 @@ gallery: $(STAMP)-test ## remake the pictures of the docs and of the catalogue's
 	@$(BIN)/python tools/gallery.py $(ARGS)
 	@PYTHONPATH=. $(BIN)/python tools/stills.py
 	@PYTHONPATH=. $(BIN)/python tools/specimens.py $(ARGS)
+	@$(BIN)/python -m tools.page_pictures
 
 weights: $(STAMP)-weights ## add torch and diffusers: models whose weights lie on this machine
 
