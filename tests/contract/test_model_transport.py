@@ -55,9 +55,9 @@ async def listening(answer: Answer) -> AsyncIterator[Listening]:
                 await writer.wait_closed()
 
 
-@pytest.fixture(params=transports.CLIENTS)
+@pytest.fixture(params=(transports.PLAIN, *transports.CLIENTS))
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
-    opened = transports.open_transport(1.0, _QUIET, (request.param,))
+    opened = transports.open_client(1.0, _QUIET, (request.param,))
     yield opened
     await opened.aclose()
 
@@ -186,4 +186,4 @@ def test_the_next_client_serves_where_the_first_is_not_installed(monkeypatch: py
         return imported(name)
 
     monkeypatch.setattr(transports.importlib, "import_module", without)
-    assert type(transports.open_transport(1, 1)).__module__.endswith("over_aiohttp")
+    assert type(transports.open_client(1, 1)).__module__.endswith("over_aiohttp")

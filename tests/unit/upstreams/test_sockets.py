@@ -1,0 +1,183 @@
+"""The client of plain HTTP: which connection is used again, and which never."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sixfold.core.relay.ports import Broken
+from sixfold.upstreams.chat import over_sockets
+
+Talk = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+_WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n%03d"
+
+
+@asynccontextmanager
+async def serving(talk: Talk) -> AsyncIterator[str]:
+    """A server that is told the number of each connection."""
+    numbers = iter(range(1000))
+    ended: list[asyncio.Future[None]] = []
+    readers: list[asyncio.StreamReader] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        end = asyncio.get_running_loop().create_future()
+        ended.append(end)
+        readers.append(reader)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await talk(next(numbers), reader, writer)
+        writer.close()
+        end.set_result(None)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        for reader in readers:
+            reader.feed_eof()
+        await asyncio.gather(*ended)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[over_sockets.Client]:
+    opened = over_sockets.Client(2.0, 2.0)
+    yield opened
+    await opened.aclose()
+
+
+async def _asked(client: over_sockets.Client, url: str, body: bytes = b"{}") -> bytes:
+    answer = await client.post(url, {}, body, stream=False)
+    try:
+        return await answer.whole()
+    finally:
+        await answer.aclose()
+
+
+async def test_a_connection_that_was_hung_up_while_it_waited_is_replaced(client: over_sockets.Client) -> None:
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(_WHOLE % number)
+        if number == 0:
+            await reader.readuntil(b"{}")  # the second request is read and never answered
+            return
+        await reader.read()
+
+    async with serving(talk) as url:
+        assert await _asked(client, url) == b"000"
+        assert await _asked(client, url) == b"001"
+
+
+async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: over_sockets.Client) -> None:
+    heard: list[int] = []
+
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        heard.append(number)
+
+    async with serving(talk) as url:
+        with pytest.raises(Broken, match="could not be reached"):
+            await _asked(client, url)
+    assert heard == [0]
+
+
+@pytest.mark.parametrize("stray", [b"x", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"])
+async def test_an_answer_that_nobody_asked_for_reaches_nobody(
+    client: over_sockets.Client, stray: bytes
+) -> None:
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"{}"):
+            writer.write(_WHOLE % number + (stray if number == 0 else b""))
+
+    async with serving(talk) as url:
+        assert [await _asked(client, url) for _ in range(3)] == [b"000", b"001", b"001"]
+
+
+async def test_a_body_without_a_length_ends_with_its_connection(client: over_sockets.Client) -> None:
+    async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+
+    async with serving(talk) as url:
+        assert await _asked(client, url) == b"all of it"
+
+
+async def test_what_is_said_before_the_answer_is_passed_over(client: over_sockets.Client) -> None:
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: <x>\r\n\r\n" + _WHOLE % number)
+        await reader.read()
+
+    async with serving(talk) as url:
+        assert await _asked(client, url) == b"000"
+
+
+async def test_what_is_no_http_cannot_be_read(client: over_sockets.Client) -> None:
+    async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"SSH-2.0-other\r\n")
+        await reader.read()
+
+    async with serving(talk) as url:
+        with pytest.raises(Broken, match="cannot be read"):
+            await _asked(client, url)
+
+
+async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: over_sockets.Client) -> None:
+    size, sent = 64 * 2**20, asyncio.Event()
+
+    async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+        for _ in range(size // 2**20):
+            writer.write(bytes(2**20))
+            await writer.drain()
+        sent.set()
+
+    async with serving(talk) as url:
+        answer = await client.post(url, {}, b"{}", stream=True)
+        read = 0
+        while block := await answer.read():
+            assert read or not sent.is_set()  # most of it waited on the other side
+            assert len(block) < 4 * 2**20
+            read += len(block)
+        await answer.aclose()
+        assert read == size
+
+
+async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: over_sockets.Client) -> None:
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        asked.set()
+        await reader.read()
+        gone.set()
+
+    async with serving(talk) as url, asyncio.timeout(5):
+        asking = asyncio.create_task(_asked(client, url))
+        await asked.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await gone.wait()
+
+
+async def test_no_header_brings_another_one_with_it(client: over_sockets.Client) -> None:
+    with pytest.raises(Broken, match="such headers"):
+        await client.post("http://127.0.0.1:1/v1", {"X": "a\r\nY: b"}, b"{}", stream=False)
+
+
+async def test_of_two_spellings_of_a_header_the_later_one_goes(client: over_sockets.Client) -> None:
+    heads: list[bytes] = []
+
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"{}"))
+        writer.write(_WHOLE % number)
+        await reader.read()
+
+    async with serving(talk) as url:
+        answer = await client.post(url, {"Content-Type": "a/b", "content-type": "c/d"}, b"{}", stream=False)
+        await answer.aclose()
+    assert b"c/d" in heads[0]
+    assert b"a/b" not in heads[0]
