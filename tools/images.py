@@ -25,17 +25,19 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from PIL import Image
 
 from tests.podman import CONFIGURATION
-from tests.stories.cluster import Cluster, Database, Work, wrongs
+from tests.stories.cluster import JOBS, Cluster, Database, Work, wrongs
 from tests.stories.servers import Server
 from tools import lock, sizes
 
@@ -48,13 +50,17 @@ STAND_INS = {
 SYSTEM = "ca-certificates,netbase,tzdata,python3.11,python3.11-venv"
 MACHINES = ("/etc/ssl/certs", "/etc/pip.conf")  # what a machine may need to reach its package index
 SHUT_IN = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-JOBS, PAGES = 12, 6
+RUNS, PAGES = 12, 6
 READY_SECONDS = 240.0
 _UNDER_WAY_SECONDS = 0.3
 
 
 class Wrong(Exception):
     """Something is not as deploy/ says."""
+
+
+class Refused(Wrong, OSError):
+    """A request had no success."""
 
 
 @dataclass
@@ -69,7 +75,7 @@ class Podman:
         self.environ = {**os.environ, "CONTAINERS_CONF": str(self.folder / "containers.conf")}
         places = f"--root {self.folder}/store --runroot {self.folder}/run"
         self.program = self.folder / "podman"  # podman-compose asks for one program
-        self.program.write_text(f'#!/bin/sh\nexec podman {places} --log-level fatal "$@"\n')
+        self.program.write_text(f'#!/bin/sh\nexec podman {places} --log-level panic "$@"\n')
         self.program.chmod(0o755)
 
     def __call__(self, *words: str, fails: bool = False) -> str:
@@ -143,8 +149,11 @@ class Caller:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         asked = urllib.request.Request(self.origin + path, data, headers, method=method)  # noqa: S310  # http
-        with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310  # the same
-            return answer.read()
+        try:
+            with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310  # the same
+                return answer.read()
+        except urllib.error.HTTPError as error:
+            raise Refused(f"{path}: {error.code} {error.read().decode()[:500]}") from error
 
     def json(self, path: str, body: Any = None, method: str | None = None) -> Any:
         """The answer's JSON."""
@@ -153,6 +162,15 @@ class Caller:
     def ready(self) -> bool:
         """Whether it takes requests."""
         return self("/readyz") is not None
+
+    def drawing(self) -> str:
+        """Have a drawing made of a picture: by an engine that is no preview."""
+        model, inputs = JOBS[2]
+        made = self.json("/api/containers/run", {"model": model, "input": inputs})
+        drawn = self(urlsplit(made["output"]["url"]).path)
+        if b"<svg" not in drawn:
+            raise Wrong(f"the drawing is {drawn[:80]!r}")
+        return f"{model}: {len(drawn):,} bytes"
 
     def picture(self, seed: int) -> str:
         """Make a picture and look whether it is one."""
@@ -179,7 +197,14 @@ def one_server(podman: Podman) -> None:
     )
     port = _free_port()
     caller = Caller(f"http://127.0.0.1:{port}", json.loads(made)["api_key"])
-    door = ["-p", f"127.0.0.1:{port}:8600", "-e", f"SIXFOLD_PUBLIC_URL={caller.origin}"]
+    door = [
+        "-p",
+        f"127.0.0.1:{port}:8600",
+        "-e",
+        f"SIXFOLD_PUBLIC_URL={caller.origin}",
+        "-e",
+        "SIXFOLD_PREVIEWS=allow",
+    ]
     podman("run", "-d", "--name", data, *held, *door, "sixfold")
     try:
         said("read-only, no capabilities", f"ready in {until(caller.ready, 'ready'):.1f} s")
@@ -215,8 +240,9 @@ def _verified(podman: Podman, name: str) -> str:
 
 def _back_up(podman: Podman, name: str) -> None:
     podman("exec", name, "sixfold", "backup", "/srv/sixfold/all.tar")
-    words = ["-v", f"{name}:/from:ro", *SHUT_IN, "--tmpfs", "/srv/sixfold:mode=1777"]
+    words = ["-v", f"{name}:/from:ro", "-v", f"{name}-copy:/srv/sixfold", *SHUT_IN]
     told = podman("run", "--rm", *words, "sixfold", "restore", "/from/all.tar", "--verify")
+    podman("volume", "rm", f"{name}-copy")
     said("backup, restored in another", " ".join(told.split())[-90:])
 
 
@@ -358,7 +384,7 @@ async def _hurt(compose: Compose, key: str) -> None:
         asyncio.Event(),
     )
     session = asyncio.create_task(work.live(over))
-    people = asyncio.gather(*map(work.job, range(JOBS)), *map(work.page, range(PAGES)))
+    people = asyncio.gather(*map(work.job, range(RUNS)), *map(work.page, range(PAGES)))
     await work.until(lambda: work.done > 2 or people.done())
     for service in ("server-2", "machine", "server-1"):
         name = compose.container(service)
@@ -373,7 +399,7 @@ async def _hurt(compose: Compose, key: str) -> None:
         raise Wrong("\n".join(found))
     said(
         "killed: both servers, a machine",
-        f"{JOBS} runs, {PAGES} pages, {len(work.heard)} poses without a gap",
+        f"{RUNS} runs, {PAGES} pages, {len(work.heard)} poses without a gap",
     )
     said("the books", f"{work.charged} USD charged", "ledger verified, nothing lost, nothing paid twice")
 
