@@ -12,7 +12,7 @@ from sixfold.core.accounts import accounts, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
 from sixfold.ui import passwords
-from sixfold.ui.pages import STATIC, took
+from sixfold.ui.pages import STATIC, roughly, took
 from tests.areas.house import House
 
 HTML = {"Accept": "text/html"}
@@ -191,6 +191,14 @@ async def test_the_reference_lists_every_path_and_errors_are_pages(home: House) 
 )
 def test_durations_are_told_as_people_tell_them(micros: int | None, text: str) -> None:
     assert took(micros) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "10 ms"), (0.0437, "40 ms"), (1.24, "1.2 s"), (5, "5.0 s"), (12.4, "12 s"), (200, "3 min")],
+)
+def test_a_guess_is_told_no_finer_than_it_is(seconds: float, text: str) -> None:
+    assert roughly(seconds) == text
 
 
 async def test_a_form_names_hardware_and_variant_and_is_told_their_price(home: House) -> None:

@@ -109,6 +109,15 @@ def _moment(epoch_us: int | None) -> str:
     return (rfc3339(epoch_us) or "")[:19].replace("T", " ")
 
 
+def roughly(seconds: float) -> str:
+    """A guess for people, no finer than it is: `40 ms`, `1.2 s`, `12 s`, `3 min`."""
+    if seconds < 1:
+        return f"{max(10, round(seconds * 100) * 10)} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
 def took(micros: int | None) -> str:
     """A duration for people: `0.3 ms`, `41 ms`, `1.24 s`."""
     if micros is None:

@@ -27,7 +27,7 @@ from sixfold.core.work.steps import NodeMoved
 from sixfold.ui import samples
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.outputs import Showing
-from sixfold.ui.pages import took
+from sixfold.ui.pages import roughly
 from sixfold.web import answers, bodies, calls, receiving
 from sixfold.web.predictions import Teller
 from sixfold.web.routing import Route
@@ -36,7 +36,6 @@ from sixfold.web.services import Services
 _STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _SMALL = 65_536
 _SOCKET = "/ws/containers/sessions"
-_US = 1_000_000
 _TERMS = ("hardware", "variant")
 
 
@@ -75,16 +74,21 @@ class Running:
         return answers.json({**await self._price(wanted.model, quoted), "samples": calls_as_text})
 
     async def _price(self, model: Model, quoted: Quote) -> dict[str, Any]:
-        """What by time is paid is guessed from the runs before it."""
+        """What by time is paid is guessed from the runs before it; without any, nothing is guessed."""
         ahead = await self._services.pipeline.waiting(quoted.engine.name)
-        usual = self._services.times.usual(model.name, quoted.engine.name)
+        times = self._services.times
+        usual, known = (
+            times.usual(model.name, quoted.engine.name),
+            times.knows(model.name, quoted.engine.name),
+        )
         seconds = self._teller.until_end(model.name, quoted.engine.name, ahead)
-        by_time = model.price == metering.CONTAINER_TIME
-        micros = round(quoted.price.micros * usual.run / self._services.settings.run_limit_seconds)
+        cost = f"{money.format_usd(quoted.price.micros)} USD"
+        if model.price == metering.CONTAINER_TIME:
+            micros = round(quoted.price.micros * usual.run / self._services.settings.run_limit_seconds)
+            cost = f"about {money.format_usd(micros)} USD" if known else "paid by time"
         return {
-            "price": money.format_usd(micros if by_time else quoted.price.micros),
-            "about": by_time,
-            "took": took(round(seconds * _US)),
+            "cost": cost,
+            "took": f"about {roughly(seconds)}" if known else "not timed here yet",
             "engine": quoted.engine.name,
             "quality": quoted.quality,
         }

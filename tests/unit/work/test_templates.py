@@ -60,10 +60,12 @@ async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
     clock = iter(range(SECOND, 100 * SECOND, SECOND))
     times = Times(lambda: next(clock))
     guess = times.until_end(made.model, made.engine, 0, cold=True)
+    assert not times.knows(made.model, made.engine)
     stations = Stations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
     done = dataclasses.replace(made, stations=stations)
     times.heard(done.id, Moved(done))
     assert guess == 6.0
+    assert times.knows(made.model, made.engine)
     assert times.until_end(made.model, made.engine, 0, cold=True) == 12.0
     assert times.until_end(made.model, made.engine, 2, cold=False) == 30.0
     quick = dataclasses.replace(done, stations=dataclasses.replace(stations, run=0, cold_start=0))

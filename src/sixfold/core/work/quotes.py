@@ -46,6 +46,10 @@ class Times:
         else:
             self._took[key] = before.and_then(run, start)
 
+    def knows(self, model: str, engine: str) -> bool:
+        """Whether any run was measured, so that what is told is no mere guess."""
+        return (model, engine) in self._took
+
     def usual(self, model: str, engine: str) -> Took:
         """What a run usually takes."""
         return self._took.get((model, engine), Took())

@@ -57,8 +57,8 @@ async function price() {
   if (number !== asked || !good) return;
   for (const code of document.querySelectorAll("[data-sample]")) code.textContent = told.samples[code.dataset.sample];
   if (told.problem) { place.textContent = told.problem; return; }
-  const cost = csrf ? `${told.about ? "about " : ""}${told.price} USD` : "free on this machine";
-  place.textContent = `${cost}, about ${told.took}, by ${told.engine}${told.quality === "preview" ? " (preview)" : ""}`;
+  const cost = csrf ? told.cost : "free on this machine";
+  place.textContent = `${cost}, ${told.took}, by ${told.engine}${told.quality === "preview" ? " (preview)" : ""}`;
 }
 
 let timer = 0;
