@@ -15,8 +15,10 @@ _TOKENS = [b"<unk>", b"<s>", b"</s>", *_BYTES, *_LETTERS]
 _KINDS = [2, 3, 3, *[6] * 256, *[1] * len(_LETTERS)]
 
 
-def write(path: Path, *, seed: int = 0, context: int = 512, architecture: str = "llama") -> Path:
-    """Write a model; what it says is noise, and the same noise for the same numbers."""
+def write(
+    path: Path, *, seed: int = 0, context: int = 512, architecture: str = "llama", letters: bool = False
+) -> Path:
+    """Write a model; what it says is noise, and the same noise for the same numbers. `letters`: of letters."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = gguf.GGUFWriter(str(path), architecture)
     file.add_context_length(context)
@@ -38,6 +40,8 @@ def write(path: Path, *, seed: int = 0, context: int = 512, architecture: str = 
     file.add_chat_template(TEMPLATE)
     for name, shape in _tensors().items():
         numbers = np.random.default_rng([seed, *name.encode()]).standard_normal(shape) * 0.3
+        if letters and name == "output.weight":
+            numbers[: -len(_LETTERS)] = 0.0
         file.add_tensor(name, (np.ones(shape) if "norm" in name else numbers).astype(np.float32))
     file.write_header_to_file()
     file.write_kv_data_to_file()

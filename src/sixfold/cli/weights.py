@@ -124,7 +124,7 @@ def _order(arguments: argparse.Namespace) -> _Order:
     wanted = arguments.model
     if arguments.source:
         row = models.get(wanted, {}) if wanted else {}
-        row = row or next((row for row in models.values() if "package" in row), {})
+        row = row or next((row for row in models.values() if "package" in row), {}) or _of_one_file(models)
         packed = next((name for name, known in models.items() if known is row), None)
         name = arguments.name or wanted or packed or _slug(Path(arguments.source).stem)
     elif wanted and "/" in wanted:
@@ -139,6 +139,12 @@ def _order(arguments: argparse.Namespace) -> _Order:
     if arguments.revision:
         row = {**row, "revision": arguments.revision}
     return _Order(family, name, row)
+
+
+def _of_one_file(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What stands in for a row where all of a family are single files."""
+    roles = {str(row.get("role")) for row in models.values()}
+    return {"role": roles.pop()} if len(roles) == 1 and roles <= _FILES.keys() else {}
 
 
 def _slug(text: str) -> str:
@@ -175,7 +181,7 @@ def _download(
 def _chosen(hub: Hub, tree: Tree, gathered: Path, order: _Order) -> list[File]:
     by_path = {file.path: file for file in tree.files}
     variant = str(order.row.get("variant", ""))
-    if order.role == "onnx":
+    if order.role in _FILES:
         return [by_path[path] for path in layout.of_file(by_path, str(order.row["file"]))]
     if order.role != "pipeline":
         return [by_path[path] for path in layout.of_model(by_path, variant)]
@@ -204,7 +210,7 @@ def _copy(source: Path, gathered: Path, order: _Order, shelf: WeightStore) -> di
     origin: dict[str, Any] = {"from": source.name}
     if source.is_dir():
         pairs = _of_folder(source, order)
-    elif order.role == "onnx":
+    elif order.role in _FILES:
         pairs = [(source, source.name)]
     else:
         found = sources.find(str(source), None, None)
@@ -221,8 +227,8 @@ def _copy(source: Path, gathered: Path, order: _Order, shelf: WeightStore) -> di
 def _of_folder(source: Path, order: _Order) -> list[tuple[Path, str]]:
     names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
     variant = str(order.row.get("variant", ""))
-    if order.role == "onnx":
-        chosen = [name for name in names if name.endswith((".onnx", ".onnx_data"))]
+    if order.role in _FILES:
+        chosen = [name for name in names if name.endswith(_FILES[order.role])]
     elif order.role == "pipeline":
         sources.check(source)
         variant = variant or sources.variant(source) or ""
@@ -278,13 +284,16 @@ def _checked(gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
     if order.role == "controlnet":
         sources.check_component(gathered, order.name)
         return {"passed": True, "by": "its files are whole"}
-    needed = ("onnxruntime",) if order.role == "onnx" else ("torch", "diffusers")
+    needed, how = _NEEDED.get(order.role, (("torch", "diffusers"), "`make weights`"))
     missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
     if missing:
-        how = "`pip install 'sixfold[onnx]'`" if order.role == "onnx" else "`make weights`"
         say.line(f"  Not tried yet: {missing} is not installed here ({how})")
         return {"passed": False, "by": f"{missing} is not installed"}
     tried = importlib.import_module(_CHECKS.get(order.family, _CHECKS[order.role]))
+    if order.role == "gguf":
+        said = tried.words(gathered)
+        say.line(f"  It says: {said}")
+        return {"passed": True, "by": said}
     with say.bar("a first picture", 100) as heard:
         data, line = tried.picture(gathered, lambda fraction: heard(round(100 * fraction)))
     (gathered / _CHECK_FILE).write_bytes(data)
@@ -292,12 +301,20 @@ def _checked(gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
     return {"passed": True, "by": line, "file": _CHECK_FILE}
 
 
+# The files of a role that is one of them, or a few, and what it needs to run.
+_FILES: Mapping[str, tuple[str, ...]] = {"onnx": (".onnx", ".onnx_data"), "gguf": (".gguf",)}
+_NEEDED: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "onnx": (("onnxruntime",), "`pip install 'sixfold[onnx]'`"),
+    "gguf": (("xllamacpp",), "`pip install 'sixfold[llama]'`"),
+}
+
 # What makes a first picture, by family or role.
 _CHECKS: Mapping[str, str] = {
     "pipeline": "sixfold.engines.image.diffusers.selfcheck",
     "film": "sixfold.engines.video.diffusers.selfcheck",
     "film-words": "sixfold.engines.video.diffusers.selfcheck",
     "onnx": "sixfold.engines.image.matting.selfcheck",
+    "gguf": "sixfold.upstreams.llama.selfcheck",
     "film-matting": "sixfold.engines.video.cutout.selfcheck",
 }
 

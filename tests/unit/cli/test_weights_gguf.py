@@ -1,0 +1,55 @@
+"""`engines add chat`: a GGUF file from a Hub on this machine, or one that lies here, tried by what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sixfold.upstreams.llama import files
+from tests.hub import serving
+from tests.unit.cli.conftest import Commands
+
+pytest.importorskip("xllamacpp", reason="the extra `llama` is not installed")
+tiny_gguf = pytest.importorskip("tests.fakes.tiny_gguf", reason="gguf is not installed")
+
+REPOSITORY = "Qwen/Qwen2.5-1.5B-Instruct-GGUF"
+FILE = "qwen2.5-1.5b-instruct-q4_k_m.gguf"
+
+
+def test_a_model_comes_from_the_hub_as_one_file_of_many(sixfold: Commands, tmp_path: Path) -> None:
+    folder = tmp_path / "hub" / REPOSITORY
+    tiny_gguf.write(folder / FILE)
+    tiny_gguf.write(folder / "another-q8_0.gguf")
+    (folder / "README.md").write_text("A model.")
+    with serving(tmp_path / "hub") as hub:
+        sixfold.folder.mkdir()
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{hub.url}"\n')
+        added = sixfold.ok("engines", "add", "chat", "--no-check")
+    assert (added["name"], added["repository"], added["role"]) == ("qwen2.5-1.5b", REPOSITORY, "gguf")
+    found = sixfold.folder / "weights" / "chat" / "qwen2.5-1.5b"
+    assert set(json.loads((found / "sixfold.json").read_text())["files"]) == {FILE, "README.md"}
+    assert list(files.added(found.parent)) == ["qwen2.5-1.5b"]
+
+
+def test_what_says_nothing_that_can_be_read_is_not_added(sixfold: Commands, tmp_path: Path) -> None:
+    noise = tiny_gguf.write(tmp_path / "noise.gguf")
+    assert "nothing that can be read" in sixfold.refused("engines", "add", "chat", "--from", str(noise))
+    plain = tiny_gguf.write(tmp_path / "My Plain.gguf", letters=True)
+    added = sixfold.ok("engines", "add", "chat", "--from", str(plain))
+    assert added["name"] == "my-plain"
+    record = json.loads((sixfold.folder / "weights" / "chat" / "my-plain" / "sixfold.json").read_text())
+    assert record["check"]["passed"]
+    assert record["check"]["by"].strip()
+
+
+def test_files_beside_a_model_are_told_from_models(tmp_path: Path) -> None:
+    for name in ("big-00001-of-00002", "big-00002-of-00002", "mmproj-f16", "small"):
+        tiny_gguf.write(tmp_path / f"{name}.gguf")
+    (tmp_path / "broken.gguf").write_bytes(b"half")
+    found = files.named(tmp_path)
+    assert list(found) == ["big", "small"]
+    assert {model.projector for model in found.values()} == {tmp_path / "mmproj-f16.gguf"}
+    assert files.named(tmp_path / "broken.gguf") == {}
+    assert files.named(tmp_path / "none.gguf") == {}
