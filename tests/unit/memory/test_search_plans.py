@@ -1,10 +1,30 @@
-"""SQLite reads what a search shows by its ids, however many pages the account has."""
+"""What is asked for by its id is read by its id, however many pages the account has."""
 
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from sixfold.core.accounts import accounts
+from sixfold.core.memory import pages, reading, writing
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.links import Route
+from sixfold.core.memory.model import Caller
+from sixfold.core.memory.ports import Search
+from sixfold.core.memory.search.finder import Finder
+from sixfold.core.memory.search.shelf import Shelf
+from sixfold.core.memory.writing import FREELY, Terms, Writer
 from sixfold.store import sql, sqlite
+from sixfold.store.search.index import PageIndex
+from tests import databases, ground, postgres
+from tests.unit.memory.explained import Explained
+
+PAGES = 10_000
+FEW = 60
 
 
 def test_results_are_fetched_by_their_ids() -> None:
@@ -15,3 +35,46 @@ def test_results_are_fetched_by_their_ids() -> None:
     steps = [row[3] for row in plan]
     assert any(step.startswith("SEARCH p") and "(id=?)" in step for step in steps), steps
     assert not any("account_id=?" in step for step in steps), steps
+
+
+_FILL = f"""
+INSERT INTO page SELECT 'p' || n, $1, 'log/' || n, n::text, 'Day', 'note', '[]', '[]', 1, n, n, 'ada', NULL
+FROM generate_series(1, {PAGES}) AS n;
+INSERT INTO page_version
+SELECT id, 1, account_id, slug, title, type, '[]', '[]', '', 'write', 'ada', created_at, NULL, 5, '', 'Quiet'
+FROM page;
+INSERT INTO memory_name SELECT account_id, 'day ' || name, id, 0 FROM page
+"""  # noqa: S608 - a number of ours
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
+async def test_on_postgresql_no_page_costs_a_walk_through_the_account_even_before_it_has_statistics(
+    tmp_path: Path,
+) -> None:
+    """Right after an import nothing is known of the tables, and the account's own index looks tempting."""
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    async with databases.on("postgres", tmp_path) as database:
+        account = await database.write(accounts.create("ada@example.com"))
+        caller = Caller(account.id, "ada")
+        opened: Any = await asyncpg.connect(ground.database_url(tmp_path))
+        for statement in _FILL.split(";"):
+            await opened.execute(statement.replace("$1", f"'{account.id}'"))
+        explained = Explained(opened)
+        shelf = Shelf(database, PageIndex)
+        finder = Finder(explained, shelf)
+        writer = Writer(caller, Limits())
+        body = "Ann Lee works at Acme. See [[log/7]] and [[8]].\n\n## Timeline\n\n- 2026-05-08: met [[log/9]]"
+        for slug, text in (("people/ann", body), ("companies/acme", "It makes anvils."), ("x", "[[ann]]")):
+            await explained.write(writing.write(writer, Wanted(slug, text), FREELY))
+        await explained.write(writing.write(writer, Wanted("x", "[[ann]] again"), Terms(overwrite=True)))
+        hits = (await finder.search(caller, Search("who works at Acme?"))).hits
+        assert hits[0].slug == "people/ann"
+        await explained.read(reading.whole(caller, "people/ann"))
+        await explained.read(reading.around(caller, "x", Route(depth=3)))
+        await explained.read(pages.listed(caller, pages.Filter(prefix="log/2"), 10))
+        await explained.write(writing.rename(writer, "people/ann", "people/ann-lee", FREELY))
+        await explained.write(writing.delete(writer, "x", FREELY))
+        await opened.close()
+    assert {name: most for name, most in explained.rows.items() if most > FEW} == {}

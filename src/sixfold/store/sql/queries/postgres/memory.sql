@@ -3,6 +3,21 @@ SELECT p.*, v.head, v.body, v.path FROM page p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.slug = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
 
+-- name: pages_list | An account's pages in the order of their slugs, filtered; COALESCE: by that order, never all.
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by
+FROM page p
+WHERE p.account_id = :account_id AND COALESCE(p.deleted_at, 0) = 0
+  AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
+  AND p.updated_at > :updated_after
+  AND (:type = '' OR p.type = :type)
+  AND (:tag = '' OR EXISTS (SELECT 1 FROM page_tag t
+       WHERE t.account_id = p.account_id AND t.tag = :tag AND t.page_id = p.id))
+  AND (:collection = '' OR EXISTS (SELECT 1 FROM page_collection c
+       WHERE c.account_id = p.account_id AND c.collection = :collection AND c.page_id = p.id))
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.slug LIMIT :limit;
+
 -- name: pages_put | Pages as they now are, new or changed.
 INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
                   created_by, deleted_at)
@@ -55,12 +70,12 @@ UNION ALL
 SELECT r.slug, p.id, p.slug, 1 FROM page_redirect r JOIN page p ON p.id = r.page_id
 WHERE r.account_id = :account_id AND r.slug = ANY (ARRAY(SELECT json_array_elements_text(:targets::json)));
 
--- name: link_names | Of the pages with some last segments, each time the one with the shortest slug.
-SELECT name AS target, id, slug, 2 AS rank FROM (
-    SELECT p.name, p.id, p.slug, ROW_NUMBER() OVER (PARTITION BY p.name ORDER BY LENGTH(p.slug), p.slug) AS place
-    FROM page p
-    WHERE p.account_id = :account_id AND p.name = ANY (ARRAY(SELECT json_array_elements_text(:names::json))) AND p.deleted_at IS NULL
-) AS named WHERE place = 1;
+-- name: link_names | Of the pages with some last segments, each time the one with the shortest slug; OFFSET 0: by name, never all.
+SELECT DISTINCT ON (p.name) p.name AS target, p.id, p.slug, 2 AS rank
+FROM json_array_elements_text(:names::json) AS wanted (name)
+CROSS JOIN LATERAL (SELECT * FROM page WHERE account_id = :account_id AND page.name = wanted.name OFFSET 0) AS p
+WHERE p.deleted_at IS NULL
+ORDER BY p.name, LENGTH(p.slug), p.slug;
 
 -- name: links_kept | The links of some pages that one maker keeps.
 SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
@@ -143,9 +158,10 @@ WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND acc
   AND ended_at IS NULL
 ORDER BY page_id, date, id;
 
--- name: pages_titled | Some pages as links show them.
-SELECT p.id, p.slug, p.title, p.collections FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
+-- name: pages_titled | Some pages as links show them; OFFSET 0: by their ids, never all.
+SELECT p.id, p.slug, p.title, p.collections FROM json_array_elements_text(:ids::json) AS wanted (id)
+CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
 -- name: folders_changed | Some folders have so many pages more, or less.
 INSERT INTO memory_folder (account_id, parent, name, pages)

@@ -1,3 +1,6 @@
+-- `OFFSET 0` keeps the planner from walking through an account for the few pages that are asked for by
+-- their ids, as it does while it has no statistics, right after an import.
+
 -- name: names_of | The names that some pages answer to.
 SELECT page_id, name, rank FROM memory_name
 WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
@@ -25,18 +28,18 @@ SELECT value ->> 0, (value ->> 1)::bigint, :account_id, value ->> 2, value ->> 3
        value ->> 7, value ->> 8, value ->> 9, (value ->> 10)::bigint, value ->> 11 FROM json_array_elements(:rows::json);
 
 -- name: statements_naming | What was stated of some names, by whatever page, with that page.
-SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
+SELECT s.*, p.slug, p.collections FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
 WHERE s.account_id = :account_id AND s.subject = ANY (ARRAY(SELECT json_array_elements_text(:names::json))) AND p.deleted_at IS NULL
 UNION
-SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
+SELECT s.*, p.slug, p.collections FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
 WHERE s.account_id = :account_id AND s.object = ANY (ARRAY(SELECT json_array_elements_text(:names::json))) AND p.deleted_at IS NULL
 LIMIT :limit;
 
 -- name: statements_meaning | What was stated of some pages, by whatever page, with that page.
-SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
+SELECT s.*, p.slug, p.collections FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
 WHERE s.subject_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND p.deleted_at IS NULL
 UNION
-SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
+SELECT s.*, p.slug, p.collections FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
 WHERE s.object_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND p.deleted_at IS NULL
 LIMIT :limit;
 
@@ -69,7 +72,7 @@ WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND mak
 
 -- name: statements_of_subject | What is stated of a page as the subject of some relations, unless it was dismissed.
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
-FROM memory_statement s JOIN page p ON p.id = s.page_id
+FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
 WHERE s.subject_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
   AND s.relation = ANY (ARRAY(SELECT json_array_elements_text(:relations::json)))
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
@@ -80,7 +83,7 @@ ORDER BY s.page_id DESC LIMIT :limit;
 
 -- name: statements_of_object | What is stated of a page as the object of some relations, unless it was dismissed.
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
-FROM memory_statement s JOIN page p ON p.id = s.page_id
+FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
 WHERE s.object_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
   AND s.relation = ANY (ARRAY(SELECT json_array_elements_text(:relations::json)))
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
@@ -91,7 +94,7 @@ ORDER BY s.page_id DESC LIMIT :limit;
 
 -- name: links_of_subject | Links of some relations that were written or confirmed, with a page as their subject.
 SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
-FROM page_link l JOIN page p ON p.id = l.page_id
+FROM page_link l CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = l.page_id OFFSET 0) AS p
 WHERE l.page_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
   AND l.type = ANY (ARRAY(SELECT json_array_elements_text(:relations::json)))
@@ -101,7 +104,7 @@ ORDER BY l.page_id, l.type LIMIT :limit;
 
 -- name: links_of_object | Links of some relations that were written or confirmed, with a page as their object.
 SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
-FROM page_link l JOIN page p ON p.id = l.page_id
+FROM page_link l CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = l.page_id OFFSET 0) AS p
 WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
   AND l.type = ANY (ARRAY(SELECT json_array_elements_text(:relations::json)))
@@ -109,9 +112,10 @@ WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NU
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
 ORDER BY l.page_id, l.type LIMIT :limit;
 
--- name: pages_within | Which of some pages a caller sees.
-SELECT p.id, p.slug, p.title FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)))
+-- name: pages_within | Which of some pages a caller sees; OFFSET 0: by their ids, never all.
+SELECT p.id, p.slug, p.title FROM json_array_elements_text(:ids::json) AS wanted (id)
+CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope));
 

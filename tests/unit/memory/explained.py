@@ -1,0 +1,64 @@
+"""What PostgreSQL reads for each query of a transaction, as PostgreSQL itself counts it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from sixfold.core.database import Transaction
+from sixfold.store import sql
+from sixfold.store.postgres_binding import Binder
+
+T = TypeVar("T")
+_LOST = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+
+
+class Explained:
+    """A database over one connection that has each statement explained before it answers it."""
+
+    def __init__(self, connection: Any) -> None:
+        self.rows = Counter[str]()  # by the query's name: the most rows that one scan has read
+        self._connection = connection
+        self._queries = sql.queries("postgres")
+        self._bind = Binder()
+
+    async def read(self, transaction: Transaction[T]) -> T:
+        """Drive it."""
+        found: Sequence[Mapping[str, Any]] | None = None
+        while True:
+            try:
+                query = next(transaction) if found is None else transaction.send(found)
+            except StopIteration as end:
+                return end.value
+            found = []
+            for params in sql.turns(query):
+                prepared = self._bind(self._queries[query.name].sql, params)
+                given = prepared.arguments(params)
+                read = await self._explain(prepared.text, given)
+                self.rows[query.name] = max(self.rows[query.name], read)
+                found += await self._connection.fetch(prepared.text, *given)
+
+    async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
+        """The same in a transaction of the database."""
+        async with self._connection.transaction():
+            return await self.read(transaction)
+
+    async def close(self) -> None:
+        """Let the connection go."""
+        await self._connection.close()
+
+    async def _explain(self, text: str, given: Sequence[Any]) -> int:
+        told = self._connection.transaction()
+        await told.start()
+        plan = await self._connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", *given)
+        await told.rollback()
+        return _most(json.loads(plan)[0]["Plan"])
+
+
+def _most(node: Mapping[str, Any]) -> int:
+    """The most rows that a scan of a table below has read, those that it did not want among them."""
+    read = sum(node.get(name, 0) for name in ("Actual Rows", *_LOST)) * node["Actual Loops"]
+    below = max(map(_most, node.get("Plans", ())), default=0)
+    return max(below, round(read) if "Relation Name" in node else 0)
