@@ -134,12 +134,13 @@ class Registry:
         """The class whose name is most like this one; empty when none is near."""
         mine = _letter_pairs(class_type)
         shared = Counter(chain.from_iterable(self._by_pair.get(pair, ()) for pair in mine))
+        least = _NEAR * len(mine) / 2  # what shares fewer is not near, however short
+        near = [(name, count) for name, count in shared.items() if count > least]
         best, text = _NEAR, ""
-        for name, count in shared.items():
-            if count > best * len(mine) / 2:  # what is less alike cannot be nearer
-                likeness = 2 * count / (len(mine) + len(_letter_pairs(name)))
-                if likeness > best or (likeness == best and text and name < text):
-                    best, text = likeness, name
+        for name, count in near:
+            likeness = 2 * count / (len(mine) + len(_letter_pairs(name)))
+            if likeness > best or (likeness == best and text and name < text):
+                best, text = likeness, name
         return text
 
     @functools.cached_property

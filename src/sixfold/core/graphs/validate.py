@@ -14,6 +14,7 @@ from sixfold.core.graphs.faults import Fault
 from sixfold.core.graphs.nodes import Input, NodeSpec, Registry
 
 Link = tuple[str, int]
+_OBJECT = (dict, Mapping)  # the first is nearly always it, and quickly known
 _DYNAMIC = "COMFY_"  # types of inputs that stand for several, named with dots
 _COERCE: Mapping[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
 
@@ -222,7 +223,7 @@ class _Check:
         return None
 
     def _choice(self, node: Node, each: Input, value: Any) -> Fault | None:
-        if each.upload:
+        if each.name in node.spec.uploads:
             return None
         folder = str(each.options.get("folder") or "")
         choices: Collection[Any] = self._installed.get(folder, ()) if folder else each.choices or ()
@@ -291,8 +292,8 @@ def _malformed(graph: object) -> Fault | None:
     if not isinstance(graph, Mapping) or not graph:
         return faults.fault("no_prompt" if not graph else "invalid_prompt", "No prompt provided")
     for node_id, node in cast("Mapping[Any, Any]", graph).items():
-        known: Mapping[str, Any] = cast("Mapping[str, Any]", node) if isinstance(node, Mapping) else {}
-        if not isinstance(known.get("class_type"), str) or not isinstance(known.get("inputs") or {}, Mapping):
+        known: Mapping[str, Any] = cast("Mapping[str, Any]", node) if isinstance(node, _OBJECT) else {}
+        if not isinstance(known.get("class_type"), str) or not isinstance(known.get("inputs") or {}, _OBJECT):
             text = "Cannot execute because a node is missing the class_type property."
             return faults.fault("invalid_prompt", text, f"Node ID '#{node_id}'")
     return None
