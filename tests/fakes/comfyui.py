@@ -411,9 +411,9 @@ class _Run:
     def file(self, annotated: str) -> bytes:
         return self._comfy.files[self._comfy._path(annotated)]
 
-    def keep(self, folder: str, prefix: str, data: bytes) -> dict[str, str]:
+    def keep(self, folder: str, prefix: str, data: bytes, ending: str = "png") -> dict[str, str]:
         count = sum(1 for kind, name in self._comfy.files if kind == folder and name.startswith(prefix))
-        name = f"{prefix}_{count + 1:05}_.png"
+        name = f"{prefix}_{count + 1:05}_.{ending}"
         self._comfy.files[folder, name] = data
         return {"filename": name, "subfolder": "", "type": folder}
 

@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, PngImagePlugin
 
+from tests.fakes import comfyui_films
+
 Floats = NDArray[np.floating[Any]]
-SAMPLERS = ["euler", "euler_ancestral", "dpmpp_2m", "dpmpp_sde", "lcm", "res_multistep", "ddim"]
+SAMPLERS = ["uni_pc", "euler", "euler_ancestral", "dpmpp_2m", "dpmpp_sde", "lcm", "res_multistep", "ddim"]
 SCHEDULERS = ["simple", "sgm_uniform", "karras", "normal"]
 METHODS = ["nearest-exact", "bilinear", "area", "bicubic", "lanczos"]
 
@@ -33,6 +35,7 @@ class Shelf:
     text_encoders: tuple[str, ...] = ()
     vae: tuple[str, ...] = ()
     upscale_models: tuple[str, ...] = ("RealESRGAN_x4plus.safetensors",)
+    lacking: frozenset[str] = frozenset({"VHS_VideoCombine"})  # classes of others that are not installed
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
 
@@ -47,7 +50,7 @@ class Running(Protocol):
         """A picture of one of the folders."""
         ...
 
-    def keep(self, folder: str, prefix: str, data: bytes) -> dict[str, str]:
+    def keep(self, folder: str, prefix: str, data: bytes, ending: str = "png") -> dict[str, str]:
         """Write a result, and give its reference."""
         ...
 
@@ -145,7 +148,10 @@ def _loaders(shelf: Shelf) -> dict[str, Row]:
     return {
         "CheckpointLoaderSimple": ({"ckpt_name": [list(shelf.checkpoints)]}, ["MODEL", "CLIP", "VAE"]),
         "UNETLoader": (unet, ["MODEL"]),
-        "CLIPLoader": ({"clip_name": [clips], "type": [["lumina2", "qwen_image", "sd3"]]}, ["CLIP"]),
+        "CLIPLoader": (
+            {"clip_name": [clips], "type": [["lumina2", "qwen_image", "sd3", "wan", "ltxv"]]},
+            ["CLIP"],
+        ),
         "DualCLIPLoader": (two, ["CLIP"]),
         "VAELoader": ({"vae_name": [list(shelf.vae)]}, ["VAE"]),
         "UpscaleModelLoader": ({"model_name": upscaler}, ["UPSCALE_MODEL"]),
@@ -156,7 +162,7 @@ def schemas(shelf: Shelf) -> dict[str, dict[str, Any]]:
     """`/object_info` of a server with these files."""
     return {
         name: {
-            "input": {"required": required},
+            "input": {"required": required, "optional": comfyui_films.OPTIONAL.get(name, {})},
             "input_order": {"required": list(required)},
             "output": outputs,
             "output_name": outputs,
@@ -166,11 +172,16 @@ def schemas(shelf: Shelf) -> dict[str, dict[str, Any]]:
             "category": "fake",
             "output_node": name in OUTPUTS,
         }
-        for name, (required, outputs) in {**_CLASSES, **_loaders(shelf)}.items()
+        for name, (required, outputs) in {
+            **_CLASSES,
+            **comfyui_films.REQUIRED,
+            **_loaders(shelf),
+        }.items()
+        if name not in shelf.lacking
     }
 
 
-OUTPUTS = frozenset({"PreviewImage", "SaveImage", "SaveImageWebsocket", "PreviewAny"})
+OUTPUTS = comfyui_films.OUTPUTS | {"PreviewImage", "SaveImage", "SaveImageWebsocket", "PreviewAny"}
 
 
 @dataclass(frozen=True)
@@ -235,6 +246,8 @@ def _latent(pixels: Floats) -> Latent:
 
 async def _sample(run: Running, **given: Any) -> tuple[Any, ...]:
     latent: Latent = given["latent_image"]
+    if isinstance(latent, comfyui_films.Reel):
+        return (await comfyui_films.sampled(run, latent, int(given["seed"]), int(given["steps"])),)
     told = [given["model"], given["positive"], given["sampler_name"], given["scheduler"]]
     told += [given["negative"]] if given["cfg"] > 1 else []
     key = [int(given["seed"]), zlib.crc32(" ".join(told).encode()), int(given["steps"])]
@@ -262,8 +275,10 @@ async def _encode(_run: Running, pixels: Floats, vae: str) -> tuple[Any, ...]:
     return (_latent(tiles.mean(axis=(2, 4)).astype(np.float32)),)
 
 
-async def _decode(_run: Running, samples: Latent, vae: str) -> tuple[Any, ...]:
+async def _decode(_run: Running, samples: Latent | Floats, vae: str) -> tuple[Any, ...]:
     assert vae, "a VAE"
+    if not isinstance(samples, Latent):
+        return (samples,)
     return (samples.pixels.repeat(8, axis=1).repeat(8, axis=2),)
 
 
@@ -386,4 +401,5 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "SaveImageWebsocket": _send,
     "PrimitiveString": _string,
     "PreviewAny": _show,
+    **comfyui_films.NODES,
 }

@@ -388,7 +388,13 @@ async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) ->
     async with kit(tmp_path, EMPTY) as built:
         found = await probe(built.client, built.comfy.url)
     assert found.serves == {}
-    assert set(found.missing) == {"text-to-image", "image-to-image", "upscale"}
+    assert set(found.missing) == {
+        "text-to-image",
+        "image-to-image",
+        "upscale",
+        "text-to-film",
+        "image-to-film",
+    }
 
 
 async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(home: Kit) -> None:

@@ -38,7 +38,7 @@ async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
 async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 0.6)
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         ask = ComfyStandings(client, looks=True)
         asked = spec("text-to-image", comfy.url)

@@ -9,6 +9,7 @@ import httpx
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.engines.remote import comfyui_stock
+from sixfold.engines.remote.comfyui_reels import IMAGE_TO_FILM, TEXT_TO_FILM
 from sixfold.engines.remote.comfyui_stock import DEFAULT_URL, UPSCALE, Found, probe
 
 PROBE_SECONDS = 1.0
@@ -38,7 +39,8 @@ class ComfyStandings:
             return Standing(False, found.missing.get(task, f"ComfyUI at {url} cannot do {task}"))
         wanted = str(spec.options.get("checkpoint", ""))
         if wanted and task != UPSCALE:
-            pinned = comfyui_stock.pinned(wanted, found.models)
+            filmed = task in (TEXT_TO_FILM, IMAGE_TO_FILM)
+            pinned = comfyui_stock.pinned(wanted, found.films if filmed else found.models)
             if pinned is None:
                 return Standing(False, comfyui_stock.NOT_THERE.format(wanted))
             model = pinned

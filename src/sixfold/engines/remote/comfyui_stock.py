@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from pathlib import PurePosixPath
 from typing import Any
 
 import httpx
 
+from sixfold.engines.remote import comfyui_reels as reels
+from sixfold.engines.remote.comfyui_files import Schemas, base, first, options, pinned, words
+from sixfold.engines.remote.comfyui_reels import Reels
 from sixfold.upstreams.comfyui import faults
 from sixfold.upstreams.comfyui.faults import ComfyError, Slow
 from sixfold.upstreams.comfyui.server import Limits, Server, Stats
-
-Schemas = Mapping[str, Mapping[str, Any]]  # a node class -> its `/object_info`
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
 DEFAULT_PORT = 8188
@@ -50,10 +50,10 @@ CLASSES = (
     "UpscaleModelLoader",
     "ImageUpscaleWithModel",
     "PreviewImage",
+    *reels.CLASSES,
 )
 _NEEDED = frozenset({"CLIPTextEncode", "KSampler", "VAEDecode", "PreviewImage"})
 _MAX_ASKED = 16  # checkpoints whose names say nothing, and that are asked for their architecture
-_SEPARATORS = re.compile(r"[^a-z0-9.]+")
 _STEPS = re.compile(r"(\d+) ?steps?\b")
 _NO_MODEL = (
     "ComfyUI has no model for pictures: put a checkpoint such as sd_xl_base_1.0.safetensors into its "
@@ -108,13 +108,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What was read of a server: schemas by class, models (best first), an upscaler or none."""
+    """What was read of a server: schemas by class, models (best first), an upscaler or none, and films."""
 
     stats: Stats
     schemas: Schemas
     choices: tuple[Choice, ...]
     upscaler: str
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    films: Reels = field(default_factory=Reels)
 
     def has(self, *classes: str) -> bool:
         """Whether the server knows these node classes."""
@@ -131,7 +132,7 @@ class Stock:
     def serves(self) -> dict[str, str]:
         """What it can do, each with the model's file that does it."""
         model = self.choices[0].file if self.choices else ""
-        does = {TEXT_TO_IMAGE: model, IMAGE_TO_IMAGE: model, UPSCALE: self.upscaler}
+        does = {TEXT_TO_IMAGE: model, IMAGE_TO_IMAGE: model, UPSCALE: self.upscaler, **self.films.serves}
         return {capability: file for capability, file in does.items() if capability not in self.missing}
 
 
@@ -140,8 +141,9 @@ class Found:
     """What a probe learnt. `problem` says why nothing was found; `missing` what to put where.
 
     `slow`: somebody is there, and did not answer in time; a server that loads a model does not.
-    `models` are the files that can make pictures, the best first;
-    `serves` maps `text-to-image`, `image-to-image` and `upscale` to the model's file that does it.
+    `models` are the files that can make pictures, the best first, `films` those that can make films;
+    `serves` maps `text-to-image`, `image-to-image`, `upscale`, `text-to-film` and `image-to-film` to the
+    model's file that does it.
     """
 
     url: str
@@ -152,6 +154,7 @@ class Found:
     memory_bytes: int = 0
     memory_free_bytes: int = 0
     models: tuple[str, ...] = ()
+    films: tuple[str, ...] = ()
     serves: Mapping[str, str] = field(default_factory=dict[str, str])
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -174,6 +177,7 @@ async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: f
         memory_bytes=stats.memory_bytes,
         memory_free_bytes=stats.memory_free_bytes,
         models=tuple(choice.file for choice in stock.choices),
+        films=tuple(choice.file for choice in stock.films.choices),
         serves=stock.serves,
         missing=stock.missing,
     )
@@ -196,21 +200,8 @@ def _sorted(stats: Stats, schemas: Schemas, known: Mapping[str, Family | None]) 
     split, lacking = _split_sets(schemas)
     choices = tuple(sorted([*whole, *split], key=lambda choice: -choice.family.rank))
     upscaler = _upscaler(options(schemas, "UpscaleModelLoader", "model_name"))
-    stock = Stock(stats, schemas, choices, upscaler)
-    return dataclasses.replace(stock, missing=_missing(stock, lacking))
-
-
-def pinned(file: str, models: Iterable[str]) -> str | None:
-    """The model that an operator means by a file's name, with its folder or without."""
-    return next((model for model in models if file in (model, _base(model))), None)
-
-
-def options(schemas: Schemas, class_type: str, name: str) -> tuple[str, ...]:
-    """The choices of an input, in either of the two ways in which ComfyUI spells them."""
-    inputs: dict[str, Any] = schemas.get(class_type, {}).get("input", {})
-    spec: list[Any] = {**inputs.get("optional", {}), **inputs.get("required", {})}.get(name) or [[]]
-    listed = spec[0] if isinstance(spec[0], list) else (spec[1] if len(spec) > 1 else {}).get("options", ())
-    return tuple(str(value) for value in listed)
+    stock = Stock(stats, schemas, choices, upscaler, films=reels.of(schemas, document()["films"]))
+    return dataclasses.replace(stock, missing={**_missing(stock, lacking), **stock.films.missing})
 
 
 @cache
@@ -227,12 +218,12 @@ def document() -> Mapping[str, Any]:
 
 def family_of(file: str, architecture: str = "") -> Family | None:
     """The family of a model's file, or None for what makes no pictures from text."""
-    name = _words(_base(file))
+    name = words(base(file))
     if re.search(document()["skip"], name):
         return None
     found = _matching(name)
     if found.name == "unknown" and architecture:
-        found = _matching(_words(architecture))
+        found = _matching(words(architecture))
     steps = _STEPS.search(name)
     few = steps and found.cfg <= 2 and 0 < int(steps[1]) <= 16
     return dataclasses.replace(found, steps=int(steps[1])) if steps and few else found
@@ -246,15 +237,6 @@ def _family(row: Mapping[str, Any]) -> Family:
     parts = row.get("parts")
     made = Parts(tuple(parts["clips"]), parts["type"], parts["vae"], tuple(parts["get"])) if parts else None
     return Family(**{**row, "parts": made})
-
-
-def _base(file: str) -> str:
-    return PurePosixPath(file.replace("\\", "/")).name
-
-
-def _words(text: str) -> str:
-    stem = re.sub(r"\.(safetensors|sft|ckpt|pth?|gguf|bin)$", "", text.lower())
-    return _SEPARATORS.sub(" ", stem).strip()
 
 
 async def _architectures(server: Server, files: Iterable[str]) -> dict[str, str]:
@@ -278,12 +260,12 @@ def _split_sets(schemas: Schemas) -> tuple[list[Choice], str]:
         if family is None or family.parts is None:
             continue
         clips = tuple(_named(schemas, family.parts))
-        vae = _first(options(schemas, "VAELoader", "vae_name"), family.parts.vae)
+        vae = first(options(schemas, "VAELoader", "vae_name"), family.parts.vae)
         if vae and all(clips):
             complete.append(Choice(file, family, clips, vae))
         else:
             wants = " and ".join(family.parts.get)
-            lacking = lacking or f"ComfyUI has {_base(file)}, and lacks what belongs to it: {wants}."
+            lacking = lacking or f"ComfyUI has {base(file)}, and lacks what belongs to it: {wants}."
     return complete, lacking
 
 
@@ -292,16 +274,12 @@ def _named(schemas: Schemas, parts: Parts) -> Iterator[str]:
     loader, name = ("DualCLIPLoader", "clip_name1") if two else ("CLIPLoader", "clip_name")
     known = parts.type in options(schemas, loader, "type")
     files = options(schemas, loader, name) if known else ()
-    return (_first(files, pattern) for pattern in parts.clips)
-
-
-def _first(files: Iterable[str], pattern: str) -> str:
-    return next((file for file in files if re.search(pattern, _words(_base(file)))), "")
+    return (first(files, pattern) for pattern in parts.clips)
 
 
 def _upscaler(files: tuple[str, ...]) -> str:
     """One that enlarges four times where there is a choice: others are built for special pictures."""
-    return _first(files, r"x4|4x") or (files[0] if files else "")
+    return first(files, r"x4|4x") or (files[0] if files else "")
 
 
 def _missing(stock: Stock, lacking: str) -> dict[str, str]:

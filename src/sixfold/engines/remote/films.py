@@ -122,7 +122,9 @@ async def finished(paths: tuple[Path, ...], asked: Asked, context: Context, titl
         found = await asyncio.to_thread(container.look, paths[0])
         path = paths[0]
         if asked.order is not None:
-            path = await counted(paths, asked.order, (found.width, found.height), context)
+            shape = sizes.shape_of(asked.order.aspect, (found.width, found.height))
+            size = asked.order.size or sizes.frame(asked.order.resolution, shape)
+            path = await counted(paths, asked.order, size, context)
         elif asked.wanted is not None:
             path = await fitting.fitted(path, found, asked.wanted, context)
         found = await asyncio.to_thread(container.look, path)
@@ -132,15 +134,14 @@ async def finished(paths: tuple[Path, ...], asked: Asked, context: Context, titl
 
 
 async def counted(
-    paths: tuple[Path, ...], order: Order, made: tuple[int, int], context: Context, rate: int = 0
+    paths: tuple[Path, ...], order: Order, size: tuple[int, int], context: Context, rate: int = 0
 ) -> Path:
-    """An order's film out of the frames of others; raises `Unfit`.
+    """An order's film of `size` (width, height) out of the frames of others; raises `Unfit`.
 
     The frames were made at `rate`, or at the order's own; a later file begins with the frame that ended the
-    one before it. `made` is (width, height).
+    one before it.
     """
     at = Fraction(rate) or order.rate
-    size = order.size or sizes.frame(order.resolution, sizes.shape_of(order.aspect, made))
     target, stop = paths[0].with_name("counted.mp4"), threading.Event()
 
     def step(share: float) -> None:

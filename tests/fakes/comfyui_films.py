@@ -1,0 +1,230 @@
+"""The film classes of the fake ComfyUI: latents of many frames, and real files in the end.
+
+Nothing is denoised: a film begins with its still, or with a colour of its seed, and grows brighter from frame
+to frame. What is decoded stays as small as its latents, so that a test need not encode real ones.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Floats = NDArray[np.floating[Any]]
+Row = tuple[dict[str, Any], list[str]]
+_STEP = 0.008  # brighter with each frame
+
+
+@dataclass(frozen=True)
+class Reel:
+    """A film on its way: pixels an eighth as large, and the still that it begins with."""
+
+    length: int
+    size: tuple[int, int]
+    first: Floats | None = None
+
+
+def _integer(default: int, low: int, step: int = 1) -> list[Any]:
+    return ["INT", {"default": default, "min": low, "max": 16384, "step": step}]
+
+
+def _box(step: int, group: int) -> dict[str, Any]:
+    return {
+        "width": _integer(832, 16, step),
+        "height": _integer(480, 16, step),
+        "length": _integer(81, 1, group),
+        "batch_size": _integer(1, 1),
+    }
+
+
+_COND = ["CONDITIONING", {}]
+_RATE = ["FLOAT", {"default": 24.0, "min": 0.01, "max": 1000.0}]
+_SHARE = ["FLOAT", {"default": 1.0, "min": 0.0, "max": 100.0}]
+_PREFIX = ["STRING", {"default": "video/ComfyUI"}]
+REQUIRED: dict[str, Row] = {
+    "ModelSamplingSD3": ({"model": ["MODEL"], "shift": _SHARE}, ["MODEL"]),
+    "EmptyHunyuanLatentVideo": (_box(16, 4), ["LATENT"]),
+    "Wan22ImageToVideoLatent": ({"vae": ["VAE", {}], **_box(32, 4)}, ["LATENT"]),
+    "EmptyLTXVLatentVideo": (_box(32, 8), ["LATENT"]),
+    "LTXVImgToVideo": (
+        {
+            "positive": _COND,
+            "negative": _COND,
+            "vae": ["VAE", {}],
+            "image": ["IMAGE", {}],
+            **_box(32, 8),
+            "strength": _SHARE,
+        },
+        ["CONDITIONING", "CONDITIONING", "LATENT"],
+    ),
+    "LTXVConditioning": (
+        {"positive": _COND, "negative": _COND, "frame_rate": _RATE},
+        ["CONDITIONING", "CONDITIONING"],
+    ),
+    "LTXVScheduler": (
+        {
+            "steps": _integer(20, 1),
+            "max_shift": _SHARE,
+            "base_shift": _SHARE,
+            "stretch": ["BOOLEAN", {"default": True}],
+            "terminal": _SHARE,
+        },
+        ["SIGMAS"],
+    ),
+    "KSamplerSelect": ({"sampler_name": [["euler", "uni_pc"]]}, ["SAMPLER"]),
+    "SamplerCustom": (
+        {
+            "model": ["MODEL"],
+            "add_noise": ["BOOLEAN", {"default": True}],
+            "noise_seed": ["INT", {"default": 0, "min": 0, "max": 2**64 - 1}],
+            "cfg": _SHARE,
+            "positive": _COND,
+            "negative": _COND,
+            "sampler": ["SAMPLER", {}],
+            "sigmas": ["SIGMAS", {}],
+            "latent_image": ["LATENT", {}],
+        },
+        ["LATENT", "LATENT"],
+    ),
+    "CreateVideo": ({"images": ["IMAGE", {}], "fps": _RATE}, ["VIDEO"]),
+    "SaveVideo": (
+        {
+            "video": ["VIDEO", {}],
+            "filename_prefix": _PREFIX,
+            "format": ["COMBO", {"options": ["auto", "mp4"]}],
+            "codec": ["COMBO", {"options": ["auto", "h264"]}],
+        },
+        [],
+    ),
+    "SaveWEBM": (
+        {
+            "images": ["IMAGE", {}],
+            "filename_prefix": _PREFIX,
+            "codec": ["COMBO", {"options": ["vp9", "av1"]}],
+            "fps": _RATE,
+            "crf": _SHARE,
+        },
+        [],
+    ),
+    "VHS_VideoCombine": (
+        {
+            "images": ["IMAGE"],
+            "frame_rate": _RATE,
+            "loop_count": _integer(0, 0),
+            "filename_prefix": _PREFIX,
+            "format": [["image/gif", "video/h264-mp4"]],
+            "pingpong": ["BOOLEAN", {"default": False}],
+            "save_output": ["BOOLEAN", {"default": True}],
+        },
+        ["VHS_FILENAMES"],
+    ),
+}
+OPTIONAL: dict[str, dict[str, Any]] = {
+    "Wan22ImageToVideoLatent": {"start_image": ["IMAGE", {}]},
+    "LTXVScheduler": {"latent": ["LATENT", {}]},
+}
+OUTPUTS = frozenset({"SaveVideo", "SaveWEBM", "VHS_VideoCombine"})
+
+
+async def _shifted(_run: Any, model: str, shift: float) -> tuple[Any, ...]:
+    return (f"{model} {shift}",)
+
+
+async def _latent(_run: Any, **given: Any) -> tuple[Any, ...]:
+    size = (int(given["height"]) // 8, int(given["width"]) // 8)
+    return (Reel(int(given["length"]), size, given.get("start_image")),)
+
+
+async def _pictured(run: Any, positive: str, negative: str, image: Floats, **given: Any) -> tuple[Any, ...]:
+    (latent,) = await _latent(run, **given, start_image=image)
+    return positive, negative, latent
+
+
+async def _rated(_run: Any, positive: str, negative: str, frame_rate: float) -> tuple[Any, ...]:
+    return f"{positive} {frame_rate}", negative
+
+
+async def _sigmas(_run: Any, steps: int, **_given: Any) -> tuple[Any, ...]:
+    return (int(steps),)
+
+
+async def _named(_run: Any, sampler_name: str) -> tuple[Any, ...]:
+    return (sampler_name,)
+
+
+async def _sampled(run: Any, **given: Any) -> tuple[Any, ...]:
+    made = await sampled(run, given["latent_image"], int(given["noise_seed"]), int(given["sigmas"]))
+    return made, made
+
+
+async def sampled(run: Any, reel: Reel, seed: int, steps: int) -> Floats:
+    """The frames of a film: its still, or a colour of the seed, ever brighter."""
+    for done in range(steps):
+        await run.step(done + 1, steps)
+    height, width = reel.size
+    first = np.random.default_rng(seed).uniform(0, 0.2, (1, 1, 3)) * np.ones((height, width, 1))
+    if reel.first is not None:
+        still = Image.fromarray(np.rint(reel.first[0][..., :3] * 255).astype(np.uint8))
+        first = np.asarray(still.resize((width, height), Image.Resampling.BOX), np.float32) / 255
+    growth = np.arange(reel.length, dtype=np.float32)[:, None, None, None] * np.float32(_STEP)
+    return np.clip(first[None] + growth, 0, 1).astype(np.float32)
+
+
+async def _video(_run: Any, images: Floats, fps: float) -> tuple[Any, ...]:
+    return ((images, fps),)
+
+
+async def _saved(
+    run: Any, video: tuple[Floats, float], filename_prefix: str, **_given: Any
+) -> dict[str, Any]:
+    file = run.keep("output", filename_prefix, _encoded(*video, "mp4", "libx264"), "mp4")
+    return {"images": [file], "animated": [True]}
+
+
+async def _webm(run: Any, images: Floats, fps: float, filename_prefix: str, **_given: Any) -> dict[str, Any]:
+    file = run.keep("output", filename_prefix, _encoded(images, fps, "webm", "libvpx-vp9"), "webm")
+    return {"images": [file], "animated": [True]}
+
+
+async def _combined(
+    run: Any, images: Floats, frame_rate: float, filename_prefix: str, **_given: Any
+) -> dict[str, Any]:
+    file = run.keep("temp", filename_prefix, _encoded(images, frame_rate, "mp4", "libx264"), "mp4")
+    return {"gifs": [file]}
+
+
+def _encoded(images: Floats, rate: float, container: str, codec: str) -> bytes:
+    out = io.BytesIO()
+    with av.open(out, "w", format=container) as file:
+        stream: Any = file.add_stream(codec, rate=round(rate))
+        stream.height, stream.width = images.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"deadline": "realtime"} if codec == "libvpx-vp9" else {"preset": "ultrafast"}
+        for image in images:
+            pixels = np.rint(np.clip(image[..., :3], 0, 1) * 255).astype(np.uint8)
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")))
+        file.mux(stream.encode(None))
+    return out.getvalue()
+
+
+NODES: dict[str, Callable[..., Awaitable[Any]]] = {
+    "ModelSamplingSD3": _shifted,
+    "EmptyHunyuanLatentVideo": _latent,
+    "Wan22ImageToVideoLatent": _latent,
+    "EmptyLTXVLatentVideo": _latent,
+    "LTXVImgToVideo": _pictured,
+    "LTXVConditioning": _rated,
+    "LTXVScheduler": _sigmas,
+    "KSamplerSelect": _named,
+    "SamplerCustom": _sampled,
+    "CreateVideo": _video,
+    "SaveVideo": _saved,
+    "SaveWEBM": _webm,
+    "VHS_VideoCombine": _combined,
+}

@@ -1,0 +1,248 @@
+"""Films through a ComfyUI: our inputs, a loopback server's pieces, and exactly the film that was asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import Canceled, EngineError, Result, Task
+from sixfold.engines.remote import comfyui_reels as reels
+from sixfold.engines.remote import comfyui_stock as stocks
+from sixfold.engines.remote.comfyui import probe
+from sixfold.engines.remote.comfyui_film import ComfyFilmEngine
+from sixfold.engines.remote.comfyui_reels import Wish
+from sixfold.engines.video.reading import Reel, Voice
+from tests.fakes import comfyui_rules
+from tests.fakes.comfyui import Comfy, comfyui
+from tests.fakes.comfyui_nodes import Shelf
+from tests.unit.engines.test_comfyui import Context, outside
+from tests.unit.engines.test_comfyui_graphs import SCHEMAS
+
+WAN = Shelf(
+    checkpoints=(),
+    diffusion_models=("wan2.2_ti2v_5B_fp16.safetensors",),
+    text_encoders=("umt5_xxl_fp8_e4m3fn_scaled.safetensors",),
+    vae=("wan2.2_vae.safetensors", "wan_2.1_vae.safetensors"),
+)
+WORDS = dataclasses.replace(WAN, diffusion_models=("wan2.1_t2v_1.3B_fp16.safetensors",))
+LTX = Shelf(checkpoints=("ltx-video-2b-v0.9.5.safetensors",), text_encoders=("t5xxl_fp16.safetensors",))
+FEW = dataclasses.replace(LTX, checkpoints=("ltxv-2b-0.9.8-distilled.safetensors",))
+SCENE = {"prompt": "waves at night", "duration": 1, "frames_per_second": 24, "width": 64, "height": 36}
+
+
+@dataclass
+class Kit:
+    """The fake, an engine at it, and what the last run said."""
+
+    comfy: Comfy
+    engine: ComfyFilmEngine
+    client: httpx.AsyncClient
+    folder: Path
+    context: Context = field(default_factory=Context)
+
+    async def run(self, model: str = "video-c", picture: bool = False, **inputs: Any) -> Result:
+        """Run a task with these inputs, and with a grey picture where one is wanted."""
+        files: dict[str, Path] = {}
+        if picture:
+            files["image_url"] = self.folder / "source.png"
+            Image.new("RGB", (300, 200), (100, 100, 100)).save(files["image_url"])
+        self.context.scratch = self.folder
+        return await self.engine.run(Task("t", model, {**SCENE, **inputs}, files), self.context)
+
+    def nodes(self, class_type: str) -> list[dict[str, Any]]:
+        """The inputs of the last prompt's nodes of a class."""
+        entry = list(self.comfy.history.values())[-1]["prompt"][2]
+        return [node["inputs"] for node in entry.values() if node["class_type"] == class_type]
+
+
+@asynccontextmanager
+async def kit(folder: Path, shelf: Shelf = WAN, **options: Any) -> AsyncIterator[Kit]:
+    async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
+        yield Kit(comfy, ComfyFilmEngine(outside(client), url=comfy.url, **options), client, folder)
+
+
+def levels(result: Result) -> list[float]:
+    """How bright each frame of the film is."""
+    path = result.artifacts[0].path
+    assert path is not None
+    with closing(Reel(path)) as reel:
+        return [float(reel.pixels(frame, (32, 18)).mean()) for frame in reel.each()]
+
+
+async def test_a_film_from_words_has_its_frames_its_size_and_its_sound(tmp_path: Path) -> None:
+    async with kit(tmp_path) as home:
+        result = await home.run("video-text", sound=True, seed=3)
+    (artifact,) = result.artifacts
+    assert artifact.content_type == "video/mp4"
+    assert artifact.info == {"width": 64, "height": 36, "duration": pytest.approx(1, abs=0.03), "fps": 24}
+    shown = levels(result)
+    assert len(shown) == 24
+    assert np.all(np.diff(shown[::4]) > 2), "in their order"
+    assert artifact.path is not None
+    with closing(Voice(artifact.path)) as voice:
+        assert np.abs(voice.read(24_000)).max() > 0.02
+    assert (result.quality, result.data["seed"]) == ("full", 3)
+    assert result.data["checkpoint"] == "wan2.2_ti2v_5B_fp16.safetensors"
+
+
+async def test_the_graph_is_the_models_own_and_carries_what_was_asked_for(tmp_path: Path) -> None:
+    async with kit(tmp_path) as home:
+        asked = {"num_frames": 81, "frames_per_second": 16, "num_inference_steps": 9, "guidance_scale": 4.5}
+        await home.run("video-a", picture=True, negative_prompt="people", seed=5, **asked)
+        (latent,) = home.nodes("Wan22ImageToVideoLatent")
+        assert (latent["width"], latent["height"], latent["length"]) == (1280, 704, 81)
+        (sampler,) = home.nodes("KSampler")
+        assert [sampler[name] for name in ("seed", "steps", "cfg", "sampler_name")] == [5, 9, 4.5, "uni_pc"]
+        assert {one["text"] for one in home.nodes("CLIPTextEncode")} == {"waves at night", "people"}
+        assert home.nodes("CreateVideo")[0]["fps"] == 16
+        assert latent["start_image"]
+
+
+async def test_a_film_by_number_shows_every_frame_and_those_between(tmp_path: Path) -> None:
+    async with kit(tmp_path) as home:
+        result = await home.run(
+            "video-a",
+            picture=True,
+            num_frames=81,
+            frames_per_second=16,
+            interpolator_model="film",
+            num_interpolated_frames=1,
+        )
+    shown = levels(result)
+    assert (len(shown), result.artifacts[0].info["fps"]) == (161, 32)
+    assert shown[0] == pytest.approx(100, abs=3), "it begins with the picture"
+    assert np.all(np.diff(shown[:60:4]) > 1)
+
+
+async def test_a_long_film_is_made_in_pieces_each_from_the_last_frame_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    async with kit(tmp_path) as home:
+        result = await home.run(picture=True, duration=7)
+        lengths = [one["length"] for one in home.nodes("Wan22ImageToVideoLatent")]
+        seeds = [one["seed"] for one in home.nodes("KSampler")]
+    assert (lengths, seeds) == ([121, 49], [0, 1])
+    shown = levels(result)
+    assert len(shown) == 168
+    assert max(abs(step) for step in np.diff(shown)) < 6, "no jump where two pieces meet"
+    assert sorted(home.context.shown) == home.context.shown
+
+
+async def test_ltx_films_from_words_and_from_pictures(tmp_path: Path) -> None:
+    async with kit(tmp_path, LTX) as home:
+        await home.run(num_inference_steps=4)
+        assert home.nodes("EmptyLTXVLatentVideo")[0]["length"] == 33
+        assert home.nodes("LTXVScheduler")[0]["steps"] == 4
+        result = await home.run(picture=True, num_inference_steps=4)
+        assert home.nodes("LTXVImgToVideo")[0]["image"]
+        assert home.nodes("LTXVConditioning")[0]["frame_rate"] == 25
+    assert levels(result)[0] == pytest.approx(100, abs=3)
+
+
+async def test_a_model_of_few_steps_keeps_them(tmp_path: Path) -> None:
+    async with kit(tmp_path, FEW) as home:
+        await home.run(num_inference_steps=27, guidance_scale=3.5)
+        assert (home.nodes("LTXVScheduler")[0]["steps"], home.nodes("SamplerCustom")[0]["cfg"]) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "saver"),
+    [
+        ({"VHS_VideoCombine"}, "SaveVideo"),
+        ({"VHS_VideoCombine", "SaveVideo", "CreateVideo"}, "SaveWEBM"),
+        ({"SaveWEBM", "SaveVideo"}, "VHS_VideoCombine"),
+    ],
+)
+async def test_a_film_is_saved_by_whatever_the_server_has_for_it(
+    tmp_path: Path, lacking: set[str], saver: str
+) -> None:
+    async with kit(tmp_path, dataclasses.replace(WAN, lacking=frozenset(lacking))) as home:
+        result = await home.run(picture=True)
+        assert saver in home.comfy.ran
+    assert len(levels(result)) == 24
+
+
+async def test_a_server_says_what_it_can_film_with_and_what_it_lacks(tmp_path: Path) -> None:
+    async with kit(tmp_path, WORDS) as home:
+        found = await probe(home.client, home.comfy.url)
+        assert found.serves["text-to-film"] == "wan2.1_t2v_1.3B_fp16.safetensors"
+        assert "words only" in found.missing["image-to-film"]
+        home.comfy.shelf = dataclasses.replace(WAN, vae=())
+        found = await probe(home.client, home.comfy.url)
+        assert "lacks what belongs to it: models/text_encoders" in found.missing["text-to-film"]
+        with pytest.raises(EngineError, match="lacks what belongs to it"):
+            await home.run()
+        savers = frozenset({"SaveVideo", "SaveWEBM", "VHS_VideoCombine"})
+        home.comfy.shelf = dataclasses.replace(WAN, lacking=savers)
+        found = await probe(home.client, home.comfy.url)
+        assert "cannot save films" in found.missing["image-to-film"]
+
+
+async def test_words_alone_go_to_a_model_that_knows_no_pictures_as_far_as_it_reaches(tmp_path: Path) -> None:
+    async with kit(tmp_path, WORDS, task="text-to-film") as home:
+        assert len(levels(await home.run(duration=2))) == 48
+        assert home.nodes("EmptyHunyuanLatentVideo")[0]["length"] == 33
+        with pytest.raises(EngineError, match=r"makes 5\.06 seconds at most"):
+            await home.run(duration=6)
+
+
+async def test_a_pinned_model_serves_and_one_that_is_gone_says_so(tmp_path: Path) -> None:
+    shelf = dataclasses.replace(
+        WAN, checkpoints=LTX.checkpoints, text_encoders=(*WAN.text_encoders, *LTX.text_encoders)
+    )
+    async with kit(tmp_path, shelf, checkpoint="ltx-video-2b-v0.9.5.safetensors") as home:
+        assert (await home.run(num_inference_steps=2)).data["checkpoint"].startswith("ltx")
+        home.engine = ComfyFilmEngine(outside(home.client), url=home.comfy.url, checkpoint="gone.safetensors")
+        with pytest.raises(EngineError, match="does not have the model gone"):
+            await home.run()
+
+
+async def test_a_canceled_film_ends_there_as_well(tmp_path: Path) -> None:
+    async with kit(tmp_path) as home:
+        home.context.canceled = True
+        with pytest.raises(Canceled):
+            await home.run()
+        assert home.comfy.called("/interrupt") + home.comfy.called("/queue") > 0
+
+
+@pytest.mark.skipif(not SCHEMAS, reason="ComfyUI's own schemas are not beside this checkout")
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("shelf", [WAN, WORDS, LTX], ids=["wan22", "wan", "ltxv"])
+def test_every_film_graph_is_accepted_by_a_real_servers_schemas(path: Path, shelf: Shelf) -> None:
+    schemas: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    files = {
+        ("UNETLoader", "unet_name"): shelf.diffusion_models,
+        ("CLIPLoader", "clip_name"): shelf.text_encoders,
+        ("VAELoader", "vae_name"): shelf.vae,
+        ("CheckpointLoaderSimple", "ckpt_name"): shelf.checkpoints,
+    }
+    for (class_type, name), listed in files.items():
+        schemas[class_type]["input"]["required"][name][0] = list(listed)
+    found = reels.of(schemas, stocks.document()["films"])
+    (choice,) = found.choices
+    wish = Wish("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
+    pictured = dataclasses.replace(wish, picture="a.png [temp]")
+    for one in (wish, pictured) if choice.family.pictured else (dataclasses.replace(wish, frames=40),):
+        graph = reels.film(schemas, choice, one)
+        verdict = comfyui_rules.validate(graph.nodes, schemas, lambda name: name == "a.png [temp]")
+        assert (verdict.error, verdict.nodes) == (None, {})
+        assert set(verdict.outputs) == set(graph.outputs)
+
+
+def test_pieces_are_whole_groups_and_cover_the_film() -> None:
+    row = stocks.document()["films"][0]
+    wan = reels.Family(**{**row, "get": tuple(row["get"])})
+    for frames in (2, 81, 121, 122, 480, 481):
+        made = wan.pieces(frames)
+        assert all((count - 1) % 4 == 0 and count <= 121 for count in made)
+        assert 0 <= sum(made) - len(made) + 1 - frames < 5
