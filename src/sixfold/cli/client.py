@@ -20,7 +20,7 @@ from sixfold.cli.terminal import Counted, Refused, Waiting
 
 _TIMEOUT_SECONDS = 60
 _POLL_SECONDS = 0.25
-_TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
+TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 Document = dict[str, Any]
 
 
@@ -200,19 +200,19 @@ class Client:
         """The prediction once it has ended; `watch` is shown every step on the way."""
         current = dict(prediction)
         watch(current)
-        while current.get("status") not in _TERMINAL:
-            for event in self._events(str(current["id"])):
+        while current.get("status") not in TERMINAL:
+            for event in self.events(str(current["id"])):
                 current |= {name: event[name] for name in _SHOWN if event.get(name) is not None}
                 watch(current)
-                if current.get("status") in _TERMINAL:
+                if current.get("status") in TERMINAL:
                     break
             current |= self.prediction(str(current["id"]))  # the events may have been cut off: ask
             watch(current)
-            if current.get("status") not in _TERMINAL:
+            if current.get("status") not in TERMINAL:
                 time.sleep(_POLL_SECONDS)
         return current
 
-    def _events(self, prediction_id: str) -> Iterator[Document]:
+    def events(self, prediction_id: str) -> Iterator[Document]:
         """The server-sent events of a prediction, until they end for whatever reason."""
         path = f"/api/containers/predictions/{prediction_id}/events"
         response = self._open("GET", path, None, {"Accept": "text/event-stream"})

@@ -314,6 +314,19 @@ def _model(commands: Group) -> None:
     add.add_argument("--hardware", metavar="ID", help="what its time is priced as (default: gpu-24gb-b)")
     _client(add)
     _asking(group, "list", "model:list_", "list them, and what is wrong with a file")
+    logs = _asking(
+        group,
+        "logs",
+        "model_logs:logs",
+        "show what a model printed, and how its runs ended",
+        "With --json and --follow it is one object on each line.",
+    )
+    logs.add_argument("name", metavar="NAME")
+    logs.add_argument("--follow", action="store_true", help="go on with each line as it is printed")
+    logs.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="the last so many runs (default: 20)"
+    )
+    _client(logs)
     remove = _asking(group, "remove", "model:remove", "take a model away")
     remove.add_argument("name", metavar="NAME")
 

@@ -1,0 +1,184 @@
+"""`sixfold model logs`: what an own model printed, how its runs ended, and what is wrong with its file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sixfold import settings
+from sixfold.cli.client import TERMINAL, Client, Document
+from sixfold.cli.terminal import Paint, Refused, duration, put_json
+
+_MOST = 200
+_LOOK_SECONDS = 0.5
+_FILE = "file:"
+
+
+def logs(arguments: argparse.Namespace) -> None:
+    """`model logs`: the last runs, oldest first; with `--follow` then each line as it is printed."""
+    if not 1 <= arguments.limit <= _MOST:
+        raise Refused(f"--limit must be from 1 to {_MOST}")
+    log = _Log(Client.of(arguments), arguments.name, settings.load(data_dir=arguments.data_dir).data_dir)
+    if not arguments.follow:
+        _show(log, arguments)
+        return
+    teller = _Lines(log) if arguments.json else _Words(log)
+    teller.fault(log.fault())
+    for run in log.follow(arguments.limit, teller):
+        teller.ended(run)
+
+
+def _show(log: _Log, arguments: argparse.Namespace) -> None:
+    fault, runs = log.fault(), log.runs(arguments.limit)
+    if not runs and not fault:
+        log.must_be()
+    if arguments.json:
+        put_json({"model": log.name, "fault": fault or None, "runs": [_run(run) for run in runs]})
+        return
+    words = _Words(log)
+    for run in runs:
+        words.began(run)
+        for line in _printed(run):
+            words.line(line)
+        words.ended(run)
+    words.fault(fault)
+    if not runs:
+        words.paint.line(f"  {log.name} has not run yet: `sixfold run {log.name}`")
+
+
+class _Log:
+    """What the server and the folder of models know of one model."""
+
+    def __init__(self, client: Client, name: str, data_dir: Path) -> None:
+        self.name = name
+        self.client = client
+        self._folder = data_dir / "models"
+        self._file = ""
+
+    def must_be(self) -> None:
+        """Raises `Refused` where there is no such model."""
+        self.client.get(f"/api/containers/templates/{quote(self.name, safe='')}")
+
+    def fault(self) -> str:
+        """What is wrong with its file, as the server said beside it; nothing where it lives elsewhere."""
+        said = self._folder / f"{self._named()}.error"
+        try:
+            return said.read_text("utf-8").strip()
+        except OSError:
+            return ""
+
+    def _named(self) -> str:
+        """The model's file, which may be called otherwise than what it makes."""
+        if not self._file:
+            answer = self.client.ask("GET", f"/api/containers/templates/{quote(self.name, safe='')}")
+            image = answer.document.get("image") if isinstance(answer.document, dict) else None
+            known = isinstance(image, str) and image.startswith(_FILE)
+            self._file = str(image).removeprefix(_FILE) if known else f"{self.name}.py"
+        return Path(self._file).name
+
+    def runs(self, limit: int) -> list[Document]:
+        """The last runs, oldest first."""
+        path = f"/api/containers/predictions?model={quote(self.name, safe='')}&limit={limit}"
+        return list(reversed(self.client.get(path)["predictions"]))
+
+    def follow(self, limit: int, teller: _Lines | _Words) -> Iterator[Document]:
+        """Each run once it has ended, its lines told on the way; one after the other, for ever."""
+        told: set[str] = set()
+        while True:
+            for run in self.runs(limit):
+                if run["id"] not in told:
+                    told.add(run["id"])
+                    teller.began(run)
+                    yield self._to_its_end(run, teller)
+            limit = _MOST
+            time.sleep(_LOOK_SECONDS)
+            teller.fault(self.fault())
+
+    def _to_its_end(self, run: Document, teller: _Lines | _Words) -> Document:
+        heard = 0
+        while run["status"] not in TERMINAL:
+            for event in self.client.events(str(run["id"])):
+                if isinstance(line := event.get("line"), str):
+                    heard += 1
+                    teller.line(line)
+            run = self.client.prediction(str(run["id"]))
+        for line in _printed(run)[heard:]:
+            teller.line(line)
+        return run
+
+
+class _Words:
+    """For people: a line for each run, then what it printed, then its error."""
+
+    def __init__(self, log: _Log) -> None:
+        self.paint = Paint()
+        self._name = log.name
+        self._fault = ""
+
+    def began(self, run: Document) -> None:
+        """Name the run."""
+        moment = datetime.fromisoformat(str(run["created_at"])).astimezone()
+        self.paint.line(f"{moment:%Y-%m-%d %H:%M:%S}  {self.paint.bold(str(run['id']))}")
+
+    def line(self, text: str) -> None:
+        """One line that it printed."""
+        self.paint.line(f"  {text}")
+
+    def ended(self, run: Document) -> None:
+        """How it ended."""
+        took = (run.get("metrics") or {}).get("predict_ms")
+        after = f" after {duration(float(took))}" if took else ""
+        self.paint.line(f"  {self.paint.dim(str(run['status']) + after)}")
+        if run.get("error"):
+            self.paint.line(f"  {run['error']}")
+
+    def fault(self, fault: str) -> None:
+        """What is wrong with its file, once."""
+        if fault != self._fault:
+            self._fault = fault
+            self.paint.line(f"{self._name}: {fault or 'the file is right again'}")
+
+
+class _Lines:
+    """For programs: a JSON object a line, of a run that has ended or of what is wrong with the file."""
+
+    def __init__(self, log: _Log) -> None:
+        self._name = log.name
+        self._fault = ""
+
+    def began(self, run: Document) -> None:
+        """It is told when it ends."""
+
+    def line(self, text: str) -> None:
+        """The same."""
+
+    def ended(self, run: Document) -> None:
+        """The whole run."""
+        _put(_run(run))
+
+    def fault(self, fault: str) -> None:
+        """What is wrong with its file, once; null when it is right again."""
+        if fault != self._fault:
+            self._fault = fault
+            _put({"model": self._name, "fault": fault or None})
+
+
+def _printed(run: Document) -> list[str]:
+    return str(run.get("logs") or "").splitlines()
+
+
+def _run(run: Document) -> dict[str, Any]:
+    kept = ("id", "status", "error", "attempt", "created_at", "started_at", "completed_at")
+    return {**{name: run.get(name) for name in kept}, "logs": _printed(run)}
+
+
+def _put(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    sys.stdout.flush()

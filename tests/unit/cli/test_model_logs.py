@@ -1,0 +1,71 @@
+"""`sixfold model logs`: an author sees what his model printed, its errors and his file's, there and then."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Starter, minimal, program
+
+pytestmark = pytest.mark.slow  # each test starts programs
+
+SPEAKER = '''from sixfold import model
+
+
+@model
+def speaker(word: str) -> str:
+    """Say a word."""
+    print(f"asked for {word}")
+    if word == "swan":
+        raise ValueError("no swans here")
+    return word
+'''
+
+
+def test_an_author_sees_what_was_printed_what_was_raised_and_what_is_wrong_with_the_file(
+    start: Starter, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    (tmp_path / "speaker.py").write_text(SPEAKER)
+    start(folder, SIXFOLD_SANDBOX="off")
+    assert "There is no model speaker" in program(folder, "model", "logs", "speaker").err
+    assert program(folder, "model", "add", str(tmp_path / "speaker.py")).status == 0
+    while program(folder, "model", "logs", "speaker").status:  # the server sees the file within two seconds
+        pass
+    assert program(folder, "run", "speaker", "word=duck").status == 0
+    assert program(folder, "run", "speaker", "word=swan").status == 1
+
+    told = program(folder, "model", "logs", "speaker", "--json").json
+    assert (told["model"], told["fault"]) == ("speaker", None)
+    duck, swan = told["runs"]
+    assert (duck["status"], duck["error"], duck["logs"]) == ("succeeded", None, ["asked for duck"])
+    assert (swan["status"], swan["error"]) == ("failed", "ValueError: no swans here")
+    assert swan["logs"][0] == "asked for swan"
+    assert "line 9" in "\n".join(swan["logs"][1:])
+    words = program(folder, "model", "logs", "speaker", "--limit", "1").out
+    assert "duck" not in words
+    assert "  ValueError: no swans here\n" in words
+
+    following = subprocess.Popen(
+        [sys.executable, "-m", "sixfold.cli.main", "model", "logs", "speaker", "--follow", "--json"],
+        env=minimal(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert following.stdout is not None
+    assert [json.loads(following.stdout.readline())["id"] for _ in range(2)] == [duck["id"], swan["id"]]
+    assert program(folder, "run", "speaker", "word=goose").status == 0
+    assert json.loads(following.stdout.readline())["logs"] == ["asked for goose"]
+    (folder / "models" / "speaker.py").write_text("def (\n")
+    said = json.loads(following.stdout.readline())
+    assert said == {"model": "speaker", "fault": "line 1: invalid syntax"}
+    following.send_signal(signal.SIGINT)
+    assert following.wait(20) == 130
+    following.stdout.close()
+    assert "speaker: line 1: invalid syntax" in program(folder, "model", "logs", "speaker").out
