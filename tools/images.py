@@ -52,7 +52,6 @@ MACHINES = ("/etc/ssl/certs", "/etc/pip.conf")  # what a machine may need to rea
 SHUT_IN = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
 RUNS, PAGES = 12, 6
 READY_SECONDS = 240.0
-_UNDER_WAY_SECONDS = 0.3
 
 
 class Wrong(Exception):
@@ -172,13 +171,12 @@ class Caller:
             raise Wrong(f"the drawing is {drawn[:80]!r}")
         return f"{model}: {len(drawn):,} bytes"
 
-    def picture(self, seed: int) -> str:
+    def picture(self, seed: int, width: int = 640, height: int = 384) -> str:
         """Make a picture and look whether it is one."""
-        image = Image.open(
-            io.BytesIO(self(f"/create_image?prompt=a+harbour&width=640&height=384&seed={seed}"))
-        )
+        query = f"prompt=a+harbour&width={width}&height={height}&seed={seed}"
+        image = Image.open(io.BytesIO(self(f"/create_image?{query}")))
         image.load()
-        if image.size != (640, 384):
+        if image.size != (width, height):
             raise Wrong(f"the picture is {image.size}")
         return f"{image.width}×{image.height} {image.format}"
 
@@ -243,15 +241,16 @@ def _back_up(podman: Podman, name: str) -> None:
     words = ["-v", f"{name}:/from:ro", "-v", f"{name}-copy:/srv/sixfold", *SHUT_IN]
     told = podman("run", "--rm", *words, "sixfold", "restore", "/from/all.tar", "--verify")
     podman("volume", "rm", f"{name}-copy")
-    said("backup, restored in another", " ".join(told.split())[-90:])
+    said("backup, restored elsewhere", told.rpartition("verified")[2].strip())
 
 
 def _drain(podman: Podman, name: str, caller: Caller) -> None:
     """SIGTERM while a request is under way."""
     answered: list[str] = []
-    asking = threading.Thread(target=lambda: answered.append(caller.picture(2)))
+    asking = threading.Thread(target=lambda: answered.append(caller.picture(2, 2048, 2048)))
     asking.start()
-    time.sleep(_UNDER_WAY_SECONDS)
+    path = "/api/containers/predictions?limit=1"
+    until(lambda: caller.json(path)["predictions"][0]["status"] == "running", "a run")
     began = time.monotonic()
     podman("stop", "-t", "45", name)
     asking.join()

@@ -27,7 +27,7 @@ def test_a_moment_is_written_as_rfc_3339_in_utc() -> None:
 def test_ids_sort_by_the_time_they_were_made_in(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     for second in range(5):
-        monkeypatch.setattr(time, "time_ns", lambda second=second: second * 10**9)
+        monkeypatch.setattr(ids, "_now", lambda second=second: second * clock.SECOND_US)
         made.append(ids.new("pred"))
     assert made == sorted(made)
     assert len(set(made)) == 5

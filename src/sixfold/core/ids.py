@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import time
+
+from sixfold.core.clock import steady_clock
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _SHIFTS = tuple(range(170, -10, -10))  # 36 characters, 180 bits: 4 spare, 48 of time, 128 random
+_now = steady_clock()  # a machine whose clock is set back makes no ids that sort before older ones
 
 
 def new(prefix: str) -> str:
     """A fresh id such as `pred_06g…`; ids of one prefix sort by the millisecond they were made in."""
-    value = (time.time_ns() // 1_000_000) << 128 | int.from_bytes(os.urandom(16))
+    value = (_now() // 1000) << 128 | int.from_bytes(os.urandom(16))
     return f"{prefix}_{_encode(value)}"
 
 
