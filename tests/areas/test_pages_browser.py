@@ -29,7 +29,7 @@ FRAMES = """(more) => new Promise((done) => {
 LINES = """(element) => {
   const text = document.createRange();
   text.selectNodeContents(element);
-  return text.getClientRects().length;
+  return new Set([...text.getClientRects()].map((part) => Math.round(part.top))).size;
 }"""
 DONE = ".made[data-status=succeeded]"
 
@@ -140,6 +140,33 @@ async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], l
                 for rule in found.response["violations"]
             ]
             assert said == [], (path, json.dumps(said, indent=1))
+
+
+async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing_is_too_wide(
+    stand: tuple[House, str, Any],
+) -> None:
+    home, url, chromium = stand
+    graph = "/api/graph/spaces/turbo-text-to-image/run"
+    given = {"input": {"prompt": "a mill", "width": 64, "height": 64}}
+    assert (await home.client.post(graph, json=given, headers=home.bearer)).status_code == 200
+    async with browsing.tab(chromium, home, url, Look(width=320)) as tab:
+        page = tab.page
+        for path in ("/account", "/account/security", "/workflows/text-to-video", "/predictions", "/docs"):
+            await tab.open(path)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 320, path
+        await tab.open("/account")
+        assert await page.locator("header").evaluate("top => top.getBoundingClientRect().height") < 80
+        assert not await page.is_visible("text=Sign out")
+        await page.focus(".menu summary")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector(".top nav a:has-text('Catalogue')", state="visible")
+        for name in ("Catalogue", "Workflows"):
+            await page.keyboard.press("Tab")
+            assert await page.evaluate("document.activeElement.textContent") == name
+        part = page.locator(".latest li", has_text="in its workflow")
+        assert "0.00 USD" in await part.inner_text()
+        await part.get_by_text("in its workflow").click()
+        assert await page.inner_text("h1") == "space:turbo-text-to-image"
 
 
 async def test_the_words_of_the_reference_stay_whole_on_a_phone(stand: tuple[House, str, Any]) -> None:
