@@ -53,6 +53,7 @@ gallery: $(STAMP)-test ## remake the pictures of the docs and of the catalogue's
 	@PYTHONPATH=. $(BIN)/python tools/stills.py
 	@PYTHONPATH=. $(BIN)/python tools/specimens.py $(ARGS)
 	@$(BIN)/python -m tools.page_pictures
+	@$(BIN)/python -m tools.memory_pictures
 
 weights: $(STAMP)-weights ## add torch and diffusers: models whose weights lie on this machine
 

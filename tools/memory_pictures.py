@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Literal
 
 from PIL import Image
-from playwright.async_api import async_playwright
 
-from tests.areas.browsing import Look, tab
+from tests.areas.browsing import CHROMIUM, Look, browser, tab
 from tests.areas.house import House, house
 from tests.mcp.loopback import served
 
@@ -54,10 +52,7 @@ async def look(home: House, url: str) -> None:
         "memory-search.webp": ("/memory?q=who works at Acme", "light"),
         "memory-page.webp": ("/memory/people/ann", "dark"),
     }
-    async with async_playwright() as started:
-        chromium = await started.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+    async with browser() as chromium:
         for name, (path, scheme) in wanted.items():
             async with tab(chromium, home, url, Look(WIDTH, scheme)) as found:
                 await found.open("/memory?q=engines")  # the first search reads the index
@@ -68,8 +63,10 @@ async def look(home: House, url: str) -> None:
             image = Image.open(io.BytesIO(png)).convert("RGB")
             image.save(PICTURES / name, "WEBP", quality=82, method=6)
             print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")
-        await chromium.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if CHROMIUM is None:
+        print("There is no Chromium on this machine: its pictures of the pages stay as they are")
+    else:
+        asyncio.run(main())

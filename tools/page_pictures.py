@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
-import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from PIL import Image
-from playwright.async_api import async_playwright
 
 from sixfold import assembly
-from tests.areas.browsing import Look, tab
+from tests.areas.browsing import CHROMIUM, Look, browser, tab
 from tests.areas.house import House, house
 from tests.mcp.loopback import served
 
@@ -79,10 +77,7 @@ async def look(home: House, url: str, middle: str) -> None:
         "page-lineage.webp": (home, f"/predictions/{middle}", "light", _lineage),
         "page-operator.webp": (operator, "/admin", "light", _nothing),
     }
-    async with async_playwright() as started:
-        chromium = await started.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+    async with browser() as chromium:
         for name, (who, path, scheme, do) in wanted.items():
             async with tab(chromium, who, url, Look(WIDTH, scheme)) as found:
                 await found.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
@@ -92,8 +87,10 @@ async def look(home: House, url: str, middle: str) -> None:
             image = Image.open(io.BytesIO(png)).convert("RGB")
             image.save(PICTURES / name, "WEBP", quality=80, method=6)
             print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")
-        await chromium.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if CHROMIUM is None:
+        print("There is no Chromium on this machine: its pictures of the pages stay as they are")
+    else:
+        asyncio.run(main())
