@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -129,29 +128,30 @@ class OwnRates:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._due: OrderedDict[str, int] = OrderedDict()  # by key, when all that was asked would be earned
+        self._due: dict[str, int] = {}  # by key, when all that was asked would be earned
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
         """Count `amount`; raises `TooManyRequests`."""
-        share = _Share.of(per_minute, amount)
-        moment = self._now()
-        due = max(self._due.get(key, 0), moment)
-        if due + share.cost - moment > share.most:
-            raise share.refusal(due - moment)
-        self._set(key, due + share.cost)
+        share, moment = _share(per_minute, amount), int(self._clock() * SECOND_US)
+        ahead = max(self._due.get(key, 0) - moment, 0)
+        if ahead + share.cost > share.most:
+            raise share.refusal(ahead)
+        self._set(key, moment, moment + ahead + share.cost)
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
         """Count what is only known afterwards."""
-        self._set(key, max(self._due.get(key, 0), self._now()) + _step(per_minute) * amount)
+        moment = int(self._clock() * SECOND_US)
+        self._set(key, moment, max(self._due.get(key, 0), moment) + _step(per_minute) * amount)
 
-    def _now(self) -> int:
-        return round(self._clock() * SECOND_US)
-
-    def _set(self, key: str, due: int) -> None:
+    def _set(self, key: str, moment: int, due: int) -> None:
+        if len(self._due) >= _MAX_KEYS and key not in self._due:
+            self._forget(moment)
         self._due[key] = due
-        self._due.move_to_end(key)
-        while len(self._due) > _MAX_KEYS:
-            self._due.popitem(last=False)
+
+    def _forget(self, moment: int) -> None:
+        """Make room: those that owe nothing are as good as new, and of the rest the older half goes."""
+        owing = [(key, due) for key, due in self._due.items() if due > moment]
+        self._due = dict(owing if len(owing) < _MAX_KEYS // 2 else owing[len(owing) // 2 :])
 
 
 class SharedRates:
@@ -163,7 +163,7 @@ class SharedRates:
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
         """Count `amount`; raises `TooManyRequests`."""
-        share = _Share.of(per_minute, amount)
+        share = _share(per_minute, amount)
         await self._database.write(_spend(key, self._kind, share), durable=False)
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
@@ -185,17 +185,18 @@ class _Share:
     cost: int
     most: int
 
-    @classmethod
-    def of(cls, per_minute: int, amount: int) -> _Share:
-        step = _step(per_minute)
-        share = cls(per_minute, step * min(amount, max(per_minute, 1)), _MINUTE_US + step // 2)
-        if per_minute <= 0:
-            raise share.refusal(0)
-        return share
-
     def refusal(self, ahead: int) -> errors.TooManyRequests:
         wait = max(1, math.ceil((ahead + self.cost - _MINUTE_US) / SECOND_US))
         return errors.TooManyRequests(f"This key may ask for {self.per_minute} a minute", retry_after=wait)
+
+
+@functools.lru_cache(maxsize=1024)
+def _share(per_minute: int, amount: int) -> _Share:
+    step = _step(per_minute)
+    share = _Share(per_minute, step * min(amount, max(per_minute, 1)), _MINUTE_US + step // 2)
+    if per_minute <= 0:
+        raise share.refusal(0)
+    return share
 
 
 def _step(per_minute: int) -> int:

@@ -27,6 +27,7 @@ class Health:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._known: dict[str, Standing] = {}
+        self.out: set[str] = set()  # whose circuit has opened, and who have not answered since
         self._retries = _RETRY_STORE
 
     def standing(self, target: str) -> Standing:
@@ -38,9 +39,9 @@ class Health:
 
     def allows(self, target: str) -> bool:
         """Whether a target may be asked now; an open circuit's first call is its trial."""
-        found = self.standing(target)
-        if found.failures < _FAILURES:
+        if target not in self.out:
             return True
+        found = self.standing(target)
         if found.trying or self._clock() < found.open_until:
             return False
         found.trying = True
@@ -48,14 +49,18 @@ class Health:
 
     def is_open(self, target: str) -> bool:
         """Whether a target is left alone now."""
+        if target not in self.out:
+            return False
         found = self.standing(target)
-        return found.failures >= _FAILURES and (found.trying or self._clock() < found.open_until)
+        return found.trying or self._clock() < found.open_until
 
     def succeeded(self, target: str, first_seconds: float) -> None:
         """It answered; `first_seconds` until its first byte."""
         found = self.standing(target)
         old = found.first_seconds or first_seconds
         found.first_seconds = old + _WEIGHT * (first_seconds - old)
+        if found.failures:
+            self.out.discard(target)
         found.failures, found.trying = 0, False
         self._retries = min(_RETRY_STORE, self._retries + 1)
 
@@ -66,6 +71,7 @@ class Health:
         found.trying = False
         over = found.failures - _FAILURES
         if over >= 0:
+            self.out.add(target)
             found.open_until = self._clock() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(over, 8))
 
     def untried(self, target: str) -> None:

@@ -63,7 +63,7 @@ class Router:
             if not self.upstreams():
                 raise errors.EngineUnavailable(UNLOCK)
             raise errors.UnknownModel(f"There is no model {name[:100]!r} here; GET /v1/models lists them")
-        if any(self._health.is_open(target.name) for target in found):
+        if self._health.out and any(self._health.is_open(target.name) for target in found):
             return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
         return found
 
@@ -86,20 +86,19 @@ class Router:
     def _targets(self, name: str) -> tuple[Target, ...]:
         if name in self._aliases:
             return self._of_alias(self._aliases[name])
-        return self._direct(name, self.upstreams())
+        return self._direct(name)
 
     def _of_alias(self, choices: tuple[Choice, ...]) -> tuple[Target, ...]:
         ordered = _weighted(choices, self._draw) if choices[0].weight is not None else choices
-        upstreams = self.upstreams()
-        return tuple([target for choice in ordered for target in self._direct(choice.target, upstreams)])
+        return tuple([target for choice in ordered for target in self._direct(choice.target)])
 
-    def _direct(self, name: str, upstreams: tuple[Upstream, ...]) -> tuple[Target, ...]:
+    def _direct(self, name: str) -> tuple[Target, ...]:
         prefix, slash, model = name.partition("/")
         if slash:
-            for upstream in upstreams:
-                if upstream.name == prefix and upstream.serves(model):
+            for upstream in self._upstreams():
+                if upstream.name == prefix and upstream.ready and upstream.serves(model):
                     return (Target(upstream, model),)
-        found = [Target(upstream, name) for upstream in upstreams if name in upstream.models()]
+        found = [Target(upstream, name) for upstream in self.upstreams() if name in upstream.models()]
         if len(found) < 2:
             return tuple(found)
         return tuple(sorted(found, key=lambda target: self._health.standing(target.name).first_seconds))

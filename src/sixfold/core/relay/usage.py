@@ -92,9 +92,11 @@ class Rates:
         rate_in = self.long_input if is_long and self.long_input is not None else self.input
         rate_out = self.long_output if is_long and self.long_output is not None else self.output
         special = used.cached + used.cache_write + used.cache_write_long + used.image_in + used.audio_in
-        total = max(0, used.input - special) * rate_in + max(0, used.output - used.audio_out) * rate_out
-        if special or used.audio_out:
+        if special or used.audio_out or used.input < 0 or used.output < 0:
+            total = max(0, used.input - special) * rate_in + max(0, used.output - used.audio_out) * rate_out
             total += self._of_special(used, rate_in, rate_out)
+        else:
+            total = used.input * rate_in + used.output * rate_out
         if used.units is not None:
             total += self._of_units(used.units, rate_out)
         return -(-total // _MILLION)
@@ -125,6 +127,7 @@ _ALIASES = {"cached": "cached_input", "cached_output": "output"}
 _APIECE = {"per_image_usd": "per_image", "per_minute_usd": "per_minute"}
 _NAMES = frozenset(field.name for field in fields(Rates)) - {"long_tokens", *_APIECE.values()}
 _REMARKS = frozenset({"as_of", "source"})
+_MAX_FOUND = 1024
 
 
 def rates(row: Mapping[str, Any]) -> Rates:
@@ -166,11 +169,19 @@ class PriceBook:
     ) -> None:
         self._bundled = {name: rates(row) for name, row in bundled.items()}
         self._own = {name: rates(row) for name, row in own.items()}
+        self._found: dict[tuple[str, str], Rates | None] = {}
 
     def find(self, upstream: str, model: str) -> Rates | None:
         """The operator's row for `upstream/model` or for the model, else the bundled one of its family."""
-        own = self._own.get(f"{upstream}/{model}") or self._own.get(model)
-        return own if own is not None else self._bundled.get(_family(model, self._bundled))
+        try:
+            return self._found[upstream, model]
+        except KeyError:
+            own = self.own(upstream, model)
+            found = own if own is not None else self._bundled.get(_family(model, self._bundled))
+        if len(self._found) >= _MAX_FOUND:  # whoever asks may make up names
+            self._found.clear()
+        self._found[upstream, model] = found
+        return found
 
     def own(self, upstream: str, model: str) -> Rates | None:
         """The operator's own row alone."""
