@@ -337,6 +337,8 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     offer = Offer(models, templates(), terms, settings.session_limit)
     outbox = Outbox(database, fetcher)
     bus.watchers.append(outbox.heard)
+    if relaying.tracing is not None:
+        bus.watchers.append(relaying.tracing.moved)
     return Product(
         settings=settings,
         database=database,

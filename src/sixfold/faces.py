@@ -59,7 +59,8 @@ def create_app(product: Product) -> ASGIApp:
     if "workflows" in areas:
         faces += workflows.faces(services)
     faces.append(mcp.face(services))
-    return App(faces, metrics)
+    app, tracing = App(faces, metrics), product.relaying.tracing
+    return app if tracing is None else tracing.serve(app)
 
 
 def documents(product: Product) -> dict[str, Document]:

@@ -27,6 +27,7 @@ _BASE = re.compile(r"https?://[^\s@?#{}]+")
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key", "hf_token")
+_KNOWN_AS = {"otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT", **{name: name.upper() for name in PROVIDER_KEYS}}
 
 
 _ORIGINS: Mapping[str, str] = {  # settings that name a server, each with an example
@@ -34,6 +35,7 @@ _ORIGINS: Mapping[str, str] = {  # settings that name a server, each with an exa
     "comfyui_url": "http://127.0.0.1:8188",
     "hub_url": "https://example.com",
     "stripe_url": "https://api.stripe.com",
+    "otel_endpoint": "http://127.0.0.1:4318",
 }
 _SOME = 0.001  # of a time that cannot be nothing
 _BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -152,6 +154,9 @@ class Settings:
     # what becomes of those who leave
     deletion_days: float = 7
 
+    # who is told what happens
+    otel_endpoint: str = ""
+
     # for tests only
     testing: bool = False
     failpoints: str = ""
@@ -258,8 +263,8 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     values: dict[str, Any] = {}
     for spec in dataclasses.fields(Settings):
         text = env.get(f"SIXFOLD_{spec.name.upper()}")
-        if not text and spec.name in PROVIDER_KEYS:  # these have a name that everybody knows
-            text = env.get(spec.name.upper())
+        if not text and spec.name in _KNOWN_AS:  # these have a name that everybody knows
+            text = env.get(_KNOWN_AS[spec.name])
         if spec.name != "tables" and text is not None and text != "":
             values[spec.name] = _parse(spec.name, str(spec.type), text)
     values.update(given)

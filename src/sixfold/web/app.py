@@ -99,6 +99,7 @@ class App:
     def _note(self, scope: Scope, match: Match, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = match.route.path if match.route is not None else "unknown"
+        scope["sixfold.route"] = route
         self._metrics.answered(match.face.name, route, method, status, seconds)
         if _ACCESS.isEnabledFor(logging.INFO):
             client = scope.get("client")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -76,6 +77,7 @@ class Relay:
         self.policy = policy
         self.router = router
         self.counts = Counts()
+        self.watch: Callable[[Call, Ending], None] | None = None  # is told of every call that has ended
         self._till = Till(database)
         self._database = database
         self._health = health
@@ -288,6 +290,8 @@ class Relay:
         call, ask = asked.call, asked.ask
         call.total_us = int((time.perf_counter() - asked.began) * 1_000_000)
         self._count(call, ending)
+        if self.watch is not None:
+            self.watch(call, ending)
         booked = self._till.end(call, ending)
         if ask.tpm is not None and ask.key_id is not None:
             await self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sixfold import errors
 from sixfold.core.accounts import limits
@@ -25,6 +26,9 @@ from sixfold.upstreams.chat.servers import Servers
 from sixfold.upstreams.chat.transport import open_transport
 from sixfold.upstreams.llama import building as llama
 
+if TYPE_CHECKING:
+    from sixfold.net.tracing import Tracing
+
 _PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
 _LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
 _FIRST_LOOK_SECONDS = 0.3  # that a start waits to know what is there; slower servers are known a little later
@@ -33,8 +37,9 @@ _FIRST_LOOK_SECONDS = 0.3  # that a start waits to know what is there; slower se
 class Relaying:
     """The relay and what runs beside it."""
 
-    def __init__(self, relay: Relay, servers: Servers) -> None:
+    def __init__(self, relay: Relay, servers: Servers, tracing: Tracing | None = None) -> None:
         self.relay = relay
+        self.tracing = tracing
         self._servers = servers
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -56,6 +61,8 @@ class Relaying:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.relay.drain()
         await self._servers.aclose()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
 
     async def _look(self) -> None:
         while True:
@@ -75,17 +82,34 @@ def build(settings: Settings, database: Database) -> Relaying:
     try:
         policy = policies.parse(table)
         prices = PriceBook(tomllib.loads(_PRICES.read_text("utf-8"))["models"], table.get("prices", {}))
-        servers = _servers(settings, policy)
+        tracing = _tracing(settings.otel_endpoint)
+        servers = _servers(settings, policy, tracing)
     except ValueError as error:
         raise InvalidSetting(str(error)) from error
     health = Health(time.monotonic)
     router = Router(servers, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
-    return Relaying(Relay(database, router, health, prices, policy, limiter), servers)
+    relay = Relay(database, router, health, prices, policy, limiter)
+    relay.watch = tracing.settled if tracing is not None else None
+    return Relaying(relay, servers, tracing)
 
 
-def _servers(settings: Settings, policy: Policy) -> Servers:
+def _tracing(endpoint: str) -> Tracing | None:
+    """Spans for the collector that is named; OpenTelemetry is only imported for one."""
+    if not endpoint:
+        return None
+    try:
+        module = importlib.import_module("sixfold.net.tracing")
+    except ModuleNotFoundError as error:
+        raise ValueError("otel_endpoint needs OpenTelemetry: pip install 'sixfold[otel]'") from error
+    opened: Tracing = module.open_tracing(endpoint)
+    return opened
+
+
+def _servers(settings: Settings, policy: Policy, tracing: Tracing | None) -> Servers:
     transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
+    if tracing is not None:
+        transport = tracing.way(transport)
     return Servers(
         [row for row in policy.upstreams if row.kind != llama.KIND],
         transport,

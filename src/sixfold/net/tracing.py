@@ -1,0 +1,314 @@
+"""OpenTelemetry: spans of requests, of every try of a model server, and of every run, told to a collector.
+
+Only imported where a collector is named (`sixfold[otel]`); without one nothing of this is on any road. Names
+are those of OpenTelemetry's conventions for HTTP and for generative AI, ours begin with `sixfold.`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from sixfold import __version__
+from sixfold.core.money import format_usd
+from sixfold.core.relay.ports import Broken, Stream
+from sixfold.core.relay.requestlog import Call, Ending
+from sixfold.core.work.events import Event, Moved
+from sixfold.core.work.records import Prediction
+
+_OPERATIONS = {
+    "/chat/completions": "chat",
+    "/responses": "chat",
+    "/messages": "chat",
+    "/embeddings": "embeddings",
+    "/images/generations": "generate_content",
+    "/images/edits": "generate_content",
+    "/audio/speech": "speech",
+    "/audio/transcriptions": "transcription",
+}
+_RECENT = 4096  # requests whose runs may still come
+_ID = "sixfold.request_id"
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+
+
+class Way(Protocol):
+    """The way to model servers."""
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Stream:
+        """POST."""
+        ...
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Stream:
+        """GET."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go."""
+        ...
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
+@dataclass(slots=True)
+class _Try:
+    """A try of a model server, whose span waits for what its answer used; `ended` in epoch ns."""
+
+    span: Span
+    ended: int | None = None
+
+
+class Tracing:
+    """The spans of one running server."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("sixfold", __version__)
+        self._carrier = TraceContextTextMapPropagator()
+        self._now: dict[int, tuple[Scope, SpanContext]] = {}
+        self._recent: OrderedDict[str, SpanContext] = OrderedDict()
+        self._tries: dict[int, _Try] = {}
+
+    def close(self) -> None:
+        """Tell the collector what it has not heard yet."""
+        self._provider.shutdown()
+
+    # -- requests ------------------------------------------------------------------------------------
+
+    def serve(self, app: App) -> App:
+        """The application with a span for each request, the caller's `traceparent` above it."""
+
+        async def traced(scope: Scope, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            facts = {"http.request.method": scope["method"], "url.path": scope["path"][:200]}
+            above = self._carrier.extract(sent)
+            span = self._tracer.start_span(scope["method"], above, SpanKind.SERVER, facts)
+            token = contexts.attach(trace.set_span_in_context(span, above))
+            self._now[id(scope)] = (scope, span.get_span_context())
+
+            async def told(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    span.set_attribute("http.response.status_code", message["status"])
+                    if message["status"] >= 500:
+                        span.set_status(Status(StatusCode.ERROR))
+                await send(message)
+
+            try:
+                await app(scope, receive, told)
+            finally:
+                contexts.detach(token)
+                self._leave(scope, span)
+
+        return traced
+
+    def _leave(self, scope: Scope, span: Span) -> None:
+        del self._now[id(scope)]
+        self._close(span)
+        request_id = str(scope.get(_ID, ""))
+        span.set_attribute(_ID, request_id)
+        if route := scope.get("sixfold.route"):
+            span.set_attribute("http.route", route)
+            span.update_name(f"{scope['method']} {route}")
+        self._recent[request_id] = span.get_span_context()
+        while len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
+        span.end()
+
+    # -- model servers -------------------------------------------------------------------------------
+
+    def way(self, inner: Way) -> Way:
+        """The way to model servers with a span for each try, whose `traceparent` goes along."""
+        return _Traced(self, inner)
+
+    def begin(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[_Try, dict[str, str]]:
+        """A try begins; gives the headers that it is made with."""
+        parts = urlsplit(url)
+        path = next((path for path in _OPERATIONS if parts.path.endswith(path)), "")
+        operation, model = _OPERATIONS.get(path, "other"), _model(body)
+        facts: dict[str, str | int] = {
+            "gen_ai.operation.name": operation,
+            "http.request.method": "POST",
+            "server.address": parts.hostname or "",
+            "server.port": parts.port or (443 if parts.scheme == "https" else 80),
+        }
+        if model:
+            facts["gen_ai.request.model"] = model
+        above = trace.get_current_span()
+        self._close(above)
+        span = self._tracer.start_span(f"{operation} {model}".strip(), None, SpanKind.CLIENT, facts)
+        found = _Try(span)
+        if above.get_span_context().is_valid:
+            self._tries[above.get_span_context().span_id] = found
+        carried = dict(headers)
+        self._carrier.inject(carried, trace.set_span_in_context(span))
+        return found, carried
+
+    def ended(self, found: _Try) -> None:
+        """The connection of a try is let go: its span is whole unless its usage is still to come."""
+        found.ended = found.ended or time.time_ns()
+        if all(other is not found for other in self._tries.values()):
+            found.span.end(found.ended)
+
+    def settled(self, call: Call, ending: Ending) -> None:
+        """A call is paid: its last try is told what it used and cost."""
+        found = self._tries.get(trace.get_current_span().get_span_context().span_id)
+        if found is None:
+            return
+        provider, _, model = call.target.partition("/")
+        found.span.set_attributes(
+            {
+                "gen_ai.provider.name": provider,
+                "gen_ai.response.model": model,
+                "gen_ai.usage.input_tokens": ending.usage.input,
+                "gen_ai.usage.output_tokens": ending.usage.output,
+                "sixfold.cost_usd": format_usd(ending.cost),
+                "sixfold.attempts": call.attempts,
+                "sixfold.state": ending.state,
+            }
+        )
+        if ending.state == "failed":
+            found.span.set_status(Status(StatusCode.ERROR, ending.error))
+        self._close(trace.get_current_span())
+
+    def _close(self, above: Span) -> None:
+        found = self._tries.pop(above.get_span_context().span_id, None)
+        if found is not None:
+            found.span.end(found.ended)
+
+    # -- runs ----------------------------------------------------------------------------------------
+
+    def moved(self, _prediction_id: str, event: Event) -> None:
+        """A run that has ended here becomes a span, below its request where that is known."""
+        if not isinstance(event, Moved) or not event.prediction.is_terminal:
+            return
+        run = event.prediction
+        above = self._request(run.request_id)
+        context = trace.set_span_in_context(trace.NonRecordingSpan(above)) if above else contexts.Context()
+        began = (run.started_at or run.created_at) * 1000
+        span = self._tracer.start_span(
+            f"run {run.model}", context, SpanKind.INTERNAL, _facts(run), start_time=began
+        )
+        if run.error is not None:
+            span.set_status(Status(StatusCode.ERROR, run.error))
+        span.end((run.completed_at or run.created_at) * 1000)
+
+    def _request(self, request_id: str) -> SpanContext | None:
+        for scope, found in self._now.values():
+            if scope.get(_ID) == request_id:
+                return found
+        return self._recent.get(request_id)
+
+
+class _Traced:
+    """A way with spans."""
+
+    def __init__(self, tracing: Tracing, inner: Way) -> None:
+        self._tracing = tracing
+        self._inner = inner
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Stream:
+        """POST, in a span that ends with its answer."""
+        found, carried = self._tracing.begin(url, headers, body)
+        try:
+            answer = await self._inner.post(url, carried, body, stream=stream)
+        except BaseException as error:
+            found.span.set_attribute("error.type", type(error).__name__)
+            found.span.set_status(Status(StatusCode.ERROR, str(error) if isinstance(error, Broken) else None))
+            self._tracing.ended(found)
+            raise
+        found.span.set_attribute("http.response.status_code", answer.status)
+        if answer.status >= 400:
+            found.span.set_status(Status(StatusCode.ERROR))
+        return _Answer(self._tracing, found, answer)
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Stream:
+        """GET: a look at what is there, of which no span is made."""
+        return await self._inner.get(url, headers)
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        await self._inner.aclose()
+
+
+class _Answer:
+    """An answer that tells when it is whole."""
+
+    def __init__(self, tracing: Tracing, found: _Try, answer: Stream) -> None:
+        self._tracing = tracing
+        self._found = found
+        self._answer = answer
+        self._first = True
+        self.status = answer.status
+        self.retry_after = answer.retry_after
+
+    async def read(self) -> bytes:
+        """The next bytes."""
+        block = await self._answer.read()
+        if self._first:
+            self._found.span.add_event("gen_ai.first_chunk")
+            self._first = False
+        return block
+
+    async def whole(self) -> bytes:
+        """All that is left."""
+        return await self._answer.whole()
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+        await self._answer.aclose()
+        self._tracing.ended(self._found)
+
+
+def _model(body: bytes) -> str:
+    try:
+        return _named(body).model
+    except (msgspec.MsgspecError, UnicodeError):
+        return ""
+
+
+def _facts(run: Prediction) -> dict[str, str | int]:
+    waited = (run.started_at or run.created_at) - run.created_at
+    return {
+        "gen_ai.operation.name": "generate_content",
+        "gen_ai.provider.name": "sixfold",
+        "gen_ai.request.model": run.model,
+        "sixfold.prediction_id": run.id,
+        _ID: run.request_id,
+        "sixfold.engine": run.engine,
+        "sixfold.quality": run.quality,
+        "sixfold.state": str(run.state.value),
+        "sixfold.attempt": run.attempt,
+        "sixfold.queue_ms": waited // 1000,
+        "sixfold.cost_usd": format_usd(run.cost),
+    }
+
+
+def open_tracing(endpoint: str) -> Tracing:
+    """Spans for the collector at an OTLP address; batching, sampling and headers are as `OTEL_…` say."""
+    resource = Resource({"service.name": "sixfold", "service.version": __version__})
+    provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
+    exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return Tracing(provider)
