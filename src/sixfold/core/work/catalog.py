@@ -162,7 +162,10 @@ class Model:
         return int(width), int(height)
 
     def choose(self, values: Mapping[str, Any], terms: Terms) -> tuple[EngineSpec, Quality]:
-        """The first engine that may serve these inputs; raises `EngineUnavailable` with the unlock."""
+        """The first engine that may serve these inputs.
+
+        Raises `EngineUnavailable` with the unlock, or `InvalidInput` where no engine could serve them.
+        """
         held_back = False
         able = [engine for engine in self.engines if engine.can(values)]
         for engine in able:
@@ -172,10 +175,17 @@ class Model:
             if quality == "full" or terms.previews:
                 return engine, quality
             held_back = True
+        if astray := self._astray(values):
+            raise errors.InvalidInput(astray)
         what = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back else ""
         parts = (f"{what} can serve {self.name} here.", _unlock(able, terms, self.served_by), allow)
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
+
+    def _astray(self, values: Mapping[str, Any]) -> tuple[errors.Problem, ...]:
+        """What no engine could make use of: but a graph's files may have names of their own."""
+        media = () if self.price == metering.CHILDREN else (*self.media_inputs, *self.picture_lists)
+        return tuple(inputs.astray(media, values))
 
     def unlock(self, terms: Terms) -> str:
         """What would let an engine serve that cannot now, as one sentence; empty when all can."""

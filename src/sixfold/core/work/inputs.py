@@ -27,11 +27,15 @@ Type = Literal[
     "images",
     "series",
     "numbers",
+    "turns",
 ]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file", "artifact"})
-LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers"})  # each may come as text as well
+# Each may come as text as well.
+LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns"})
+ROLES = ("user", "assistant", "model")  # of a turn; a model is an assistant
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
+_ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,10 @@ class Descriptor:
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
     A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `images` one of
     pictures, each as an image is given, `numbers` one of numbers, `series` one of numbers or of {"t", "y"},
-    where a gap is null. `aliases` are further names by which a request may give the input. A text with a
-    `pattern` matches it as a whole, as `like` does; `needs` names inputs and what they must be for this one
-    to be given, `required_for` what makes it required.
+    where a gap is null, `turns` one of {"role", "text"}, what was said before, kept as JSON text. `aliases`
+    are further names by which a request may give the input. A text with a `pattern` matches it as a whole,
+    as `like` does; `needs` names inputs and what they must be for this one to be given, `required_for` what
+    makes it required.
     """
 
     name: str
@@ -103,6 +108,15 @@ def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict
     if problems:
         raise InvalidInput(problems)
     return checked
+
+
+def astray(descriptors: Sequence[Descriptor], checked: Mapping[str, Any]) -> Iterator[Problem]:
+    """Each media input that is no address at all: no URL, no `data:` URI, no upload and none of our files."""
+    for descriptor in descriptors:
+        found = checked.get(descriptor.name) or ()
+        texts = cast("list[str]", found) if isinstance(found, list) else [str(found)] if found else []
+        if not all(_ADDRESS.match(text) for text in texts):
+            yield Problem(descriptor.name, f"{descriptor.name} must be a URL or an upload", "url_type")
 
 
 def _unmet(descriptors: tuple[Descriptor, ...], checked: Mapping[str, Any]) -> Iterator[Problem]:
@@ -291,6 +305,23 @@ def _measure(descriptor: Descriptor, item: object) -> float | None:
     return None if item is None else _number(descriptor, item)
 
 
+def _turns(descriptor: Descriptor, value: Any) -> str:
+    """A conversation so far, as JSON text; nothing said is an empty text."""
+    if isinstance(value, str) and not value.strip():
+        return ""
+    rows = _listed(value) if isinstance(value, str) else value
+    if not isinstance(rows, list) or not all(map(_is_turn, cast("list[object]", rows))):
+        raise _Refused("must be a JSON array of items with role and text", "turns_type")
+    return _string(descriptor, value if isinstance(value, str) else json.dumps(rows, ensure_ascii=False))
+
+
+def _is_turn(item: object) -> bool:
+    if not isinstance(item, Mapping):
+        return False
+    turn = cast("Mapping[str, object]", item)
+    return turn.get("role") in ROLES and isinstance(turn.get("text"), str)
+
+
 def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
     if not isinstance(value, list):
         raise _Refused(f"must be a list of {what}", "list_type")
@@ -335,4 +366,5 @@ _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "images": _images,
     "series": _series,
     "numbers": _numbers,
+    "turns": _turns,
 }
