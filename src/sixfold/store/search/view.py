@@ -18,6 +18,7 @@ _EVERYTHING = Filter()
 _LENDS = 0.4  # of the best page's number: who has less lends nothing
 _MOST_HELD = 1 << 20  # postings of words asked for lately, 12 bytes each
 _BLOCK = 128  # places of which the best one stands for all, when the best of all are sought
+_SCATTERED = 0.25  # of the pages: so many neighbours elsewhere are all read one by one
 Hits = tuple[Places, Floats]
 
 
@@ -29,7 +30,7 @@ class PageView:
         self._visible = visible
         self._pages = int(np.count_nonzero(visible))
         self._whole = self._pages == len(visible)
-        self._known: dict[str, Hits | None] = {}
+        self._known: dict[Hashable, Hits | None] = {}
         self._held = 0
         self._made: dict[Hashable, Any] = {}
         self._zero = np.zeros(len(visible), np.float32)
@@ -52,11 +53,11 @@ class PageView:
         score = self._zero.copy()
         norm = self._norm(saturation)
         for word, weight in words.items():
-            hits = self._hits(word)
+            hits = self._kept((word, saturation), lambda word=word: _saturated(self._hits(word), norm))
             if hits is not None:
-                places, times = hits
+                places, part = hits
                 gain = weight * self.rarity(word) * (saturation.k1 + 1)
-                np.add.at(score, places, np.float32(gain) * times / (times + norm.take(places)))
+                np.add.at(score, places, np.float32(gain) * part)
         return score
 
     def passages(self, words: Mapping[str, float], saturation: Saturation, text: Any) -> Floats:
@@ -91,16 +92,16 @@ class PageView:
         if not count:
             return self._zero
         score = np.zeros(len(pages), np.float32)
-        norm = _norm(length, max(float(length.sum()) / count, 1.0), saturation)
+        mean = max(float(length.sum()) / count, 1.0)
+        norm = self.once(("folders", saturation), lambda: _norm(length, mean, saturation))
+        share = self.once(("crowd", crowd), lambda: np.minimum(1, np.float32(crowd) / np.maximum(pages, 1)))
         for word, weight in words.items():
-            hits = self._hits(word)
+            hits = self._kept((word, "folders"), lambda word=word: self._in_folders(self._hits(word)))
             if hits is not None:
-                times = np.bincount(of.take(hits[0]), hits[1], len(pages)).astype(np.float32)
-                times[0] = 0
-                having = int(np.count_nonzero(times))
-                gain = weight * _rarity(having, count) * (saturation.k1 + 1)
-                score += np.float32(gain) * times / (times + norm)
-        score *= np.minimum(np.float32(1), np.float32(crowd) / np.maximum(pages, 1))
+                places, times = hits
+                gain = weight * _rarity(len(places), count) * (saturation.k1 + 1)
+                score[places] += np.float32(gain) * times / (times + norm.take(places))
+        score *= share
         found: Floats = score.take(of)
         return found if self._whole else found * self._visible
 
@@ -159,8 +160,14 @@ class PageView:
         """Each page's neighbour's number; 0 at the ends of folders."""
         if vector is self._zero:
             return vector
-        places, ends = self.once(side, lambda: _with_ends(getattr(self._of.order, side).values))
-        lent: Floats = vector.take(places)  # half of what indexing takes
+        step = -1 if side == "before" else 1
+        odd, there, ends = self.once(side, lambda: _steps(getattr(self._of.order, side).values, step))
+        lent = np.empty_like(vector)
+        if step < 0:  # most pages stand in the index as they stand in their folders
+            lent[1:] = vector[:-1]
+        else:
+            lent[:-1] = vector[1:]
+        lent[odd] = vector.take(there)
         lent[ends] = 0
         return lent
 
@@ -259,17 +266,33 @@ class PageView:
 
     def _hits(self, word: str) -> Hits | None:
         """The visible places that have a word, and how often."""
-        if word not in self._known:
-            hits = self._of.words.get(word)
-            if hits is not None and not self._whole:
-                seen = self._visible[hits[0]]
-                hits = (hits[0][seen], hits[1][seen])
-            self._known[word] = hits if hits is not None and len(hits[0]) else None
+        return self._kept((word, ""), lambda: self._seen_hits(self._of.words.get(word)))
+
+    def _kept(self, key: Hashable, make: Callable[[], Hits | None]) -> Hits | None:
+        """What `make` gives, None where it is empty; remembered while words asked for since leave it room."""
+        if key not in self._known:
+            hits = make()
+            self._known[key] = hits if hits is not None and len(hits[0]) else None
             self._held += len(hits[0]) + 1 if hits is not None else 1
             while self._held > _MOST_HELD and len(self._known) > 1:  # the view outlives its questions
                 oldest = self._known.pop(next(iter(self._known)))
                 self._held -= len(oldest[0]) + 1 if oldest is not None else 1
-        return self._known[word]
+        return self._known[key]
+
+    def _seen_hits(self, hits: Hits | None) -> Hits | None:
+        if hits is None or self._whole:
+            return hits
+        seen = self._visible[hits[0]]
+        return hits[0][seen], hits[1][seen]
+
+    def _in_folders(self, hits: Hits | None) -> Hits | None:
+        """Which folders have the pages that were hit, and how often all of them together."""
+        if hits is None:
+            return None
+        times = np.bincount(self._of.folder.values.take(hits[0]), hits[1]).astype(np.float32)
+        times[0] = 0
+        places = np.flatnonzero(times)
+        return places, times[places]
 
     def _along(self, word: str) -> Places:
         """The visible pages that have a word in the names of their folders."""
@@ -325,10 +348,21 @@ def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
     return np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * length
 
 
-def _with_ends(places: Places) -> tuple[Places, Places]:
-    """Places to read from, and where there is none to read from."""
+def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
+    """Where a word stands, with the part of BM25 that no question changes."""
+    if hits is None:
+        return None
+    places, times = hits
+    return places, np.divide(times, times + norm.take(places), dtype=np.float32)
+
+
+def _steps(places: Places, step: int) -> tuple[Places | slice, Places, Places]:
+    """Which places have a neighbour elsewhere than one `step` on, where that is, and which have none."""
     ends = np.flatnonzero(places < 0)
-    return np.maximum(places, 0), ends
+    odd = np.flatnonzero((places >= 0) & (places != np.arange(len(places)) + step))
+    if len(odd) > len(places) * _SCATTERED:
+        return slice(None), np.maximum(places, 0), ends
+    return odd, places[odd], ends
 
 
 def _rarity(having: int, of: int) -> float:

@@ -10,7 +10,6 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -94,7 +93,8 @@ def word(text: str) -> str | None:
     return None if UNSPACED.search(text) else stem(fold(text).replace("’", "'"))
 
 
-def initials(stems: Collection[str]) -> frozenset[str]:
+@lru_cache(256)
+def initials(stems: frozenset[str]) -> frozenset[str]:
     """The first characters that words of ASCII have which are compared as one of these, in both cases."""
     first = {stem[:1] for stem in stems}
     first |= {other for base, other in _BEGINS_AS if base in first}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
+from sixfold.core.memory.indexing.entries import Entry
 from sixfold.core.memory.search.signals import Index
 
 _BATCH = 1_000  # changes that are read at once when an index is built
@@ -141,12 +142,12 @@ def _apply(index: Index, batch: _Batch) -> None:
     """Take in a batch, unless another request has been faster."""
     if index.position != batch.since:
         return
-    for row in batch.pages:
-        entry = entries.decode(row["entry"])
+    read = {row["page_id"]: entries.decode(row["entry"]) for row in batch.pages}
+    for page_id, entry in sorted(read.items(), key=_slug):  # neighbours then stand side by side
         if entry is not None:
-            index.put(row["page_id"], entry)
+            index.put(page_id, entry)
         else:
-            index.remove(row["page_id"])
+            index.remove(page_id)
     _apply_links(index, batch.links)
     if batch.pages:
         last = batch.pages[-1]
@@ -156,6 +157,10 @@ def _apply(index: Index, batch: _Batch) -> None:
         if position > index.vectors_position:
             index.embed(row["page_id"], row["vectors"])
             index.vectors_position = position
+
+
+def _slug(page: tuple[str, Entry | None]) -> str:
+    return page[1].slug if page[1] is not None else ""
 
 
 def _apply_links(index: Index, rows: Rows) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import cache
 
 from sixfold.core.memory.indexing import chunks, tokens
 
 OPEN, CLOSE = "\u00ab", "\u00bb"  # « and »
 MIN_CHARS, MAX_CHARS = 0, 2_000
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-_ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")  # the same of ASCII, in half the time
 _SPACE = re.compile(r"\s+")
 _MOST_READ = 20_000  # characters of a passage in which the best window is sought
 
@@ -41,9 +41,17 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
 
 def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tuple[int, int, str]]:
     """Where the words stand between two places: begin, end, and which word it is."""
-    wanted, initials = frozenset(words), tokens.initials(words)
+    wanted = frozenset(words)
+    initials = tokens.initials(wanted)
     found: list[tuple[int, int, str]] = []
-    for match in (_ASCII_WORD if body.isascii() else _WORD).finditer(body, start, end):
+    if body.isascii():
+        for letter in {initial.lower() for initial in initials if initial.isascii()}:
+            for match in _beginning(letter).finditer(body, start, end):
+                word = tokens.word(match[0])
+                if word in wanted:
+                    found.append((*match.span(), word))
+        return sorted(found)
+    for match in _WORD.finditer(body, start, end):
         text = match[0]
         if text[0] not in initials and text[0] < "\x80":
             continue
@@ -53,6 +61,14 @@ def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tup
         elif word is None:
             found += _pairs(text, match.start(), wanted)
     return found
+
+
+@cache
+def _beginning(letter: str) -> re.Pattern[str]:
+    """The words of a text of ASCII that begin with one letter; the others cost nothing."""
+    return re.compile(
+        rf"[{letter}{letter.upper()}](?<![A-Za-z0-9].)(?<![A-Za-z0-9]'.)[A-Za-z0-9]*(?:'[A-Za-z0-9]+)*"
+    )
 
 
 def _pairs(text: str, start: int, wanted: frozenset[str]) -> list[tuple[int, int, str]]:
