@@ -59,7 +59,7 @@ def create_app(product: Product) -> ASGIApp:
     if "workflows" in areas:
         faces += workflows.faces(services)
     faces.append(mcp.face(services))
-    app, tracing = App(faces, metrics), product.relaying.tracing
+    app, tracing = App(faces, metrics, pages[0]), product.relaying.tracing
     return app if tracing is None else tracing.serve(app)
 
 

@@ -52,6 +52,16 @@ async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(hom
     assert {path.name for path in STATIC.iterdir()} >= {"sixfold.css", "make.js", "sixfold.svg"}
 
 
+async def test_a_browser_that_is_lost_reads_a_page_and_a_program_the_coded_error(home: House) -> None:
+    page = await home.client.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
+    assert (page.status_code, page.headers["Content-Type"].partition(";")[0]) == (404, "text/html")
+    assert "Back to the start" in page.text
+    told = await home.client.get("/nowhere", headers={"Accept": "*/*"})
+    assert (told.status_code, told.json()["code"]) == (404, "not_found")
+    told = await home.client.get("/api/nowhere", headers=HTML)
+    assert (told.status_code, told.json()["code"]) == (404, "not_found")
+
+
 async def test_the_typefaces_come_from_here_kept_for_ever_and_one_ahead_of_the_style(home: House) -> None:
     page = await home.client.get("/signin", headers=HTML)
     assert "font-src 'self'" in page.headers["Content-Security-Policy"]

@@ -227,6 +227,22 @@ async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: House) -> No
     assert (await works.client.get(own, headers=works.bearer)).status_code == 404
 
 
+async def test_a_picture_that_was_made_of_another_says_that_it_does_not_carry_it(works: House) -> None:
+    source = (
+        await works.client.post(
+            "/api/uploads", files={"file": ("a.png", png(), "image/png")}, headers=works.bearer
+        )
+    ).json()["url"]
+    told = (await run(works, "image-upscale", image=source)).json()
+    made = (await works.client.get(told["output"]["url"])).content
+    await works.client.post(SPACES, files={"file": ("larger.png", made, "image/png")}, headers=works.bearer)
+    refused = await run(works, "larger")
+    assert refused.status_code == 400
+    assert "was given its image and does not carry it" in refused.text
+    again = (await run(works, "larger", image=source)).json()
+    assert (await picture(works, again)).size == (384, 256)
+
+
 async def test_a_workflow_comes_as_json_or_raw_and_bad_ones_are_refused(works: House) -> None:
     graph = (await works.client.get(f"{SPACES}/api-contract/download")).content
     raw = await works.client.post(f"{SPACES}?name=echo", content=graph, headers=works.bearer)

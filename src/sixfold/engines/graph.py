@@ -17,6 +17,7 @@ from sixfold.core.graphs import embedded, execute, interface, spaces
 from sixfold.core.graphs import ports as graphs
 from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
 from sixfold.core.graphs.execute import Ended, Limits, Place
+from sixfold.core.graphs.keeping import GIVEN
 from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
 from sixfold.core.graphs.validate import Verdict
@@ -31,7 +32,6 @@ from sixfold.core.work.records import Prediction
 from sixfold.core.work.remote import Outside
 from sixfold.core.work.states import State
 
-_GIVEN = "given:"  # how inputs name files that came with the order
 _MADE_HERE = 2  # threads for pixels and sound
 
 
@@ -147,8 +147,8 @@ class _Run:
 
     async def find(self, name: str, kind: str) -> File:
         """The file of an input: one that came with the order, or by its name."""
-        if name.startswith(_GIVEN):
-            path = self._task.files[name.removeprefix(_GIVEN)]
+        if name.startswith(GIVEN):
+            path = self._task.files[name.removeprefix(GIVEN)]
             digest = await asyncio.to_thread(lambda: blake3.blake3(path.read_bytes()).hexdigest())
             return File(digest, _TYPES.get(kind, "application/octet-stream"), path, name)
         source = await self._workshop.names.source(self._parent.account_id, name, kind)
@@ -236,14 +236,14 @@ class _Run:
             if node_id in verdict.nodes
             for name, value in node["inputs"].items()
             if isinstance(value, str)
-            and (value.startswith(_GIVEN) or (value and name in uploads.get(node_id, ())))
+            and (value.startswith(GIVEN) or (value and name in uploads.get(node_id, ())))
         }
 
 
 def _applied(task: Task) -> dict[str, dict[str, Any]]:
     """The task's graph with its inputs in their places."""
     graph = task.inputs["graph"]
-    given = {**task.inputs, **{name: _GIVEN + name for name in task.files}}
+    given = {**task.inputs, **{name: GIVEN + name for name in task.files}}
     return interface.apply(graph, spaces.api_inputs(task.inputs.get("api_inputs") or ()), given)
 
 

@@ -32,8 +32,10 @@ FALLBACK = Face("none", coded, ())
 class App:
     """Dispatches requests to faces; every answer leaves through here."""
 
-    def __init__(self, faces: Iterable[Face], metrics: Metrics) -> None:
+    def __init__(self, faces: Iterable[Face], metrics: Metrics, lost: Face = FALLBACK) -> None:
+        """`lost` tells a browser that nothing is at a path which belongs to no face."""
         self._table = Table(faces, FALLBACK)
+        self._lost = Match(lost, None)
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,6 +52,8 @@ class App:
         began = time.perf_counter()
         request_id = ids.new("req")
         match = self._table.find(scope["path"])
+        if match.face is FALLBACK and _is_browser(scope):
+            match = self._lost
         scope["sixfold.request_id"] = request_id
         scope["path_params"] = match.params
         status = _LEFT
@@ -114,6 +118,11 @@ class App:
                 "peer": client[0] if client else None,
             }
             _ACCESS.info("%s %s %d", method, route, status, extra=extra)
+
+
+def _is_browser(scope: Scope) -> bool:
+    asked = any(name == b"accept" and value.startswith(b"text/html") for name, value in scope["headers"])
+    return asked and not scope["path"].startswith("/api/")
 
 
 async def _handle(scope: Scope, receive: Receive, match: Match) -> Response | Answer:

@@ -21,6 +21,7 @@ from sixfold.core.work.media import Media, Source
 from sixfold.core.work.records import OutputFile
 
 Kind = Literal["input", "output", "temp"]
+GIVEN = "given:"  # how inputs name files that came with an order, in a picture's own graph as well
 KINDS: tuple[Kind, ...] = ("input", "output", "temp")
 _LIFE_US = {"input": 30 * DAY_US, "output": 30 * DAY_US, "temp": DAY_US}
 _OUTCOME_US = 7 * DAY_US
@@ -113,6 +114,8 @@ class Names:
             found = await self.find(account_id, name) if name is not None else None
             if found is None:
                 sentence = f"There is no {kind} {text[:100]!r}: upload it first, or give a URL"
+                if text.startswith(GIVEN):
+                    sentence = f"This workflow was given its {kind} and does not carry it: give one"
                 raise errors.InvalidInput([errors.Problem(kind, sentence, "file_missing")])
             return Source(found.blob, found.content_type, found.size)
         descriptor = Descriptor(kind, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
