@@ -12,7 +12,10 @@ from sixfold.engines.image.resize.plan import Plan
 
 Array = NDArray[Any]
 
+_RIM = 0.06  # of a side: how far inwards the surroundings look
 _SOFT = 0.05  # of the canvas: how soon an extension is out of focus
+_SOFTER = (1 / 8, 1, 4)  # times that: the blur at the edge, there, and far out
+_FAR = 5  # times that: where far out is
 _FILL_SIDE = 320
 
 
@@ -90,21 +93,33 @@ def _surround(content: Array, target: tuple[int, int], at: tuple[int, int]) -> A
     right, bottom = max(0, small[0] - left - inner.shape[1]), max(0, small[1] - top - inner.shape[0])
     mirrored = _mirrored(inner, (top, bottom, left, right)).astype(np.float32)
     mirrored = cv2.resize(mirrored, small, interpolation=cv2.INTER_AREA)
-    blurred = cv2.GaussianBlur(mirrored, (0, 0), max(small) * _SOFT, borderType=cv2.BORDER_REPLICATE)
-    near = cv2.GaussianBlur(
-        mirrored, (0, 0), max(1.0, max(small) * _SOFT / 8), borderType=cv2.BORDER_REPLICATE
-    )
+    soft = max(1.0, max(small) * _SOFT)
+    layers = [
+        cv2.GaussianBlur(mirrored, (0, 0), max(1.0, soft * times), borderType=cv2.BORDER_REPLICATE)
+        for times in _SOFTER
+    ]
     away = np.zeros(small[::-1], np.float32)
     rows, columns = np.arange(small[1])[:, None], np.arange(small[0])[None]
     away += np.maximum(0, np.maximum(left - columns, columns - (small[0] - right - 1)))
     away += np.maximum(0, np.maximum(top - rows, rows - (small[1] - bottom - 1)))
-    share = np.clip(away / max(1.0, max(small) * _SOFT), 0, 1)
-    share = share if mirrored.ndim == 2 else share[..., None]
-    mixed = near * (1 - share) + blurred * share
+    mixed = layers[0]
+    for layer, begins, ends in zip(layers[1:], (0, soft), (soft, _FAR * soft), strict=True):
+        share = np.clip((away - begins) / (ends - begins), 0, 1)
+        share = share if mirrored.ndim == 2 else share[..., None]
+        mixed = mixed * (1 - share) + layer * share
     large = cv2.resize(mixed, target, interpolation=cv2.INTER_CUBIC)
     return np.clip(np.rint(large), 0, 255).astype(content.dtype)
 
 
 def _mirrored(inner: Array, sides: tuple[int, int, int, int]) -> Array:
+    """The rim mirrored outwards, ever more slowly: no subject of the middle stands in it again."""
     top, bottom, left, right = sides
-    return cv2.copyMakeBorder(inner, top, bottom, left, right, cv2.BORDER_REFLECT)
+    return inner[_inwards(inner.shape[0], top, bottom)][:, _inwards(inner.shape[1], left, right)]
+
+
+def _inwards(length: int, before: int, after: int) -> Array:
+    """Which of `length` places is seen at each place of a longer row."""
+    rim = max(1.0, length * _RIM)
+    away = np.concatenate([np.arange(before, 0, -1), np.arange(1, after + 1)])
+    seen = np.minimum(length - 1, rim * (1 - np.exp(-away / rim))).astype(int)
+    return np.concatenate([seen[:before], np.arange(length), length - 1 - seen[before:]])
