@@ -32,6 +32,7 @@ NAMES = (
     "sessions",
     "gateway",
     "queues",
+    "cold",
     "forecast",
     "graphs",
 )
