@@ -3,9 +3,9 @@
 .venv/bin/python -m bench cold
 
 A cold start is a worker asked for and its first trivial run answered, for each driver: a thread, a forked
-process, a container under Podman (as root, with runc), an actor on a Ray cluster on loopback; what is not here
-is left out and said. Then a worker is left idle, one is killed under its run, and a server is killed with jobs
-in its queue.
+process, a container under Podman (as root, with runc), an actor on a Ray cluster on loopback; what is not
+here is left out and said. Then a worker is left idle, one is killed under its run, and a server is killed
+with jobs in its queue.
 """
 
 from __future__ import annotations
