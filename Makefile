@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint format types docs bench gallery weights cluster lock packages release setup laws soak assurance images peers
+.PHONY: help serve test quick check lint format types docs bench gallery weights cluster spaces lock packages release setup laws soak assurance images peers
 export PYTHON
 
 VENV ?= .venv
@@ -58,6 +58,9 @@ gallery: $(STAMP)-test ## remake the pictures of the docs and of the catalogue's
 weights: $(STAMP)-weights ## add torch and diffusers: models whose weights lie on this machine
 
 cluster: $(STAMP)-ray ## add Ray: workers on several machines
+
+spaces: $(STAMP)-test ## add servers of Gradio 4, 5 and 6, which the tests of spaces start (ARGS=6 for one)
+	@$(BIN)/python tools/gradios.py $(ARGS)
 
 lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
 	@python3 tools/lock.py $(ARGS)

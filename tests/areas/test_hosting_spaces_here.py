@@ -83,6 +83,22 @@ async def test_what_does_not_start_is_told_with_its_last_lines(tmp_path: Path, s
         assert "no voice today" in answer.json()["error"]
 
 
+@pytest.mark.parametrize(("package", "more"), [("gradio", "`sdk: gradio`"), ("no_such_package.part", "")])
+async def test_a_folder_whose_package_is_not_here_says_what_helps(
+    tmp_path: Path, sandbox: None, package: str, more: str
+) -> None:
+    (keep(tmp_path) / "app.py").write_text(f"import {package}\n", "utf-8")
+    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
+        answer = await post(home, IMPORT, {"folder": KEPT}, await operator(home))
+        told = answer.json()["error"]
+        assert answer.status_code == 400
+        assert told.startswith(
+            f"local/shouter needs {package.partition('.')[0]}, which is not installed here"
+        )
+        assert "requirements.txt" in told
+        assert more in told
+
+
 REFUSED = [
     ({"folder": "../shouter"}, 400, "sixfold space import"),
     ({"folder": "other-0123456789abcdef"}, 400, "There is no folder"),

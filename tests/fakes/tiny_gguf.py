@@ -18,7 +18,7 @@ _KINDS = [2, 3, 3, *[6] * 256, *[1] * len(_LETTERS)]
 def write(
     path: Path, *, seed: int = 0, context: int = 512, architecture: str = "llama", letters: bool = False
 ) -> Path:
-    """Write a model; what it says is noise, and the same noise for the same numbers. `letters`: of letters."""
+    """Write a model; what it says is noise, and the same noise for the same numbers. Of `letters` only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = gguf.GGUFWriter(str(path), architecture)
     file.add_context_length(context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from sixfold.upstreams.gradio import spaces as gradio
 from sixfold.upstreams.gradio.folders import Folder
 from sixfold.upstreams.gradio.spaces import GradioSpaces
 
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_OF_GRADIO = ", or write `sdk: gradio` and its `sdk_version` into README.md"
 _INSTALL_SECONDS = 1800
 _SAID_CHARACTERS = 1000
 _NO_CONTAINERS = "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
@@ -61,7 +64,7 @@ class HostedSpaces:
         try:
             config, info, prefix = await self._driver.learn(place)
         except StartFailed as failed:
-            raise errors.BadRequest(f"{space} cannot be used: {failed}") from failed
+            raise errors.BadRequest(_why(space, place, str(failed))) from failed
         function = reading.best(config, info)
         title = str(config.get("title") or space.name)[:200]
         engine = _engine(place, {"prefix": prefix, **gradio.arguments(function)})
@@ -99,6 +102,20 @@ class HostedSpaces:
             except EngineError as error:
                 raise errors.BadRequest(str(error)) from error
         return image
+
+
+def _why(space: SpaceId, place: Place, said: str) -> str:
+    """Why a space did not start, with what helps where a package is missing."""
+    missing = _MISSING.search(said)
+    if missing is None:
+        return f"{space} cannot be used: {said}"
+    package = missing[1].partition(".")[0]
+    if place.image:
+        return f"{space} needs {package}, which its image does not have"
+    return (
+        f"{space} needs {package}, which is not installed here: name it in the folder's requirements.txt"
+        f"{_OF_GRADIO if package == 'gradio' else ''}, and import it again"
+    )
 
 
 def _engine(place: Place, asked: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,14 @@ def test_a_folder_says_what_starts_it_and_what_it_needs(tmp_path: Path) -> None:
     assert lines[-1] == 'CMD ["python", "src/main.py"]'
 
 
+def test_without_a_version_the_newest_is_installed_as_the_hub_does(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("print()\n")
+    (tmp_path / "README.md").write_text("---\nsdk: gradio\n---\n")
+    assert folders.read(tmp_path).requirements == ("gradio",)
+    (tmp_path / "README.md").write_text("---\nsdk: gradio\nsdk_version: 1; rm -r\n---\n")
+    assert folders.read(tmp_path).requirements == ("gradio",)
+
+
 @pytest.mark.parametrize(
     ("readme", "sentence"),
     [

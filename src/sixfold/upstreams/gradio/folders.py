@@ -80,7 +80,8 @@ def read(path: Path) -> Folder:
     if not re.fullmatch(r"[\w./-]+", app):
         raise errors.BadRequest(f"{path.name} names a file that cannot be started")
     version = str(facts.get("sdk_version") or "")
-    needed = [f"gradio=={version}"] if facts.get("sdk") == "gradio" and _VERSION.fullmatch(version) else []
+    exact = f"=={version}" if _VERSION.fullmatch(version) else ""
+    needed = [f"gradio{exact}"] if facts.get("sdk") == "gradio" else []
     needed += ["-r", _REQUIREMENTS] if (path / _REQUIREMENTS).is_file() else []
     return Folder(path, app, tuple(needed), built, str(facts.get("title") or path.name)[:200])
 

@@ -1,0 +1,150 @@
+"""Applications of the real Gradio, 4, 5 or 6: run by the interpreter of an environment that has it.
+
+It prints a line of JSON with the port of each application, and ends when its input does; as a space of this
+machine, which has a port of its own, it is one application.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+gr: Any = importlib.import_module("gradio")  # no part of our own environment
+
+TOLD_SECONDS = 0.3  # after which Gradio has told how far it is: it looks ten times a second
+COLOURS = [("Plain one", "plain"), ("Bold", "bold")]
+
+
+def paint(
+    words: str,
+    count: int,
+    width: int,
+    share: float,
+    style: str,
+    mood: str,
+    flip: bool,
+    picture: str | None,
+    seen: int | None,
+    progress: Any = gr.Progress(),  # noqa: B008 - so Gradio finds it
+) -> Iterator[tuple[Any, int, int]]:
+    """A first sketch, and then the picture; every input is a pixel of it."""
+    if words == "fail":
+        raise gr.Error("There is no such paint")
+    if words == "break":
+        raise RuntimeError("a secret of the house")
+    progress(0.25, desc="mixing")
+    time.sleep(TOLD_SECONDS)
+    yield Image.new("RGB", (8, 8)), 0, seen or 0
+    progress(0.75, desc="painting")
+    time.sleep(TOLD_SECONDS)
+    mean = 0 if picture is None else round(float(np.asarray(Image.open(picture).convert("L")).mean()))
+    facts = [len(words), count, round(share * 100), style == "bold", mood == "calm", flip, mean]
+    pixels = np.zeros((64, width, 3), np.uint8)
+    pixels[0, : len(facts), 0] = facts
+    yield Image.fromarray(pixels), (seen or 0) + 1, (seen or 0) + 1
+
+
+def turn(sound: str, backwards: bool) -> str:
+    """A sound, from its end to its beginning."""
+    with wave.open(sound) as file:
+        about, samples = file.getparams(), np.frombuffer(file.readframes(file.getnframes()), np.int16)
+    made = Path(sound).with_name("turned.wav")
+    with wave.open(str(made), "wb") as file:
+        file.setparams(about)
+        file.writeframes((samples[::-1] if backwards else samples).tobytes())
+    return str(made)
+
+
+def read(paper: Any, pictures: list[Any] | None) -> tuple[str, list[Any]]:
+    """A file in capitals, and pictures turned on their side."""
+    text = Path(getattr(paper, "name", paper)).read_text("utf-8")
+    made = Path(getattr(paper, "name", paper)).with_name("loud.txt")
+    made.write_text(text.upper(), "utf-8")
+    return str(made), [Image.open(picture).rotate(90, expand=True) for picture, _ in pictures or []]
+
+
+def show(pictures: list[Any] | None, times: float) -> list[Any]:
+    """A gallery of what was given, each so many times."""
+    return [Image.open(picture) for picture, _ in pictures or [] for _ in range(int(times))]
+
+
+def wait(words: str, progress: Any = gr.Progress()) -> Iterator[str]:  # noqa: B008 - so Gradio finds it
+    """Its words; `hold` keeps them for a minute."""
+    progress(0.5, desc=f"begun: {words}")
+    for _ in range(600 if words == "hold" else 0):
+        time.sleep(0.1)
+        yield "not yet"
+    yield words
+
+
+def painting() -> Any:
+    with gr.Blocks(title="Everything") as app:
+        given = [
+            gr.Textbox(label="Words"),
+            gr.Number(label="Count", value=3, precision=0, minimum=0, maximum=9),
+            gr.Slider(32, 256, value=64, step=16, label="Width"),
+            gr.Slider(0, 1, value=0.5, label="Share"),
+            gr.Dropdown(COLOURS, value="plain", label="Style"),
+            gr.Radio(["calm", "wild"], value="wild", label="Mood"),
+            gr.Checkbox(label="Flip"),
+            gr.Image(type="filepath", label="Picture"),
+        ]
+        seen = gr.State(0)
+        made = gr.Image(label="Result", format="png")
+        count = gr.Number(label="Seen", precision=0)
+        button = gr.Button()
+        button.click(paint, [*given, seen], [made, count, seen], api_name="paint")
+        gr.Button().click(lambda words: words, given[:1], gr.Textbox(), api_name="echo")
+    return app.queue()
+
+
+def one(function: Any, inputs: list[Any], outputs: list[Any], **more: Any) -> Any:
+    with gr.Blocks() as app:
+        shown_in = [part.render() for part in inputs]
+        shown_out = [part.render() for part in outputs]
+        gr.Button().click(function, shown_in, shown_out, api_name=function.__name__, **more)
+    return app.queue()
+
+
+def applications() -> dict[str, Any]:
+    def unseen(kind: Any, **facts: Any) -> Any:
+        return kind(render=False, **facts)
+
+    return {
+        "painting": painting(),
+        "turn": one(
+            turn,
+            [unseen(gr.Audio, type="filepath"), unseen(gr.Checkbox, value=True)],
+            [unseen(gr.Audio)],
+        ),
+        "read": one(read, [unseen(gr.File), unseen(gr.Gallery)], [unseen(gr.File), unseen(gr.Gallery)]),
+        "show": one(show, [unseen(gr.Gallery), unseen(gr.Number, value=1)], [unseen(gr.Gallery)]),
+        "wait": one(wait, [unseen(gr.Textbox)], [unseen(gr.Textbox)], concurrency_limit=1),
+    }
+
+
+def main() -> None:
+    if "GRADIO_SERVER_PORT" in os.environ:
+        painting().launch()
+        return
+    ports: dict[str, int] = {}
+    for name, app in applications().items():
+        app.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+        ports[name] = app.server_port
+    sys.stdout.write(json.dumps(ports) + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Make the environments of real Gradio servers that tests of spaces start: one for each version, made once.
+
+    make spaces, or python tools/gradios.py VERSION ...
+
+Each is a virtual environment in `gradio/VERSION` of the one that runs this; what is there already is kept.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+# What pip installs of each: of its time, where newer releases of what it needs have left it behind.
+VERSIONS: Mapping[str, tuple[str, ...]] = {
+    "4": ("gradio==4.44.1", "huggingface-hub<1", "pydantic<2.11", "starlette<0.47"),
+    "5": ("gradio>=5.50,<6",),
+    "6": ("gradio>=6.31,<7",),
+}
+_READY = ".ready"
+
+
+def interpreter(version: str) -> Path:
+    """Where the interpreter of a version lies, or would."""
+    home = Path(sys.prefix) / "gradio" / version
+    return home / "bin" / "python" if (home / _READY).exists() else home / _READY
+
+
+def main() -> int:
+    """Make those that are named, or all."""
+    for version in sys.argv[1:] or VERSIONS:
+        if interpreter(version).name != _READY:
+            continue
+        began, home = time.monotonic(), Path(sys.prefix) / "gradio" / version
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "--no-compile", *VERSIONS[version]], check=True)
+        (home / _READY).touch()
+        print(f"Gradio {version}: {time.monotonic() - began:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
