@@ -336,9 +336,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     road.on_cancel = workers.cancel
     offer = Offer(models, templates(), terms, settings.session_limit)
     outbox = Outbox(database, fetcher)
-    bus.watchers.append(outbox.heard)
-    if relaying.tracing is not None:
-        bus.watchers.append(relaying.tracing.moved)
+    bus.watchers += [outbox.heard, *relaying.watchers]
     return Product(
         settings=settings,
         database=database,

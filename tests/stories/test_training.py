@@ -122,6 +122,13 @@ async def test_without_weights_the_answer_says_what_unlocks_it(bare: House) -> N
     assert "sixfold engines add image" in answer.json()["error"]
 
 
+@pytest.mark.parametrize("picture", ["data:image/png;base64,AAAA", "ftp://example.com/1.png", "upl_nothing"])
+async def test_a_picture_that_is_none_is_named_before_what_is_missing_here(bare: House, picture: str) -> None:
+    body = {**BODY, "images": [*BODY["images"], picture]}
+    answer = await bare.client.post("/api/training", json=body, headers=bare.bearer)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+
+
 async def test_a_key_for_other_services_may_not_teach(bare: House) -> None:
     key = await bare.limited_key(Scope(services=("ra2",)))
     answer = await bare.client.post("/api/training", json=BODY, headers=bearer(key))

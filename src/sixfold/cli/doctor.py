@@ -45,6 +45,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         "server": None if running is None else {"pid": running.pid, "url": running.url},
         "database": database,
         "disk": {"free_bytes": disk},
+        "prices": _prices(),
         "stores": [place.record() for place in stores],
         "found": [thing.record() for thing in things],
         "models": [_served(model, terms) for model in catalog.models()],
@@ -187,6 +188,12 @@ def _database(configured: Settings) -> dict[str, Any] | None:
     }
 
 
+def _prices() -> dict[str, Any]:
+    """How old the bundled prices of model servers are: the months in which they were read."""
+    months = [str(row["as_of"]) for row in assembly.read_toml("gateway_prices.toml")["models"].values()]
+    return {"models": len(months), "oldest": min(months), "newest": max(months)}
+
+
 def _problems(database: dict[str, Any] | None, disk: int) -> Iterator[str]:
     if disk < _LOW_DISK_BYTES:
         yield f"Only {size(disk)} are free on the data folder's disk"
@@ -215,6 +222,7 @@ def _print(document: dict[str, Any], things: tuple[found.Thing, ...]) -> None:
         ("server", server["url"] or "starting" if server else "none runs on this folder"),
         ("database", _database_in_words(database)),
         ("disk", f"{size(document['disk']['free_bytes'])} free"),
+        ("prices", "{models} of models, read {oldest} to {newest}".format(**document["prices"])),
         *((store["name"], _store_in_words(store)) for store in document["stores"]),
     ]
     paint.rows(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold import errors
 from sixfold.areas.gateway.service import begun
 from sixfold.core.work import trained
 from sixfold.core.work.orders import Order
@@ -37,10 +38,28 @@ class Training:
                 request_id=calls.request_id(request),
                 idempotency_id=idempotency_id,
             )
-            prediction = await self._services.pipeline.submit(order)
+            try:
+                prediction = await self._services.pipeline.submit(order)
+            except errors.EngineUnavailable:
+                await self._look_at_pictures(order)
+                raise
             return answers.json(begun(trained.MODEL, prediction), 202)
 
         return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), make)
+
+    async def _look_at_pictures(self, order: Order) -> None:
+        """Where nothing can learn, too, what is wrong with pictures goes first; raises `InvalidInput`.
+
+        Nothing is fetched for that: it is about those that came along or lie here.
+        """
+        model, media = self._services.catalog[trained.MODEL], self._services.media
+        pictures = model.listed_pictures(model.check(order.inputs))
+        near = {
+            name: (row, text)
+            for name, (row, text) in pictures.items()
+            if not text.startswith(("https://", "http://")) or text.startswith(tuple(media.own_origins))
+        }
+        await media.resolve_all(order.account_id, near)
 
 
 def face(services: Services) -> Face:

@@ -120,19 +120,20 @@ class Rates(Protocol):
 
 def rates(database: Database, kind: str, *, shared: bool) -> Rates:
     """The rates of one kind: of this server, or of all that share its database."""
-    return SharedRates(database, kind) if shared else OwnRates(time.monotonic)
+    return SharedRates(database, kind) if shared else OwnRates(time.monotonic, kind)
 
 
 class OwnRates:
     """Rates of one server, in its memory; `clock` gives seconds that never go back."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], kind: str = "requests") -> None:
         self._clock = clock
+        self._kind = kind
         self._due: dict[str, int] = {}  # by key, when all that was asked would be earned
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
         """Count `amount`; raises `TooManyRequests`."""
-        share, moment = _share(per_minute, amount), int(self._clock() * SECOND_US)
+        share, moment = _share(per_minute, amount, self._kind), int(self._clock() * SECOND_US)
         ahead = max(self._due.get(key, 0) - moment, 0)
         if ahead + share.cost > share.most:
             raise share.refusal(ahead)
@@ -163,7 +164,7 @@ class SharedRates:
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
         """Count `amount`; raises `TooManyRequests`."""
-        share = _share(per_minute, amount)
+        share = _share(per_minute, amount, self._kind)
         await self._database.write(_spend(key, self._kind, share), durable=False)
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
@@ -184,16 +185,18 @@ class _Share:
     per_minute: int
     cost: int
     most: int
+    kind: str
 
     def refusal(self, ahead: int) -> errors.TooManyRequests:
         wait = max(1, math.ceil((ahead + self.cost - _MINUTE_US) / SECOND_US))
-        return errors.TooManyRequests(f"This key may ask for {self.per_minute} a minute", retry_after=wait)
+        said = f"This key may ask for {self.per_minute} {self.kind} a minute"
+        return errors.TooManyRequests(said, retry_after=wait)
 
 
 @functools.lru_cache(maxsize=1024)
-def _share(per_minute: int, amount: int) -> _Share:
+def _share(per_minute: int, amount: int, kind: str) -> _Share:
     step = _step(per_minute)
-    share = _Share(per_minute, step * min(amount, max(per_minute, 1)), _MINUTE_US + step // 2)
+    share = _Share(per_minute, step * min(amount, max(per_minute, 1)), _MINUTE_US + step // 2, kind)
     if per_minute <= 0:
         raise share.refusal(0)
     return share

@@ -40,6 +40,7 @@ class Relaying:
     def __init__(self, relay: Relay, servers: Servers, tracing: Tracing | None = None) -> None:
         self.relay = relay
         self.tracing = tracing
+        self.watchers = [] if tracing is None else [tracing.moved]
         self._servers = servers
         self._tasks: list[asyncio.Task[None]] = []
 
