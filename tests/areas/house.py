@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,9 +26,12 @@ ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.areas.engines:DotEngine"
 
 
+_document = functools.cache(assembly.models_document)  # reading it takes longer than many a test
+
+
 def small_models(quality: str = "full") -> Mapping[str, Any]:
     """The bundled catalogue with every engine replaced by the painter of dots."""
-    document = assembly.models_document()
+    document = _document()
     engines = {name: {**row, "factory": DOT, "quality": quality} for name, row in document["engines"].items()}
     return {**document, "engines": engines}
 

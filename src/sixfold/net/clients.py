@@ -7,10 +7,11 @@ the configuration, which no request can set.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import httpcore
 import httpx
@@ -49,6 +50,7 @@ class Clients:
             ),
             proxy=options.proxy,
             trust_env=False,
+            verify=_authorities(),
         )
         self._opened.append(client)
         return client
@@ -69,6 +71,12 @@ class Clients:
             await client.aclose()
         self._opened.clear()
         await self.fetcher.aclose()
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    """The certificate authorities, which take long to read: once in a process."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
