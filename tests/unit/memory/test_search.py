@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -270,3 +271,28 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Groun
     assert await database.write(renewal.step()) == 0
     fresh = Finder(database, Shelf(database, PageIndex))
     assert [hit.slug for hit in (await fresh.search(place.ann, Search("windmill"))).hits] == ["old"]
+
+
+async def test_a_memory_in_use_is_made_ready_beside_the_loop_and_an_unused_one_takes_no_room(
+    place: Ground,
+) -> None:
+    made: list[bool] = []
+    looked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def new_index() -> PageIndex:
+        made.append(threading.current_thread() is threading.main_thread())
+        return PageIndex()
+
+    def find_model() -> None:  # asked for once the rest is ready
+        loop.call_soon_threadsafe(looked.set)
+
+    for expected in ([], [False]):
+        looked.clear()
+        running = asyncio.create_task(
+            Finder(place.memory.database, Shelf(place.memory.database, new_index), find_model).run()
+        )
+        await looked.wait()
+        running.cancel()
+        assert made == expected
+        await put(place, "a", "The first page.")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sixfold import errors
-from sixfold.core.database import Database, Query, Row, Transaction, now
+from sixfold.core.database import Database, Query, Row, Transaction, now, one
 from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.inference import inferring as inference
 from sixfold.core.memory.model import Caller
@@ -67,14 +67,21 @@ class Finder:
         return self._embedder is not None
 
     async def run(self) -> None:
-        """Renew old entries, then embed what is written until cancelled, once there is a model."""
+        """Renew old entries, make ready for the first search, then embed what is written until cancelled."""
         with contextlib.suppress(errors.StoreFailed):  # the next start tries again
             while await self._database.write(renewal.step(), durable=False):
                 pass
+            if await self._database.read(one("memory_in_use")) is not None:
+                await asyncio.to_thread(self._warm)
         while not await self.look():  # noqa: ASYNC110  # a folder tells nobody that a file has come
             await asyncio.sleep(_LOOK_SECONDS)
         if self._embedder is not None:
             await self._embedder.run()
+
+    def _warm(self) -> None:
+        """What the first search would import and read; a memory that nobody uses takes no room for it."""
+        self._shelf.warm()
+        inference.forms()
 
     async def waiting(self) -> int:
         """How many pages wait for their vectors; 0 without a model."""

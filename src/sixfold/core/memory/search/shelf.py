@@ -58,12 +58,20 @@ class Shelf:
         self._model = model
         self._places.clear()
 
+    def warm(self) -> None:
+        """Have what an index is made with at hand."""
+        self._new_index()
+
     async def index(self, account_id: str) -> Index:
         """An account's index, read anew if it is not here, and so far that a search can take in the rest."""
         place = self._places.get(account_id)
         if place is None or place.index.worn:
-            place = self._places[account_id] = _Place(self._new_index())
-            self._make_room(account_id)
+            made = _Place(await asyncio.to_thread(self._new_index))  # the first one imports a library
+            found = self._places.get(account_id)
+            if found is None or found is place:
+                found = self._places[account_id] = made
+                self._make_room(account_id)
+            place = found
         self._places.move_to_end(account_id)
         if place.change == _UNREAD or place.reading.locked():
             async with place.reading:

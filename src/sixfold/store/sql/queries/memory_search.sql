@@ -6,6 +6,9 @@ RETURNING change;
 -- name: memory_change_last | The number of an account's last change; nothing before the first.
 SELECT change FROM memory_change WHERE account_id = :account_id;
 
+-- name: memory_in_use | One row where any account has written a page.
+SELECT 1 AS found FROM memory_index LIMIT 1;
+
 -- name: memory_index_put | Pages as search reads them, in place of what was there of them.
 INSERT INTO memory_index (page_id, account_id, change, entry)
 SELECT value ->> 0, :account_id, :change, value ->> 1 FROM json_each(:rows) WHERE 1
