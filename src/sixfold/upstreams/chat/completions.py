@@ -352,12 +352,23 @@ def _format(chat: Chat) -> dict[str, Any] | None:
 
 def _messages(chat: Chat) -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] if chat.system else []
-    for message in chat.messages:
+    for message in _merged(chat.messages):
         said += _outcomes(message)
         rest = [part for part in message.parts if not isinstance(part, Outcome | Thought)]
         if rest:
             said.append(_turn(message.role, rest))
     return said
+
+
+def _merged(messages: Sequence[Message]) -> list[Message]:
+    """What the model said in a row is one turn: its calls must all be there before their results."""
+    turns: list[Message] = []
+    for message in messages:
+        if turns and message.role == turns[-1].role == "assistant":
+            turns[-1] = Message("assistant", turns[-1].parts + message.parts)
+        else:
+            turns.append(message)
+    return turns
 
 
 def _outcomes(message: Message) -> list[dict[str, Any]]:

@@ -123,7 +123,7 @@ class Messages:
 
     def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
         """A conversation as a request."""
-        thinking = _THINKING.get(chat.effort) if not _shaped(chat) else None
+        thinking = _THINKING.get(chat.effort) if not _shaped(chat) and _sealed(chat.messages) else None
         limit = chat.max_tokens or _DEFAULT_MAX_TOKENS
         fields: dict[str, Any] = {
             "model": model,
@@ -275,6 +275,18 @@ def _document(body: bytes) -> _Document:
     if found.content is None:
         raise ValueError("an answer without content")
     return found
+
+
+def _sealed(messages: Sequence[Message]) -> bool:
+    """Whether thinking may go on: a turn that waits for its tools needs the sealed thought it began with."""
+    turn: list[Part] = []
+    for message in reversed(messages):
+        if message.role == "assistant":
+            turn += message.parts
+        elif turn or not any(isinstance(part, Outcome) for part in message.parts):
+            break
+    calls = any(isinstance(part, Call) for part in turn)
+    return not calls or any(isinstance(part, Thought) and part.seal for part in turn)
 
 
 def _shaped(chat: Chat) -> bool:

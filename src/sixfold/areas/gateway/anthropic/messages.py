@@ -26,6 +26,7 @@ from sixfold.core.relay.chat import (
     Part,
     Picture,
     Said,
+    Shape,
     Stop,
     Text,
     Thinking,
@@ -79,6 +80,7 @@ def parse(raw: bytes) -> Chat:
     choice = _mapping(body.get("tool_choice") or {}, "tool_choice")
     kind = choice.get("type", "auto")
     given_tools = _items(body.get("tools") or [], "tools")
+    output = _mapping(body.get("output_config") or {}, "output_config")
     parallel = not choice["disable_parallel_tool_use"] if "disable_parallel_tool_use" in choice else None
     return Chat(
         messages=tuple(
@@ -93,13 +95,26 @@ def parse(raw: bytes) -> Chat:
         temperature=body.get("temperature"),
         top_p=body.get("top_p"),
         stop=tuple(str(text) for text in _items(body.get("stop_sequences") or [], "stop_sequences")),
-        effort=_effort(body.get("thinking")),
+        effort=_effort(body.get("thinking"), output),
+        shape=_shape(output.get("format") or body.get("output_format")),
         user=str(_mapping(body.get("metadata") or {}, "metadata").get("user_id") or ""),
     )
 
 
-def _effort(thinking: Any) -> str:
-    """How hard to think, by the tokens that a thought may take."""
+def _shape(given: Any) -> Shape | None:
+    """The JSON that is asked for."""
+    if given is None:
+        return None
+    found = _mapping(given, "output_config.format")
+    if found.get("type") != "json_schema":
+        raise errors.BadRequest("output_config.format.type: must be json_schema")
+    return Shape(schema=_mapping(found.get("schema"), "output_config.format.schema"), strict=True)
+
+
+def _effort(thinking: Any, output: Mapping[str, Any]) -> str:
+    """How hard to think, as it is said or by the tokens that a thought may take."""
+    if said := output.get("effort"):
+        return str(said) if said in ("low", "medium") else "high"
     if not isinstance(thinking, dict) or cast("dict[str, Any]", thinking).get("type") != "enabled":
         return ""
     budget = cast("dict[str, Any]", thinking).get("budget_tokens") or 0
@@ -135,6 +150,8 @@ def _part(block: Mapping[str, Any], where: str) -> Part:
             return Outcome(str(block.get("tool_use_id") or ""), told, bool(block.get("is_error")))
         case "thinking":
             return Thought(str(block.get("thinking") or ""), str(block.get("signature") or ""))
+        case "document" if _mapping(block.get("source"), f"{where}.source").get("type") == "text":
+            return Text(str(block["source"].get("data") or ""))
         case "redacted_thinking":
             return Thought("")
         case kind:
@@ -236,6 +253,7 @@ class _Blocks:
     def __init__(self) -> None:
         self._index = -1
         self._kind = ""
+        self._calls: dict[int, int] = {}
 
     def open(self, kind: str, block: Mapping[str, Any]) -> bytes:
         """Begin a block of this kind, unless it is the one that is open."""
@@ -249,6 +267,17 @@ class _Blocks:
     def more(self, delta: Mapping[str, Any]) -> bytes:
         """More of the block that is open."""
         return _event("content_block_delta", index=self._index, delta=delta)
+
+    def call(self, number: int, block: Mapping[str, Any]) -> bytes:
+        """Begin the block of a call."""
+        told = self.open(f"tool{number}", block)
+        self._calls[number] = self._index
+        return told
+
+    def argument(self, number: int, text: str) -> bytes:
+        """More of a call's arguments, whichever block was begun since."""
+        delta = {"type": "input_json_delta", "partial_json": text}
+        return _event("content_block_delta", index=self._calls.get(number, self._index), delta=delta)
 
     def close(self) -> bytes:
         """The block that is open is whole."""
@@ -276,9 +305,9 @@ async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -
                 yield _thinking(blocks, event)
             case Calling():
                 call: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
-                yield blocks.open(f"tool{event.number}", call)
+                yield blocks.call(event.number, call)
             case Argument():
-                yield blocks.more({"type": "input_json_delta", "partial_json": event.text})
+                yield blocks.argument(event.number, event.text)
             case Ended():
                 delta = {"stop_reason": _STOPS[event.stop], "stop_sequence": None}
                 yield blocks.close() + _event("message_delta", delta=delta, usage=usage(event.usage))

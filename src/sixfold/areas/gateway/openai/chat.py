@@ -227,6 +227,23 @@ def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
     )
 
 
+async def _filled(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
+    """The same, where a call without arguments has an empty object of them."""
+    bare: dict[int, None] = {}
+    async for event in events:
+        match event:
+            case Calling():
+                bare[event.number] = None
+            case Argument():
+                bare.pop(event.number, None)
+            case Ended():
+                for number in bare:
+                    yield Argument(number, "{}")
+            case _:
+                pass
+        yield event
+
+
 async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
     """Chunks, and `[DONE]`."""
     shared = {
@@ -241,7 +258,7 @@ async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -
         return b"data: " + _encode({**shared, "choices": [choice]}) + b"\n\n"
 
     yield chunk({"role": "assistant", "content": ""})
-    async for event in events:
+    async for event in _filled(events):
         match event:
             case Said():
                 yield chunk({"content": event.text})

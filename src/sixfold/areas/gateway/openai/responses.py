@@ -47,6 +47,9 @@ class _Head(msgspec.Struct):
     max_output_tokens: int | None = None
 
 
+_DONE_ELSEWHERE = frozenset(
+    {"web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"}
+)
 _head = msgspec.json.Decoder(_Head)
 
 
@@ -115,6 +118,8 @@ def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list
             thought = " ".join(str(reading.mapping(part, where).get("text", "")) for part in said)
             if seal:
                 messages.append(Message("assistant", (Thought(thought, seal),)))
+        case kind if kind in _DONE_ELSEWHERE:
+            pass  # what a provider's own tool did: what came of it is in the message that follows
         case kind:
             raise Wrong(f"This model takes no item of type {kind!r}", param=where)
 
@@ -156,6 +161,8 @@ def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
                 speaker.said(part.text)
             case Thought():
                 speaker.thought(part.text)
+                if part.seal:
+                    speaker.sealed(part.seal)
             case Call():
                 number = len(speaker.output)
                 speaker.calling(Calling(number, part.id, part.name))
@@ -175,6 +182,8 @@ async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -
             case Thinking():
                 if event.text:
                     yield speaker.thought(event.text)
+                if event.seal:
+                    yield speaker.sealed(event.seal)
             case Calling():
                 yield speaker.calling(event)
             case Argument():

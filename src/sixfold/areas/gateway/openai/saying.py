@@ -63,6 +63,12 @@ class Speaker:
             "response.reasoning_summary_text.delta", **self._place(), summary_index=0, delta=text
         )
 
+    def sealed(self, seal: str) -> bytes:
+        """What lets the model's server check the thought that was said, when it comes back."""
+        told = self.thought("") if self._open != "reasoning" else b""
+        self.output[-1]["encrypted_content"] = seal
+        return told
+
     def calling(self, call: Calling) -> bytes:
         """A tool is asked for."""
         told = self.close()
@@ -85,6 +91,9 @@ class Speaker:
         if not kind:
             return b""
         item, place = self.output[-1], self._place()
+        nothing = b""
+        if kind == "function_call" and not item["arguments"]:  # a call without arguments has an empty object
+            nothing = self.argument(Argument(-1, "{}"))
         item["status"] = "completed"
         told = b""
         if kind == "message":
@@ -106,7 +115,8 @@ class Speaker:
                 name=item["name"],
                 arguments=item["arguments"],
             )
-        return told + self._event("response.output_item.done", output_index=place["output_index"], item=item)
+        done = self._event("response.output_item.done", output_index=place["output_index"], item=item)
+        return nothing + told + done
 
     def end(self, ended: Ended) -> bytes:
         """The response is whole."""

@@ -1,0 +1,193 @@
+"""What coding agents send and expect, through faces and servers of different dialects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+
+from sixfold.areas.gateway.anthropic import messages as anthropic_face
+from sixfold.areas.gateway.asking import Wanted
+from sixfold.areas.gateway.openai import chat as chat_face
+from sixfold.areas.gateway.openai import responses as responses_face
+from sixfold.core.relay.chat import Argument, Calling, Chat, Ended, Event, Said, Thinking
+from sixfold.core.relay.usage import Usage
+from sixfold.upstreams.chat.messages import Messages
+from tests.areas.gateway import Gateway, gateway
+from tests.areas.test_gateway import PIXEL
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}  # the same on every ground
+DATA = PIXEL.partition("base64,")[2]
+TOOL: Any = {
+    "name": "read",
+    "input_schema": {"type": "object", "properties": {}},
+    "cache_control": {"type": "ephemeral"},
+}
+TWO_CALLS = (
+    Calling(0, "call_1", "read"),
+    Calling(1, "call_2", "list"),
+    Argument(0, '{"file": '),
+    Argument(1, '{"at": 1}'),
+    Argument(0, '"a"}'),
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """One house for all of them."""
+    async with gateway(tmp_path_factory.mktemp("agents"), settings=FILES) as found:
+        yield found
+
+
+@pytest.fixture
+def door(shared: Gateway) -> Gateway:
+    for server in (shared.acme, shared.anth):
+        server.mode = "well"
+        server.seen.clear()
+    return shared
+
+
+async def told(face: Any, *events: Event) -> list[dict[str, Any]]:
+    """The documents of a stream."""
+
+    async def said() -> AsyncIterator[Event]:
+        for event in events:
+            yield event
+
+    wanted = Wanted("m", stream=True, max_tokens=None, parse=lambda: Chat(()))
+    blocks = b"".join([block async for block in face.stream(said(), wanted, "req_1")])
+    lines = [line[6:] for line in blocks.split(b"\n") if line.startswith(b"data: ")]
+    return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+
+async def test_an_agents_turn_reaches_a_chat_server_whole(door: Gateway) -> None:
+    """Systems in parts, sealed thoughts, two calls and their results at once, a picture among them."""
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
+    calls = [{"type": "tool_use", "id": f"toolu_{n}", "name": "read", "input": {"n": n}} for n in (1, 2)]
+    results = [
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_1",
+            "content": [{"type": "text", "text": "one"}, image],
+        },
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": "two", "is_error": True},
+    ]
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "notes"}}
+    body: Any = {
+        "model": "acme/small",
+        "max_tokens": 2000,
+        "system": [
+            {"type": "text", "text": part, "cache_control": {"type": "ephemeral"}} for part in ("You", "help")
+        ],
+        "tools": [TOOL, {"type": "web_search_20250305", "name": "web_search"}],
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "stop_sequences": ["END"],
+        "messages": [
+            {"role": "user", "content": [document, {"type": "text", "text": "Read both"}]},
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "Hm", "signature": "s"}, *calls],
+            },
+            {"role": "user", "content": [*results, {"type": "text", "text": "say 3 words"}]},
+        ],
+    }
+    async with door.anthropic().messages.stream(**body) as stream:
+        answer = await stream.get_final_message()
+    assert answer.stop_reason == "tool_use"  # the fake calls whatever tool there is
+    sent = door.acme.seen[0].document
+    assert sent["messages"][0] == {"role": "system", "content": "You\n\nhelp"}
+    assert [turn["role"] for turn in sent["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "user",
+    ]
+    assert [call["id"] for call in sent["messages"][2]["tool_calls"]] == ["toolu_1", "toolu_2"]
+    assert [turn["content"] for turn in sent["messages"][3:5]] == ["one", "two"]
+    assert sent["messages"][5]["content"][0]["image_url"]["url"] == PIXEL
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["read"]
+    assert (sent["reasoning_effort"], sent["stop"]) == ("low", ["END"])
+
+
+async def test_calls_of_one_response_are_one_turn_for_a_chat_server(door: Gateway) -> None:
+    given: Any = [{"role": "user", "content": "Read both"}]
+    for n in (1, 2):
+        given.append({"type": "function_call", "call_id": f"c{n}", "name": "read", "arguments": "{}"})
+    given.append({"type": "web_search_call", "id": "ws_1", "status": "completed"})
+    given += [{"type": "function_call_output", "call_id": f"c{n}", "output": f"out {n}"} for n in (1, 2)]
+    answer = await door.openai().responses.create(model="acme/small", input=given)
+    assert answer.output_text == "The tool said out 2"
+    sent = door.acme.seen[0].document["messages"]
+    assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool"]
+    assert [call["id"] for call in sent[1]["tool_calls"]] == ["c1", "c2"]
+
+
+async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(door: Gateway) -> None:
+    client = door.openai()
+    with pytest.raises(openai.BadRequestError) as before:
+        await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
+    assert before.value.param == "previous_response_id"
+    with pytest.raises(openai.BadRequestError, match="run by its own provider only"):
+        await client.responses.create(
+            model="acme/small", input="x", tools=[{"type": "web_search"}], tool_choice={"type": "web_search"}
+        )
+
+
+async def test_anthropic_shapes_and_efforts_reach_a_chat_server(door: Gateway) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    output = {"effort": "medium", "format": {"type": "json_schema", "schema": schema}}
+    body = {"model": "acme/small", "max_tokens": 99, "messages": [{"role": "user", "content": "Where?"}]}
+    answer = await door.home.client.post(
+        "/v1/messages", json={**body, "output_config": output}, headers=door.headers
+    )
+    assert json.loads(answer.json()["content"][0]["text"]) == {"city": "Oslo"}
+    sent = door.acme.seen[0].document
+    assert (sent["reasoning_effort"], sent["response_format"]["json_schema"]["schema"]) == ("medium", schema)
+
+
+async def test_thinking_goes_on_only_with_the_sealed_thought_it_began_with() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}
+    out = {"type": "function_call_output", "call_id": "c", "output": "x"}
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": "seal"}
+    for given, thinks in (([call, out], False), ([thought, call, out], True), ([], True)):
+        body = {
+            "model": "m",
+            "reasoning": {"effort": "low"},
+            "input": [{"role": "user", "content": "x"}, *given],
+        }
+        asked = json.loads(Messages().ask(responses_face.parse(json.dumps(body).encode()), "m", stream=False))
+        assert ("thinking" in asked) is thinks
+
+
+async def test_a_sealed_thought_comes_back_to_whoever_asks_for_responses() -> None:
+    events = await told(
+        responses_face, Thinking("Hm"), Thinking("", "seal"), Said("So"), Ended("end", Usage(1, 1))
+    )
+    thought, _ = events[-1]["response"]["output"]
+    assert (thought["encrypted_content"], thought["summary"][0]["text"]) == ("seal", "Hm")
+
+
+async def test_arguments_belong_to_their_call_however_they_come() -> None:
+    events = await told(anthropic_face, Said("Well"), *TWO_CALLS, Ended("tool", Usage(1, 1)))
+    given: dict[int, str] = {}
+    for event in events:
+        if event["type"] == "content_block_delta" and event["delta"]["type"] == "input_json_delta":
+            given[event["index"]] = given.get(event["index"], "") + event["delta"]["partial_json"]
+    assert given == {1: '{"file": "a"}', 2: '{"at": 1}'}
+
+
+async def test_a_call_without_arguments_has_an_empty_object() -> None:
+    calling, ended = Calling(0, "call_1", "now"), Ended("tool", Usage(1, 1))
+    chunks = await told(chat_face, calling, ended)
+    calls = [chunk["choices"][0]["delta"].get("tool_calls", []) for chunk in chunks if chunk["choices"]]
+    assert "".join(call["function"]["arguments"] for some in calls for call in some) == "{}"
+    response = (await told(responses_face, calling, ended))[-1]["response"]
+    assert response["output"][0]["arguments"] == "{}"
