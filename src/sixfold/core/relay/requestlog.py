@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sixfold import errors
+from sixfold.core import ids
 from sixfold.core.accounts import batches, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Row, Transaction, Value, one
@@ -117,7 +118,7 @@ def sweep(holder: str, before: int, *, alone: bool) -> Transaction[int]:
 
 def forget(before: int) -> Transaction[int]:
     """Forget calls that were begun before `before` (epoch µs); gives how many."""
-    return len((yield Query("relay_forget", {"before": before})))
+    return len((yield Query("relay_forget", {"id": ids.earliest("req", before), "before": before})))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,16 +26,17 @@ VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :str
     :response, :words, :now, :now);
 
 -- name: relay_orphans | Calls under way of servers that are gone: all but `holder`'s, or those that are too old.
-SELECT id FROM relay_call
-WHERE state = 'running' AND ((:alone = 1 AND holder <> :holder) OR created_at < :before)
+SELECT c.id FROM hold h JOIN relay_call c ON c.id = h.id
+WHERE h.state = 'pending' AND c.state = 'running'
+  AND ((:alone = 1 AND c.holder <> :holder) OR c.created_at < :before)
 LIMIT 1000;
 
 -- name: relay_abandon | A call whose server died: it failed, and was free.
 UPDATE relay_call SET state = 'failed', error = :error, ended_at = :now
 WHERE id = :id AND state = 'running' RETURNING id;
 
--- name: relay_forget | Forget calls that ended long ago.
-DELETE FROM relay_call WHERE created_at < :before AND state <> 'running' RETURNING id;
+-- name: relay_forget | Forget calls that ended long ago; their ids come before those that are made since.
+DELETE FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'running' RETURNING id;
 
 -- name: relay_page | An account's calls, newest first, from before a position; an empty filter takes all.
 SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens, cached_tokens, output_tokens,
