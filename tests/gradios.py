@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold import settings
 from tools import gradios
 
 APPLICATION = Path(__file__).parent / "fakes" / "gradio_space" / "app.py"
@@ -27,13 +27,12 @@ def interpreter(version: str) -> Path:
 @contextmanager
 def served(version: str, folder: Path) -> Iterator[dict[str, int]]:
     """The applications of `fakes/gradio_space`, by their ports on this machine."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(folder)}
     with subprocess.Popen(
         [interpreter(version), APPLICATION],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**kept, **quiet, "HOME": str(folder), "TMPDIR": str(folder)},
+        env={**settings.worker_environment(), **quiet, "HOME": str(folder), "TMPDIR": str(folder)},
     ) as process:
         assert process.stdout is not None
         try:

@@ -188,7 +188,7 @@ async def test_a_folder_of_real_gradio_runs_shut_in(tmp_path: Path) -> None:
     home_of = gradios.interpreter("6").parents[1]
     kept = tmp_path / "spaces" / "painter-0123456789abcdef"
     shutil.copytree(gradios.APPLICATION.parent, kept, ignore=shutil.ignore_patterns("__pycache__"))
-    (kept / "README.md").write_text("---\nsdk: gradio\nsdk_version: 6.31.0\n---\n")
+    (kept / "README.md").write_text("---\nsdk: gradio\nsdk_version: 6.31.0\napp_file: space.py\n---\n")
     (kept / "requirements.txt").write_text("numpy\n")
     packages = next(home_of.glob("lib/python3*/site-packages"))
     kept.with_name(f"{kept.name}.packages").symlink_to(packages)

@@ -1,16 +1,14 @@
 """Applications of the real Gradio, 4, 5 or 6: run by the interpreter of an environment that has it.
 
-It prints a line of JSON with the port of each application, and ends when its input does; as a space of this
-machine, which has a port of its own, it is one application.
+It prints a line of JSON with the port of each application, and ends when its input does.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
-import time
+import threading
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ from PIL import Image
 
 gr: Any = importlib.import_module("gradio")  # no part of our own environment
 
+WORK = threading.Event()  # that takes its time
 TOLD_SECONDS = 0.3  # after which Gradio has told how far it is: it looks ten times a second
 COLOURS = [("Plain one", "plain"), ("Bold", "bold")]
 
@@ -43,10 +42,10 @@ def paint(
     if words == "break":
         raise RuntimeError("a secret of the house")
     progress(0.25, desc="mixing")
-    time.sleep(TOLD_SECONDS)
+    WORK.wait(TOLD_SECONDS)
     yield Image.new("RGB", (8, 8)), 0, seen or 0
     progress(0.75, desc="painting")
-    time.sleep(TOLD_SECONDS)
+    WORK.wait(TOLD_SECONDS)
     mean = 0 if picture is None else round(float(np.asarray(Image.open(picture).convert("L")).mean()))
     facts = [len(words), count, round(share * 100), style == "bold", mood == "calm", flip, mean]
     pixels = np.zeros((64, width, 3), np.uint8)
@@ -82,7 +81,7 @@ def wait(words: str, progress: Any = gr.Progress()) -> Iterator[str]:  # noqa: B
     """Its words; `hold` keeps them for a minute."""
     progress(0.5, desc=f"begun: {words}")
     for _ in range(600 if words == "hold" else 0):
-        time.sleep(0.1)
+        WORK.wait(0.1)
         yield "not yet"
     yield words
 
@@ -134,9 +133,6 @@ def applications() -> dict[str, Any]:
 
 
 def main() -> None:
-    if "GRADIO_SERVER_PORT" in os.environ:
-        painting().launch()
-        return
     ports: dict[str, int] = {}
     for name, app in applications().items():
         app.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
