@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
@@ -137,7 +137,10 @@ async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(doo
     assert before.value.param == "previous_response_id"
     with pytest.raises(openai.BadRequestError, match="run by its own provider only"):
         await client.responses.create(
-            model="acme/small", input="x", tools=[{"type": "web_search"}], tool_choice={"type": "web_search"}
+            model="acme/small",
+            input="x",
+            tools=[{"type": "web_search"}],
+            tool_choice=cast("Any", {"type": "web_search"}),
         )
 
 

@@ -15,6 +15,7 @@ pytest.importorskip("espeakng_loader", reason="needs the extra `embedded`")
 from sixfold.core.work.engines import EngineError, Task
 from sixfold.engines.speech import files, voices
 from sixfold.engines.speech.clone import CloneEngine
+from sixfold.engines.speech.kokoro import KokoroEngine
 from sixfold.engines.speech.piper import PiperEngine
 from tests.unit.engines.onnx_model import _field
 from tests.unit.engines.speech.listening import Note
@@ -100,6 +101,78 @@ def test_a_piper_voice_speaks_at_its_own_rate_and_at_any_speed(tmp_path: Path) -
         assert result.quality == "full"
         lengths.append(float(result.artifacts[0].info["duration"]))
     assert lengths[1] == pytest.approx(lengths[0] / 2, rel=0.15)
+
+
+def kokoro_folder(folder: Path) -> Path:
+    """A Kokoro network that hums as loud as its style is, with four voices."""
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    floats, whole = 1, 7
+    graph = b"".join(
+        [
+            _node("Div", "many speed", "wide"),
+            _node("Cast", "wide", "width", to=whole),
+            _node("Shape", "tokens", "shape"),
+            _node("Concat", "shape width", "room", axis=0),
+            _node("Cast", "tokens", "numbers", to=floats),
+            _node("Unsqueeze", "numbers last", "deep"),
+            _node("Expand", "deep room", "held"),
+            _node("Slice", "ramp zero width", "steps"),
+            _node("Mul", "held steps", "turned"),
+            _node("Mul", "turned tone", "slow"),
+            _node("Sin", "slow", "wave"),
+            _node("ReduceMean", "style", "loud", keepdims=0),
+            _node("Mul", "wave loud", "heard"),
+            _node("Reshape", "heard flat", "audio"),
+            _field(2, "hum"),
+            _constant("many", np.array([300], np.float32)),
+            _constant("last", np.array([2])),
+            _constant("flat", np.array([-1])),
+            _constant("tone", np.array([0.01], np.float32)),
+            _constant("ramp", np.arange(300 * 8, dtype=np.float32)),
+            _constant("zero", np.array([0])),
+            _open("tokens", whole, 11, 2),
+            _open("style", floats, 11, 2),
+            _open("speed", floats, 11, 1),
+            _open("audio", floats, 12, 1),
+        ]
+    )
+    network = _field(1, 8) + _field(7, graph) + _field(8, _field(1, "") + _field(2, 13))
+    (folder / "kokoro-tiny.onnx").write_bytes(network)
+    names = ("af_heart", "af_sky", "am_adam", "ef_dora")
+    styles: dict[str, Any] = {name: np.full((511, 1, 256), 0.3, np.float32) for name in names}
+    with (folder / "voices-tiny.bin").open("wb") as file:
+        np.savez(file, **styles)
+    vocab = {char: number for number, char in enumerate(PHONEMES, 1)}
+    (folder / "config.json").write_text(json.dumps({"vocab": vocab}))
+    return folder
+
+
+def test_kokoro_speaks_at_any_speed_with_a_voice_of_the_language_and_kind(tmp_path: Path) -> None:
+    engine = KokoroEngine(source=str(kokoro_folder(tmp_path)))
+    lengths: list[float] = []
+    for speed in (1, 2):
+        inputs = {"text": "Good morning. And good night.", "speed": speed, "format": "wav", "voice": "ben"}
+        result = engine.run(Task("t", "tts", inputs), Note(tmp_path / str(speed)))
+        path = result.artifacts[0].path
+        assert path is not None
+        assert np.abs(files.read(path, 24_000)).max() > 0.05
+        assert (result.quality, result.data["speaker"]) == ("full", "am_adam")
+        lengths.append(float(result.artifacts[0].info["duration"]))
+    assert lengths[1] == pytest.approx(lengths[0] / 2, rel=0.15)
+    taken = [engine.speaker(voices.find(name), "en") for name in ("ava", "chloe", "ella")]
+    assert taken == ["af_heart", "af_sky", "af_heart"]
+    assert engine.speaker(voices.find("lucia"), "es") == "ef_dora"
+    with pytest.raises(EngineError, match="No Kokoro voice for de"):
+        engine.speaker(voices.find("anna"), "de")
+
+
+def test_a_folder_that_is_no_kokoro_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"There is no \*\.onnx"):
+        KokoroEngine(source=str(tmp_path))
+    folder = kokoro_folder(tmp_path)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(EngineError, match=r"config\.json cannot be read"):
+        KokoroEngine(source=str(folder))
 
 
 def test_the_voices_of_a_language_share_its_speakers(tmp_path: Path) -> None:
