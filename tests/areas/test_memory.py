@@ -173,6 +173,18 @@ async def test_versions_differ_and_come_back(home: House) -> None:
         assert past.status_code == status, as_of
 
 
+async def test_tags_are_read_as_they_were_and_a_walk_refuses_to_answer_about_the_past(home: House) -> None:
+    await put(home, "a", tags=["x"])
+    then = (await home.client.get("/api/pages/a", headers=home.bearer)).json()["updated_at"]
+    await asked(home, "POST /api/tags/{slug}", "a", home.key, json={"tags": ["y"]})
+    for as_of, status in (("1999-01-01T00:00:00Z", 404), ("yesterday", 400), (then, 200)):
+        past = await home.client.get("/api/tags/a", params={"as_of": as_of}, headers=home.bearer)
+        assert past.status_code == status, as_of
+    assert past.json()["tags"] == ["x"]
+    walk = await home.client.get("/api/traverse/a", params={"as_of": then}, headers=home.bearer)
+    assert walk.status_code == 400
+
+
 async def test_tags_links_and_timelines_have_routes_of_their_own(home: House) -> None:
     await put(home, "a", tags=["x"], type="person", collections=["shelf"])
     await put(home, "b")

@@ -212,7 +212,9 @@ def _parts(page: Node) -> dict[str, dict[str, Node]]:
             "post": _with(note, requests.ENTRY),
         },
         "/api/tags/{slug}": {
-            "get": _operation("Tags of a page", {"200": _answer("PageTags")}, 400, 404, parameters=[_SLUG]),
+            "get": _operation(
+                "Tags of a page", {"200": _answer("PageTags")}, 400, 404, parameters=[_SLUG, *past]
+            ),
             "post": _with(tag, requests.TAGS),
             "delete": _with(untag, requests.TAGS),
         },

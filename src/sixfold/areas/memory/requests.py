@@ -136,4 +136,4 @@ def terms(request: Request, given: Mapping[str, Any] | None = None) -> Terms:
 def moment(request: Request) -> int | None:
     """`as_of`, in epoch µs."""
     text = request.query_params.get("as_of")
-    return None if text is None else limits.moment("as_of", text)
+    return None if text is None else limits.past(text)

@@ -191,6 +191,8 @@ class Pages:
     async def traverse(self, request: Request, caller: Caller) -> Response:
         """The pages around one."""
         given = requests.from_query(requests.TRAVERSE, request)
+        if requests.moment(request) is not None:  # the present is no answer about the past
+            raise errors.BadRequest("traverse walks the present; links and backlinks of a page take as_of")
         route = Walking(given["depth"], given["type"] or "", given["direction"])
         found = await self._memory.traverse(caller, _slug(request), route)
         return answers.json(plain.walk(found), headers=_NO_STORE)
@@ -212,8 +214,8 @@ class Pages:
         return _part("timeline", [plain.entry(entry) for entry in found.entries], found.next_cursor, 201)
 
     async def tags(self, request: Request, caller: Caller) -> Response:
-        """The tags of a page."""
-        view = await self._memory.read(caller, _slug(request))
+        """The tags of a page, now or at a moment."""
+        view = await self._memory.read(caller, _slug(request), requests.moment(request))
         return _part("tags", list(view.page.tags))
 
     async def tag(self, request: Request, caller: Caller) -> Response:

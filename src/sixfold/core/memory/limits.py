@@ -32,6 +32,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _MOMENT = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
+_TO_THE_MILLISECOND = re.compile(r"\.\d{3}(?!\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +148,9 @@ def moment(name: str, value: str) -> int:
         except (ValueError, OverflowError):
             pass
     raise errors.BadRequest(f"{name} must be an RFC 3339 time, as in 2026-11-20T21:04:05Z")
+
+
+def past(value: str) -> int:
+    """The moment that `as_of` asks for. Our own answers tell of milliseconds: one is meant to its end."""
+    at = moment("as_of", value)
+    return at + 999 if _TO_THE_MILLISECOND.search(value) else at

@@ -229,6 +229,12 @@ def moment(given: Arguments, name: str) -> int | None:
     return None if text is None else limits.moment(name, text)
 
 
+def past(given: Arguments) -> int | None:
+    """The moment that is to be read, in epoch µs."""
+    text = given.get("as_of")
+    return None if text is None else limits.past(text)
+
+
 def wanted_search(given: Arguments) -> Search:
     """The question that the arguments of `search` ask."""
     return Search(
@@ -310,7 +316,7 @@ class _Tools:
         return plain.answer(await self._memory.search(caller, wanted_search(given)), self._base)
 
     async def do_read(self, caller: Caller, given: Arguments) -> Plain:
-        view = await self._memory.read(caller, given["slug"], moment(given, "as_of"))
+        view = await self._memory.read(caller, given["slug"], past(given))
         shown = plain.page(view, self._base)
         return shown | cut(view.page.body, given["offset"], given["max_chars"])
 
@@ -357,9 +363,7 @@ class _Tools:
                 given["date"] or "", given["summary"] or "", given["detail"] or "", given["source"] or ""
             )
             await self._memory.note(caller, slug, entry, terms(given))
-        found = await self._memory.timeline(
-            caller, slug, given["limit"], given["cursor"], moment(given, "as_of")
-        )
+        found = await self._memory.timeline(caller, slug, given["limit"], given["cursor"], past(given))
         return {"timeline": [plain.entry(entry) for entry in found.entries], "next_cursor": found.next_cursor}
 
     async def do_traverse(self, caller: Caller, given: Arguments) -> Plain:

@@ -90,7 +90,7 @@ class Reading:
         if number is not None:
             return await self._version(slug, _number(number), visitor)
         as_of = request.query_params.get("as_of")
-        moment = limits.moment("as_of", as_of) if as_of else None
+        moment = limits.past(as_of) if as_of else None
         try:
             shown = await self._services.database.read(_shown(visitor.caller, slug, moment))
         except errors.NotFound:
