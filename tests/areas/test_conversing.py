@@ -54,6 +54,10 @@ async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: 
         told = (await run(door.home, task="chat", text="say 2 words", history=json.dumps(before))).json()
         assert told["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, told
         assert "My name is Ada" in str([*door.acme.seen, *door.anth.seen])
+        for thinks in (False, True):
+            await run(door.home, task="chat", text="say 1 word", enable_reasoning=thinks)
+            asked = (*door.anth.seen, *door.acme.seen)[-1]
+            assert ("reasoning_effort" in asked.document) is thinks
         wrong = (await run(door.home, task="chat", text="x", history="[1]")).json()
         assert "history" in str(wrong)
 
