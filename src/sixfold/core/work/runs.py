@@ -71,8 +71,8 @@ class Run:
         if self._worker is not None:
             self._worker.cancel(self.id)
 
-    async def run(self, worker: Worker) -> None:
-        """Take the prediction to its end on `worker`; raises `WorkerCrashed` when that was lost."""
+    async def run(self, worker: Worker, done: Callable[[Outcome], None]) -> None:
+        """Take it to its end on `worker`, `done` before that; raises `WorkerCrashed` when it was lost."""
         self._worker = worker
         try:
             if self._prediction.state is not predictions.State.RUNNING and not self._canceled:
@@ -82,10 +82,10 @@ class Run:
                 self._bus.publish(self.id, Moved(moved))
                 self._canceled = self._canceled or moved.state is predictions.State.CANCELING
             if self._canceled:
-                await self._finish(self._stop)
-                return
+                return await self._finish(self._stop)
             self._hit("dispatch.before")
             outcome = await self._outcome(worker)
+            done(outcome)
             self._hit("dispatch.after")
             await self._settle(outcome)
         except StaleAttempt:

@@ -28,7 +28,15 @@ from sixfold.core.work import predictions
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.events import Bus, Moved
 from sixfold.core.work.pools import Pool, Seat
-from sixfold.core.work.ports import Detached, Driver, Worker, WorkerSpec, WorkerStartFailed
+from sixfold.core.work.ports import (
+    Completed,
+    Detached,
+    Driver,
+    Outcome,
+    Worker,
+    WorkerSpec,
+    WorkerStartFailed,
+)
 from sixfold.core.work.predictions import Lease
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.runs import Finisher, Run, WorkerCrashed
@@ -109,6 +117,7 @@ class Supervisor:
         self._runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
+        self._settling = 0  # runs that have let their worker go while their result is stored
         self._stopping = False
         self.can: Callable[[str], bool] = lambda _engine: True  # whether an engine can run here
         self.boot = ids.new("boot")
@@ -307,16 +316,26 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, pool: Pool, run: Run, seat: Seat) -> None:
+        freed = False
+
+        def free(outcome: Outcome) -> None:
+            """Let another run have the worker while this one's result is stored, unless many are at that."""
+            nonlocal freed
+            if isinstance(outcome, Completed) and self._settling < self._policy.slots:
+                freed = True
+                self._settling += 1
+                self._leave(pool, seat)
+
         try:
             self._finisher.failpoints.hit("claim.after")
             seat = await self._seated(pool, run, seat)
             if seat.worker is not None:
-                await run.run(seat.worker)
+                await run.run(seat.worker, free)
                 pool.failures = 0
         except WorkerCrashed as crash:  # its prediction is tried again a few times; others need not wait
             _LOG.warning("a worker was lost", extra={"engine": pool.engine.name, "reason": str(crash)})
         except asyncio.CancelledError:
-            if seat.worker is not None:
+            if seat.worker is not None and not freed:
                 await seat.worker.kill()
             await run.abandon()
             raise
@@ -325,7 +344,10 @@ class Supervisor:
             await run.give_back("the server erred")
         finally:
             del self._runs[run.id]
-            self._leave(pool, seat)
+            if freed:
+                self._settling -= 1
+            else:
+                self._leave(pool, seat)
 
     async def _seated(self, pool: Pool, run: Run, seat: Seat) -> Seat:
         """Where a run has its worker; without one when that could not start (the run is ended then)."""
