@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from sixfold import assembly
-from sixfold.upstreams.llama.running import Running
-from sixfold.upstreams.llama.server import GgufServer
+from sixfold.upstreams.chat.llama.running import Running
+from sixfold.upstreams.chat.llama.server import GgufServer
 from tests.areas.gateway import Gateway, gateway, listening
 
 pytest.importorskip("xllamacpp", reason="the extra `llama` is not installed")

@@ -314,7 +314,7 @@ _CHECKS: Mapping[str, str] = {
     "film": "sixfold.engines.video.diffusers.selfcheck",
     "film-words": "sixfold.engines.video.diffusers.selfcheck",
     "onnx": "sixfold.engines.image.matting.selfcheck",
-    "gguf": "sixfold.upstreams.llama.selfcheck",
+    "gguf": "sixfold.upstreams.chat.llama.selfcheck",
     "film-matting": "sixfold.engines.video.cutout.selfcheck",
 }
 

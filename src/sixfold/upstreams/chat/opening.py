@@ -22,9 +22,9 @@ from sixfold.core.relay.routing import Router
 from sixfold.core.relay.usage import PriceBook
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
+from sixfold.upstreams.chat.llama import building as llama
 from sixfold.upstreams.chat.servers import Servers
 from sixfold.upstreams.chat.transport import open_transport
-from sixfold.upstreams.llama import building as llama
 
 if TYPE_CHECKING:
     from sixfold.net.tracing import Tracing

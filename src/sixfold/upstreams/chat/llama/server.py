@@ -10,10 +10,10 @@ import msgspec
 
 from sixfold.core.relay.ports import Broken, Stream, Wire
 from sixfold.upstreams.chat.completions import Completions
+from sixfold.upstreams.chat.llama.files import Model
+from sixfold.upstreams.chat.llama.options import Options
+from sixfold.upstreams.chat.llama.running import House
 from sixfold.upstreams.chat.transport import Transport
-from sixfold.upstreams.llama.files import Model
-from sixfold.upstreams.llama.options import Options
-from sixfold.upstreams.llama.running import House
 
 PACKAGE = "xllamacpp"
 

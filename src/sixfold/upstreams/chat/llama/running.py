@@ -16,10 +16,10 @@ from typing import Any
 
 from sixfold import settings
 from sixfold.core.relay.ports import Broken
-from sixfold.upstreams.llama.files import Model
-from sixfold.upstreams.llama.options import Options
+from sixfold.upstreams.chat.llama.files import Model
+from sixfold.upstreams.chat.llama.options import Options
 
-_PROGRAM = "sixfold.upstreams.llama.program"
+_PROGRAM = "sixfold.upstreams.chat.llama.program"
 _START_SECONDS = 600.0  # a large file comes from a slow disk
 _LINES = 50  # of what llama.cpp says, kept for when it fails
 

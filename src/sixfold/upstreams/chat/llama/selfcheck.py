@@ -9,8 +9,8 @@ import httpx
 
 from sixfold.core.relay.ports import Broken
 from sixfold.core.work.engines import EngineError
-from sixfold.upstreams.llama import files, running
-from sixfold.upstreams.llama.options import Options
+from sixfold.upstreams.chat.llama import files, running
+from sixfold.upstreams.chat.llama.options import Options
 
 _QUESTION = "Which colour does the sky have on a clear day? Answer in one short sentence."
 _TOKENS, _SECONDS, _READABLE = 48, 600.0, 0.9

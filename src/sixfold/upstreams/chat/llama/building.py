@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from sixfold.core.relay.policy import UpstreamRow
+from sixfold.upstreams.chat.llama import files
+from sixfold.upstreams.chat.llama.options import KIND, parse
+from sixfold.upstreams.chat.llama.server import GgufServer
 from sixfold.upstreams.chat.transport import Transport
-from sixfold.upstreams.llama import files
-from sixfold.upstreams.llama.options import KIND, parse
-from sixfold.upstreams.llama.server import GgufServer
 
 FAMILY = "chat"  # of the weights that `sixfold engines add` fetches
 
