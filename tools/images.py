@@ -30,6 +30,7 @@ import urllib.request
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -51,6 +52,7 @@ SYSTEM = "ca-certificates,netbase,tzdata,python3.11,python3.11-venv"
 MACHINES = ("/etc/ssl/certs", "/etc/pip.conf")  # what a machine may need to reach its package index
 SHUT_IN = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
 RUNS, PAGES = [number for number in range(18) if number % len(JOBS)], 6  # without the job that speaks
+PREVIEWS = "SIXFOLD_PREVIEWS: allow"
 READY_SECONDS = 240.0
 
 
@@ -298,6 +300,10 @@ class Compose:
         self.name = f"check{secrets.token_hex(3)}"
         self.folder = self.podman.folder / self.name
         shutil.copytree(lock.ROOT / "deploy" / "compose", self.folder)
+        file = self.folder / "compose.yaml"  # the session's engine is a preview
+        file.write_text(
+            file.read_text().replace("SIXFOLD_PUBLIC_URL:", f"{PREVIEWS}\n    SIXFOLD_PUBLIC_URL:")
+        )
         words = {"DATABASE_PASSWORD": secrets.token_hex(16), "STORE_PASSWORD": secrets.token_hex(16)}
         words |= {"PORT": str(self.port), "PUBLIC_URL": self.origin}
         (self.folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in words.items()))
@@ -372,7 +378,7 @@ async def cluster(podman: Podman, built: bool) -> None:
         key = json.loads(told[told.index("{") :])["api_key"]
         compose("up", "-d", "--no-build")
         caller = Caller(compose.origin, key)
-        said("through the proxy", f"ready in {until(caller.ready, 'a server'):.1f} s", caller.picture(1))
+        said("through the proxy", f"ready in {until(caller.ready, 'a server'):.1f} s", caller.drawing())
         until(lambda: compose.healthy("head"), "the head")
         await _hurt(compose, key)
         began = time.monotonic()
@@ -386,10 +392,9 @@ async def cluster(podman: Podman, built: bool) -> None:
 
 async def _hurt(compose: Compose, key: str) -> None:
     """Runs, pages and a session, while a server and a machine die."""
-    work, over = (
-        Work(Cluster(cast("Database", None), [Door(compose, compose.port, key)], [])),
-        asyncio.Event(),
-    )
+    left = Caller(compose.origin, key).json("/api/account")["balance_usd"]
+    whole = Cluster(cast("Database", None), [Door(compose, compose.port, key)], [])
+    work, over = Work(whole, opened=Decimal(left)), asyncio.Event()
     session = asyncio.create_task(work.live(over))
     people = asyncio.gather(*map(work.job, RUNS), *map(work.page, range(PAGES)))
     await work.until(lambda: work.done > 2 or people.done())
