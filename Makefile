@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint format types docs bench gallery weights cluster spaces lock packages release setup laws soak assurance images peers
+.PHONY: help serve test quick check lint format types docs bench gallery weights cluster spaces lock packages release setup laws soak assurance images
 export PYTHON
 
 VENV ?= .venv
