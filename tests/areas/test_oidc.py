@@ -99,16 +99,17 @@ async def test_the_address_may_come_from_the_userinfo_of_the_same_person(pair: B
         {"azp": "another"},
         {"nonce": "another"},
         {"nonce": None},
-        {"exp": int(time.time()) - 600},
+        {"exp": -600},
         {"exp": None},
-        {"iat": int(time.time()) + 600},
+        {"iat": 600},
         {"sub": ""},
         {"sub": None},
     ],
 )
 async def test_a_token_that_does_not_hold_signs_nobody_in(pair: Both, lie: dict[str, Any]) -> None:
     home, found = pair
-    found.lies = lie
+    now = int(time.time())  # of the test, not of its collection: a long run makes an old future true
+    found.lies = {name: now + value if isinstance(value, int) else value for name, value in lie.items()}
     assert (await tried(home, found)).status_code == 401
 
 
