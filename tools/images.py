@@ -149,7 +149,7 @@ class Caller:
         """One request, which succeeds; a `body` is sent as JSON."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
-        asked = urllib.request.Request(self.origin + path, data, headers, method=method)  # noqa: S310  # http
+        asked = urllib.request.Request(self.origin + path, data, headers, method=method)  # noqa: S310  # an address of this check
         try:
             with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310  # the same
                 return answer.read()
