@@ -82,7 +82,9 @@ async def run(task: Task, route: Route, make: Make, desk: Desk) -> Result:
 
 
 def picture_of(task: Task) -> Path | None:
-    """The picture that a film begins with."""
+    """The picture that a film begins with; none where it is to be of words alone."""
+    if task.inputs.get("by_words"):
+        return None
     return next((task.files[name] for name in PICTURES if name in task.files), None)
 
 

@@ -14,7 +14,7 @@ from sixfold.core.work.engines import Artifact, Context, Result, Task
 from sixfold.engines.audio.sound import track
 from sixfold.engines.image.scene import words
 from sixfold.engines.image.scene.words import Scene
-from sixfold.engines.video import ambient, encode, moves, orders, parallax, plates, sizes, stills
+from sixfold.engines.video import ambient, encode, moves, orders, parallax, plates, reuse, sizes, stills
 from sixfold.engines.video.moves import Path as CameraPath
 from sixfold.engines.video.orders import Order
 from sixfold.engines.video.plates import Still
@@ -33,7 +33,7 @@ class CameraEngine:
     """
 
     name = "camera"
-    version = "2"
+    version = "3"
 
     def __init__(self, *, by_words: bool = False) -> None:
         self._by_words = by_words
@@ -53,7 +53,7 @@ class CameraEngine:
         life = ambient.Life.of(scene, order, still, size)
         target = context.scratch / "film.mp4"
         stage = parallax.Stage(plates.apart(still, parallax.grid(size)), size, base_zoom)
-        _film(target, _Shot(stage, path, life, order, size), context)
+        reused = _film(target, _Shot(stage, path, life, order, size), context)
         info = {
             "width": size[0],
             "height": size[1],
@@ -61,6 +61,8 @@ class CameraEngine:
             "fps": float(order.shown_rate) if order.shown_rate.denominator > 1 else int(order.shown_rate),
         }
         data: dict[str, Any] = {"seed": order.seed, "camera": plan.told, "moving": list(life.told)}
+        if order.sparing:
+            data["reused_frames"] = reused
         if order.sound:
             data["sound"] = track.mix_of(order.prompt).told
         return Result((Artifact("video/mp4", b"", info, target),), data)
@@ -101,7 +103,8 @@ def _still(picture: Any, wanted: _Wanted, context: Context) -> Still:
             done += 1
             context.progress(_PREPARED * min(0.95, done / _STAGES))
 
-        return stills.painted(wanted.scene, wanted.order.seed, _even(wanted.size, wanted.base_zoom), step)
+        size = _even(wanted.size, wanted.base_zoom)
+        return stills.painted(wanted.scene, wanted.order.seed, size, step, wanted.order.effort)
     width, height = wanted.size
     detail = min(picture.shape[1] / width, picture.shape[0] / height)
     return stills.sent(picture, _even(wanted.size, min(wanted.base_zoom, detail)))
@@ -112,14 +115,17 @@ def _even(size: tuple[int, int], scale: float) -> tuple[int, int]:
     return 2 * round(size[0] * kept / 2), 2 * round(size[1] * kept / 2)
 
 
-def _film(target: Path, shot: _Shot, context: Context) -> None:
-    """Every frame rendered and encoded, one at a time."""
+def _film(target: Path, shot: _Shot, context: Context) -> int:
+    """Every frame rendered and encoded, one at a time; gives how many came of the one before."""
     order, count = shot.order, shot.order.all_frames
     sound = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
     heard = None if sound is None else encode.Sound.of(sound)
+    frames = reuse.Frames(shot.stage, sparing=order.sparing)
     with encode.Film(target, shot.size, order.shown_rate, heard) as film:
         for index in range(count):
             second = float(index / order.shown_rate)
-            planes = shot.stage.frame(shot.path.at(index / (count - 1)), shot.life.ripples(second))
+            pose = shot.path.at(index / (count - 1))
+            planes = frames.at(pose, lambda second=second: shot.life.ripples(second))
             film.add(shot.life.over(planes, second))
             context.progress(_PREPARED + (0.99 - _PREPARED) * (index + 1) / count)
+    return frames.moved

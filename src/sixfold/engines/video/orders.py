@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from sixfold.engines.image.scene.effort import AS_IT_IS, Effort
+
 _RATE = 24
 _SECONDS = 5.0
 _INTERPOLATORS = ("film", "rife")
@@ -16,7 +18,8 @@ _INTERPOLATORS = ("film", "rife")
 class Order:
     """One film, of exactly `size` (width, height) where that is said.
 
-    `between` frames are put between each two of `frames`; the rate rises with them.
+    `between` frames are put between each two of `frames`; the rate rises with them. `sparing`: what was
+    computed for one frame may serve the next.
     """
 
     prompt: str
@@ -29,6 +32,8 @@ class Order:
     size: tuple[int, int] | None
     aspect: str
     sound: bool
+    effort: Effort = AS_IT_IS
+    sparing: bool = False
 
     @property
     def all_frames(self) -> int:
@@ -63,6 +68,8 @@ def read(inputs: Mapping[str, Any]) -> Order:
         size=_size(inputs),
         aspect=str(inputs.get("aspect_ratio") or "auto"),
         sound=bool(inputs.get("sound")),
+        effort=Effort.of(inputs),
+        sparing=bool(inputs.get("cache_accel")),
     )
 
 

@@ -64,8 +64,8 @@ class Stage:
 
     def __init__(self, plates: tuple[Plate, ...], size: tuple[int, int], base_zoom: float) -> None:
         self._plates = plates
-        self._size = size
-        self._zoom = base_zoom
+        self.size = self._size = size
+        self.base_zoom = self._zoom = base_zoom
         width, height = size
         plate = plates[0].planes.size
         self._scale = (plate[0] / width, plate[1] / height)

@@ -198,7 +198,7 @@ class Voice:
         except BaseException:
             self._container.close()
             raise
-        self._pieces = _quickened(self._samples(begin), speed) if speed != 1 else self._samples(begin)
+        self._pieces = quickened(self._samples(begin), speed) if speed != 1 else self._samples(begin)
         self._rest: Array = np.zeros((2, 0), np.float32)
 
     def _open(self, begin: float) -> None:
@@ -267,7 +267,7 @@ def _resampled(resampler: Any, frame: Any) -> list[Array]:
         return []  # the layout changed on the way: what follows is another sound
 
 
-def _quickened(pieces: Iterator[Array], speed: float) -> Iterator[Array]:
+def quickened(pieces: Iterator[Array], speed: float) -> Iterator[Array]:
     """The sound at another speed and its own pitch."""
     graph = av.filter.Graph()
     node: Any = graph.add_abuffer(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image import decode
 from sixfold.engines.image.scene import noise, painter
+from sixfold.engines.image.scene.effort import Effort
 from sixfold.engines.image.scene.words import Scene
 from sixfold.engines.video import depth
 from sixfold.engines.video.plates import Still
@@ -63,7 +64,9 @@ def _refined(subject: Array, rgb: Array) -> Array:
     return np.clip(cv2.ximgproc.guidedFilter(guide, wide, 7, 1e-4), 0, 1)
 
 
-def painted(scene: Scene, seed: int, size: tuple[int, int], step: Callable[[str], None]) -> Still:
+def painted(
+    scene: Scene, seed: int, size: tuple[int, int], step: Callable[[str], None], effort: Effort
+) -> Still:
     """The scene, painted; its depth is the painter's own, so near things stand before far ones exactly."""
     scale = min(1.0, _PAINT_MOST / max(size))
     shape = (2 * round(size[1] * scale / 2), 2 * round(size[0] * scale / 2))
@@ -71,7 +74,7 @@ def painted(scene: Scene, seed: int, size: tuple[int, int], step: Callable[[str]
         scene, "ra2v", noise.stable_seed("film", seed, scene.prompt), shape, step, lightning=False
     )
     painter.finish(stage, falling=False)
-    eight = cv2.convertScaleAbs(stage.image, alpha=255.0)
+    eight = cv2.convertScaleAbs(effort.applied(stage.image), alpha=255.0)
     rgb = eight if scale == 1.0 else cv2.resize(eight, size, interpolation=cv2.INTER_CUBIC)
     near = np.clip(1 - stage.depth, 0, 1).astype(np.float32)
     sky = (stage.depth > _FARTHEST_OF_ALL).astype(np.float32)

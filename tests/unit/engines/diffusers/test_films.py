@@ -32,6 +32,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     folder = tmp_path_factory.mktemp("films")
     tiny_films.wan(folder / "wan")
     tiny_films.wan(folder / "wan-both", pictures=True)
+    tiny_films.wan(folder / "wan-deep", blocks=3)
     tiny_films.ltx(folder / "ltx")
     engines: dict[str, Any] = {}
 
@@ -112,6 +113,40 @@ def test_the_same_seed_gives_the_same_film_and_another_seed_another(
         result = films("wan").run(Task("pred_1", "video-c", {**SHORT, "seed": seed}), Listener(scratch))
         made.append(result.artifacts[0].path.read_bytes())
     assert made[0] == made[1] != made[2]
+
+
+def test_a_cache_lets_steps_that_hardly_differ_go_on_with_what_the_one_before_computed(
+    films: Callable[..., Any], tmp_path: Path
+) -> None:
+    engine, ran, made = films("wan-deep"), [], []
+    last = engine.load().pipeline.transformer.blocks[-1]
+    hook = last.attn1.register_forward_hook(lambda *_: ran.append(len(made)))
+    for number, cached in enumerate((False, True, False)):
+        scratch = tmp_path / str(number)
+        scratch.mkdir()
+        asked = {**SHORT, "num_inference_steps": 12, "guidance_scale": 4.0, "cache_accel": cached}
+        made.append(shown(engine.run(Task("pred_1", "video-t2v", asked), Listener(scratch))))
+    hook.remove()
+    assert [ran.count(number) for number in (0, 2)] == [24, 24]  # of the prompt, and of what is left out
+    assert 2 <= ran.count(1) < 24
+    assert np.array_equal(made[0], made[2])
+    assert not np.array_equal(made[0], made[1])
+
+
+def test_steps_and_guidance_are_those_of_the_order(films: Callable[..., Any], tmp_path: Path) -> None:
+    made = []
+    for number, more in enumerate(({}, {"num_inference_steps": 3}, {"guidance_scale": 9.0})):
+        scratch = tmp_path / str(number)
+        scratch.mkdir()
+        asked = {**SHORT, "num_inference_steps": 2, "guidance_scale": 4.0, **more}
+        made.append(shown(films("wan").run(Task("pred_1", "video-t2v", asked), Listener(scratch))))
+    assert not np.array_equal(made[0], made[1])
+    assert not np.array_equal(made[0], made[2])
+
+
+def test_a_film_by_words_looks_at_no_picture(films: Callable[..., Any], tmp_path: Path) -> None:
+    task = Task("pred_1", "video-t2v", {**SHORT, "by_words": True}, picture(tmp_path))
+    assert len(shown(films("wan").run(task, Listener(tmp_path)))) == 6
 
 
 def test_weights_for_words_alone_say_so(films: Callable[..., Any], tmp_path: Path) -> None:

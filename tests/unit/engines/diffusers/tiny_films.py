@@ -35,7 +35,7 @@ def _saved(pipeline: Any, folder: Path) -> Path:
     return folder
 
 
-def wan(folder: Path, *, pictures: bool = False) -> Path:
+def wan(folder: Path, *, pictures: bool = False, blocks: int = 1) -> Path:
     """A Wan pipeline: of words, or with `pictures` of both, as Wan 2.2 of 5 billion parameters."""
     torch.manual_seed(0)
     vae = AutoencoderKLWan(
@@ -47,7 +47,7 @@ def wan(folder: Path, *, pictures: bool = False) -> Path:
         text_dim=HIDDEN,
         freq_dim=64,
         ffn_dim=32,
-        num_layers=1,
+        num_layers=blocks,
         cross_attn_norm=True,
         rope_max_seq_len=64,
     )

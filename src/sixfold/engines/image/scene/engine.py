@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image.scene import noise, painter, words
 from sixfold.engines.image.scene.canvas import Image
+from sixfold.engines.image.scene.effort import Effort
 
 _SMALLEST, _LARGEST = 64, 4096
 _PAINT_LEAST, _PAINT_MOST = 256, 1536
 _STAGES = 7
+_STREAMS = "2"  # what chance is drawn from goes on as it was in version 2
 _FORMATS = {"png": "image/png", "webp": "image/webp", "jpeg": "image/jpeg", "jpg": "image/jpeg"}
 
 
@@ -77,7 +79,7 @@ class SceneEngine:
     """Paints a prompt without weights; the same inputs give the same bytes everywhere."""
 
     name = "scene-painter"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """Paint `num_images` pictures of the prompt."""
@@ -93,18 +95,19 @@ class SceneEngine:
         seeds = _seeds(int(inputs.get("seed") or 0), max(1, int(inputs.get("num_images") or 1)))
         artifacts = []
         for index, seed in enumerate(seeds):
-            image = self._paint(scene, task.model, seed, (height, width), _steps(context, index, len(seeds)))
+            image = _painted(scene, task, seed, (height, width), _steps(context, index, len(seeds)))
             data = _encode(image, kind, quality)
             artifacts.append(Artifact(_FORMATS[kind], data, {"width": width, "height": height}))
         context.progress(1.0)
         return Result(tuple(artifacts), _record(scene, seeds), "preview")
 
-    def _paint(
-        self, scene: words.Scene, model: str, seed: int, size: tuple[int, int], step: Callable[[str], None]
-    ) -> NDArray[Any]:
-        key = noise.stable_seed("scene", self.version, model, seed, scene.prompt)
-        image = painter.paint(scene, model, key, _paint_size(*size), step)
-        return _fit(image, *size, key)
+
+def _painted(
+    scene: words.Scene, task: Task, seed: int, size: tuple[int, int], step: Callable[[str], None]
+) -> NDArray[Any]:
+    key = noise.stable_seed("scene", _STREAMS, task.model, seed, scene.prompt)
+    image = painter.paint(scene, task.model, key, _paint_size(*size), step, Effort.of(task.inputs))
+    return _fit(image, *size, key)
 
 
 def _seeds(first: int, count: int) -> list[int]:

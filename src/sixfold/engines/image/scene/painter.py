@@ -25,6 +25,7 @@ from sixfold.engines.image.scene import (
     worlds,
 )
 from sixfold.engines.image.scene.canvas import Image
+from sixfold.engines.image.scene.effort import AS_IT_IS, Effort
 from sixfold.engines.image.scene.stage import Stage
 from sixfold.engines.image.scene.words import Scene, Subject
 
@@ -232,11 +233,18 @@ def _foreground(stage: Stage) -> None:
     weather.petals(stage)
 
 
-def paint(scene: Scene, look: str, seed: int, shape: tuple[int, int], step: Callable[[str], None]) -> Image:
+def paint(
+    scene: Scene,
+    look: str,
+    seed: int,
+    shape: tuple[int, int],
+    step: Callable[[str], None],
+    effort: Effort = AS_IT_IS,
+) -> Image:
     """A finished picture of `shape` (height, width), float RGB in 0..1."""
     stage = staged(scene, look, seed, shape, step)
     finish(stage)
-    return stage.image
+    return effort.applied(stage.image)
 
 
 def staged(

@@ -37,7 +37,7 @@ class FilmDiffusersEngine:
     """Serves the models that make films; options are those of the picture engine."""
 
     name = "weights-film"
-    version = "1"
+    version = "2"
 
     def __init__(self, **given: Any) -> None:
         self._options = options.parse(given)
@@ -54,7 +54,8 @@ class FilmDiffusersEngine:
         order = orders.read(task.inputs)
         loaded = self._shelf.get(self._options.source_of(task.model))
         profile = self.profile_of(loaded)
-        source = next((task.files[name] for name in _PICTURES if name in task.files), None)
+        pictures = () if task.inputs.get("by_words") else _PICTURES
+        source = next((task.files[name] for name in pictures if name in task.files), None)
         picture = None if source is None else stills.opened(source, max(profile.size_for((1920, 1080))))
         shape = None if picture is None else (picture.shape[1], picture.shape[0])
         size = order.size or sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))
@@ -124,6 +125,7 @@ def _plan(task: Task, order: Order, profile: Profile, size: tuple[int, int]) -> 
         steps=int(steps) if steps else profile.steps,
         guidance=float(guidance) if guidance is not None else profile.guidance,
         picture=None,
+        cached=order.sparing,
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,16 @@ Array = NDArray[Any]
 
 _library: Any = diffusers  # it makes its names when they are asked for
 _AT_ONCE = 8  # frames whose widest layers a decoder holds together
+_DENOISERS, _BLOCKS = ("transformer", "transformer_2"), ("blocks", "transformer_blocks")
+_NEW = 0.1  # of what the first block adds: how far that must have changed for the others to run
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a pipeline is asked for: `frames` of `size` (width, height), the first of them `picture`."""
+    """What a pipeline is asked for: `frames` of `size` (width, height), the first of them `picture`.
+
+    `cached`: a step that hardly differs from the one before goes on with what that computed.
+    """
 
     prompt: str
     negative: str
@@ -39,6 +45,7 @@ class Plan:
     steps: int
     guidance: float
     picture: Array | None
+    cached: bool = False
 
 
 def frames(loaded: Loaded, profile: Profile, plan: Plan, step: Callable[[float], None]) -> Iterator[Array]:
@@ -107,7 +114,8 @@ def _piece(
         asked["frame_rate"] = plan.rate
     if piece.first is not None:
         asked["image"] = Image.fromarray(piece.first)
-    made = np.asarray(pipeline(**asked).frames[0])
+    with _caching(pipeline) if plan.cached and loaded.offload != "sequential" else nullcontext():
+        made = np.asarray(pipeline(**asked).frames[0])
     for frame in (made[0], made[len(made) // 2]):
         fault = verdicts.fault_of(frame.min((0, 1)).tolist(), frame.max((0, 1)).tolist())
         if fault is not None:
@@ -124,6 +132,25 @@ def _pipeline(loaded: Loaded, profile: Profile, *, pictured: bool) -> Any:
     if profile.exact_vae and loaded.offload != "sequential":
         pipeline.vae.to(torch.float32)
     return pipeline
+
+
+@contextmanager
+def _caching(pipeline: Any) -> Iterator[None]:
+    """The first block of each transformer runs at every step, the others where it says something new."""
+    cached = [
+        one
+        for name in _DENOISERS
+        if (one := pipeline.components.get(name)) is not None
+        and hasattr(one, "enable_cache")
+        and sum(len(getattr(one, blocks, ())) for blocks in _BLOCKS) > 1
+    ]
+    try:
+        for one in cached:
+            one.enable_cache(_library.hooks.FirstBlockCacheConfig(threshold=_NEW))
+        yield
+    finally:
+        for one in cached:
+            one.disable_cache()
 
 
 def _sibling(pipeline: Any, name: str) -> Any:

@@ -1,0 +1,91 @@
+"""Inputs of pictures and films from words that a painter without weights honours in its own way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from sixfold import assembly
+from sixfold.core.work.engines import Task
+from sixfold.engines.image.scene.effort import Effort
+from sixfold.engines.image.scene.engine import SceneEngine
+from sixfold.engines.video.engine import CameraEngine
+from sixfold.settings import Settings
+from tests.unit.engines import orders
+from tests.unit.engines.orders import Note
+from tests.unit.engines.video import films
+
+PICTURES = {"anime-image": 512, "fast-image-space": 256, "fast-image-native": 256}
+CATALOGUE = assembly.catalog(Settings(), assembly.price_table(Settings()))
+
+
+def painted(folder: Path, template: str, **given: Any) -> Any:
+    """A template's picture, its inputs checked and translated as on the road."""
+    model = CATALOGUE[template]
+    usual = {
+        "prompt": "a village in spring",
+        "seed": 3,
+        "width": PICTURES[template],
+        "height": PICTURES[template],
+    }
+    task = Task("t", template, {**model.for_engine(model.check({**usual, **given})), "format": "png"})
+    return orders.pixels(SceneEngine().run(task, Note(folder)).artifacts[0]).astype(np.float32)
+
+
+def fineness(picture: Any) -> float:
+    return float(np.abs(picture - cv2.GaussianBlur(picture, (0, 0), 1.0)).mean())
+
+
+def colour(picture: Any) -> float:
+    return float(np.ptp(picture, axis=2).mean())
+
+
+@pytest.mark.parametrize("template", ["fast-image-space", "fast-image-native"])
+def test_more_steps_finish_a_painted_picture_further(tmp_path: Path, template: str) -> None:
+    few, more = (fineness(painted(tmp_path, template, num_inference_steps=steps)) for steps in (1, 12))
+    assert more > 1.1 * few
+
+
+def test_each_single_step_is_seen() -> None:
+    picture = orders.scenery((64, 64)).astype(np.float32) / 255
+    seen = {(Effort(steps=n).applied(picture) * 255).round().astype(np.uint8).tobytes() for n in range(1, 51)}
+    assert len(seen) == 50
+
+
+def test_more_guidance_says_colours_louder(tmp_path: Path) -> None:
+    quiet, usual, loud = (
+        colour(painted(tmp_path, "anime-image", guidance_scale=guidance)) for guidance in (1, 4, 8)
+    )
+    assert quiet < 0.95 * usual < 0.95 * loud
+
+
+def filmed(folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
+    """The frames of a short film from words, and what was told with it."""
+    model = CATALOGUE["video-t2v"]
+    usual = {"prompt": "a boat on a lake, the camera pans left", "num_frames": 17, "seed": 5}
+    folder.mkdir()
+    task = Task("t", "video-t2v", model.for_engine(model.check({**usual, **given})))
+    result = CameraEngine(by_words=True).run(task, Note(folder))
+    assert result.artifacts[0].path is not None
+    return np.stack(films.watched(result.artifacts[0].path).frames), dict(result.data)
+
+
+def test_a_film_reuses_frames_where_it_may_and_hardly_looks_different(tmp_path: Path) -> None:
+    spared, told = filmed(tmp_path / "spared")
+    whole, plain = filmed(tmp_path / "whole", cache_accel=False)
+    assert told["reused_frames"] == 8
+    assert "reused_frames" not in plain
+    assert not np.array_equal(spared, whole)
+    assert min(orders.psnr(one, other) for one, other in zip(spared[1::2], whole[1::2], strict=True)) > 34
+
+
+def test_steps_and_guidance_change_a_film_from_words(tmp_path: Path) -> None:
+    usual, _ = filmed(tmp_path / "usual")
+    fine, _ = filmed(tmp_path / "fine", steps=50)
+    loud, _ = filmed(tmp_path / "loud", guidance=10)
+    assert fineness(fine[0].astype(np.float32)) > fineness(usual[0].astype(np.float32))
+    assert colour(loud[0].astype(np.float32)) > colour(usual[0].astype(np.float32))
