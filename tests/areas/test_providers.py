@@ -181,6 +181,33 @@ async def test_a_background_is_removed_by_fal_where_a_key_is_set(home: House, qu
     assert await home.standing() == ("4.94", "0.00")
 
 
+async def test_a_text_is_spoken_and_a_recording_written_down_where_only_fal_or_replicate_has_a_key(
+    tmp_path: Path,
+) -> None:
+    async with fal.running() as queue, replicate.running() as predictions:
+        grounds = {
+            "fal": (catalogue(fal=queue.url), {"fal_key": fal.KEY}, {"fal-speech": 780, "fal-listening": 0}),
+            "replicate": (
+                catalogue(replicate=predictions.url),
+                {"replicate_api_token": replicate.KEY},
+                {"replicate-speech": 780, "replicate-listening": 282},
+            ),
+        }
+        for name, (models, keys, costs_there) in grounds.items():
+            async with served(tmp_path / name, models, **keys) as home:
+                body = {"model": "tts", "input": "Good morning.", "response_format": "wav"}
+                spoken = await home.client.post("/v1/audio/speech", json=body, headers=home.bearer)
+                assert (spoken.status_code, spoken.headers["X-Sixfold-Engine"]) == (200, f"{name}-speech")
+                assert spoken.content.startswith(b"RIFF")
+                sent = {"file": ("said.wav", serving.tone(6.0), "audio/wav")}
+                heard = await home.client.post(
+                    "/v1/audio/transcriptions", data={"model": "stt"}, files=sent, headers=home.bearer
+                )
+                assert heard.json()["text"] == "good morning dear friends"
+                assert await home.standing() == ("4.9974", "0.00")
+                assert {engine: row.spent for engine, row in (await spent(home)).items()} == costs_there
+
+
 async def test_speech_transcripts_and_captions_by_a_server_that_speaks_openais_api(tmp_path: Path) -> None:
     async with (
         openai.running() as server,

@@ -22,6 +22,15 @@ from tests.fakes.serving import Faults
 
 KEY = "r8_" + "Zq7" * 12 + "x"
 ESRGAN = "42fed1c4974146d4d2414e2be2c5277c7fcf05fcc3a73abf41610695738c1d7b"
+WHISPER = "8099696689d249cf8b122d833c36ac3f75505c666a395ca40ef26f68e7d3d16e"
+HEARD: dict[str, Any] = {
+    "segments": [
+        {"id": 0, "start": 0.0, "end": 0.4, "text": " good morning", "avg_logprob": -0.1},
+        {"id": 1, "start": 0.5, "end": 1.0, "text": " dear friends", "avg_logprob": -0.4},
+    ],
+    "transcription": " good morning dear friends",
+    "detected_language": "english",
+}
 _RATIOS = frozenset(["1:1", "16:9", "21:9", "3:2", "2:3", "4:5", "5:4", "3:4", "4:3", "9:16", "9:21"])
 _FLUX = {
     "prompt": str,
@@ -66,6 +75,18 @@ MODELS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
             "generate_audio": bool,
         },
         frozenset({"prompt"}),
+    ),
+    "minimax/speech-2.6-turbo": (
+        {
+            "text": str,
+            "speed": (int, float),
+            **dict.fromkeys(("voice_id", "audio_format", "language_boost"), str),
+        },
+        frozenset({"text"}),
+    ),
+    WHISPER: (
+        {"audio": str, "transcription": str, "translate": bool, "language": str},
+        frozenset({"audio"}),
     ),
     ESRGAN: ({"image": str, "scale": (int, float), "face_enhance": bool}, frozenset({"image"})),
 }
@@ -221,6 +242,14 @@ class Replicate:
             self.files[name] = (self.film or _film(job.inputs), "video/mp4")
             job.output = f"http://127.0.0.1:{self.port}/delivery/{name}"
             return
+        if job.model == WHISPER:
+            job.output = HEARD
+            return
+        if job.model.startswith("minimax/"):
+            tone = serving.tone(0.02 * len(job.inputs["text"]) / job.inputs.get("speed", 1))
+            self.files[f"{job.id}.wav"] = (tone, "audio/wav")
+            job.output = f"http://127.0.0.1:{self.port}/delivery/{job.id}.wav"
+            return
         width, height = self._size(job)
         urls: list[str] = []
         for index in range(job.inputs.get("num_outputs", 1)):
@@ -285,6 +314,8 @@ def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[st
             found.append({"field": name, "description": "Additional property is not allowed"})
         elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             found.append({"field": name, "description": "Invalid type"})
+    if not 0.5 <= inputs.get("speed", 1) <= 2:
+        found.append({"field": "speed", "description": "Must be within 0.5 and 2"})
     ratio = inputs.get("aspect_ratio", "1:1")
     if ratio not in _RATIOS | {"match_input_image"}:
         found.append({"field": "aspect_ratio", "description": "Must be one of the following"})

@@ -65,8 +65,8 @@ _SERVERS = (
     _Server("vLLM", "chat", 8000, "/version", b"version", "free chat, and text-llm", "start vLLM"),
 )
 _PROVIDERS = (
-    ("fal", "fal_key", "FAL_KEY", "picture, film and sound models by fal"),
-    ("Replicate", "replicate_api_token", "REPLICATE_API_TOKEN", "Replicate's models"),
+    ("fal", "fal_key", "FAL_KEY", "picture, film and speech models by fal"),
+    ("Replicate", "replicate_api_token", "REPLICATE_API_TOKEN", "pictures, films and speech at Replicate"),
     ("OpenAI", "openai_api_key", "OPENAI_API_KEY", "chat, pictures and speech by OpenAI"),
     ("Anthropic", "anthropic_api_key", "ANTHROPIC_API_KEY", "chat by Anthropic"),
 )

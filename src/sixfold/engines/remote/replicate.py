@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from sixfold.core.work.engines import Context, Result, Task
 from sixfold.engines.remote import images
-from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.provider import ProviderEngine
 from sixfold.engines.remote.routes import Call, Used
@@ -19,6 +18,23 @@ from sixfold.upstreams.replicate import REPLICATE, Prediction, Replicate
 _INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
 # Long enough for a model that is quick, short enough to be told of a cancelation soon.
 _WAIT_SECONDS = 5
+
+
+class Source(Protocol):
+    """What goes in beside words: a picture or a recording."""
+
+    @property
+    def data(self) -> bytes: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def content_type(self) -> str: ...
+
+    def data_uri(self) -> str:
+        """It as text that a JSON document can carry."""
+        ...
 
 
 class ReplicateEngine(ProviderEngine):
@@ -45,7 +61,7 @@ class ReplicateEngine(ProviderEngine):
         return await images.run(task, context, self._route, draw, desk)
 
     @asynccontextmanager
-    async def _placed(self, replicate: Replicate, sent: Sent | None) -> AsyncGenerator[str, None]:
+    async def _placed(self, replicate: Replicate, sent: Source | None) -> AsyncGenerator[str, None]:
         """A source where the model can read it, removed again afterwards."""
         if sent is None:
             yield ""

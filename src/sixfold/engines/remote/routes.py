@@ -113,6 +113,8 @@ class Price:
                 usd = self.usd * Decimal(str(used.seconds))
             case "character":
                 usd = self.usd * used.characters
+            case "unknown":
+                return None
             case _:
                 if not used.out:
                     return None
@@ -136,8 +138,8 @@ class Route:
 
     Of films: `pictured` is the model that takes a picture, where it is another one; `lengths` are the seconds
     that it can make; `counted` is one whose frames are set to their moments here; `shares` are what a second
-    costs beside the price, by resolution; `values` are its own for ours, by input. `voices` are the
-    provider's for ours.
+    costs beside the price, by resolution; `values` are its own for ours, by input. Of sounds: `voices` are
+    the provider's for ours, `speeds` the slowest and the quickest that it speaks.
     """
 
     provider: str
@@ -154,6 +156,7 @@ class Route:
     shares: Mapping[str, float] = field(default_factory=dict[str, float])
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     voices: Mapping[str, str] = field(default_factory=dict[str, str])
+    speeds: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -247,8 +250,14 @@ def route(provider: str, capability: str, over: Over | None = None) -> Route:
         counted=row.get("counted", False),
         shares=row.get("shares", {}),
         values=row.get("values", {}),
-        voices=row.get("voices", {}),
+        voices=_voices(row.get("voices", {})),
+        speeds=tuple(row.get("speeds", ())),
     )
+
+
+def _voices(given: Mapping[str, str] | str) -> Mapping[str, str]:
+    """A row's own voices, or those that several rows share under a name."""
+    return _table()["voices"][given] if isinstance(given, str) else given
 
 
 def look(model: str) -> str:
@@ -261,4 +270,4 @@ _AMOUNTS = frozenset({"usd", "text_in", "image_in", "out"})
 
 def rows() -> Mapping[str, tuple[str, ...]]:
     """Every capability that the table has, by provider."""
-    return {name: tuple(row) for name, row in _table().items() if name != "looks"}
+    return {name: tuple(row) for name, row in _table().items() if name not in ("looks", "voices")}

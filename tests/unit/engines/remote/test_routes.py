@@ -35,7 +35,7 @@ def test_every_row_is_whole_and_says_when_and_where_its_price_was_read(
     assert re.fullmatch(r"20\d\d-\d\d", route.price.seen)
     assert route.price.source.startswith("https://")
     amounts = (route.price.usd, route.price.text_in, route.price.image_in, route.price.out)
-    assert any(amount > 0 for amount in amounts)
+    assert any(amount > 0 for amount in amounts) == (route.price.per != "unknown")
     assert "prompt" in route.fields or "source" in route.fields
 
 
@@ -115,6 +115,7 @@ def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
         (Price("second", "", "", usd=Decimal("0.000225")), Used(), None),
         (Price("token", "", "", out=Decimal(30), text_in=Decimal(5)), Used(text_in=3, out=100), 3_015),
         (Price("token", "", "", out=Decimal(30)), Used(images=1), None),
+        (Price("unknown", "", ""), Used(seconds=3.0), None),
     ],
 )
 def test_what_a_call_cost_is_rounded_up_or_not_known(price: Price, used: Used, micros: int | None) -> None:
