@@ -383,7 +383,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
     sweeper = asyncio.create_task(_sweep(product), name="sweep")
     telling = asyncio.create_task(product.outbox.run(), name="webhooks")
     depositing = asyncio.create_task(product.deposits.run(), name="deposits")
-    await product.relaying.start(product.supervisor.boot, alone=product.neighbours is None)
+    await product.relaying.start(product.supervisor.boot)
     await product.finder.look()
     embedding = asyncio.create_task(product.finder.run(), name="embedding")
     shelving = asyncio.create_task(product.shelf.run(), name="own-models")

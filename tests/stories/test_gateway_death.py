@@ -24,11 +24,10 @@ BODY = {"model": "small", "messages": [{"role": "user", "content": "say 9 words"
 
 
 async def test_a_server_killed_in_the_middle_of_streams_holds_nothing_at_its_next_start(
-    tmp_path: Path,
+    either: Path,
 ) -> None:
     async with model_server() as acme:
-        folder = tmp_path / "data"
-        folder.mkdir()
+        folder = either
         (folder / "sixfold.toml").write_text(CONFIG.format(url=acme.url))
         async with servers.serving(folder, SIXFOLD_PROBE="0", ACME_KEY="sk-acme") as server:
             origin, headers = f"http://127.0.0.1:{server.port}", {"Authorization": f"Bearer {server.key}"}

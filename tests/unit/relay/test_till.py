@@ -86,4 +86,4 @@ async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: D
         till.end(call, Ending("succeeded", cost=7))
     await till.drain()
     assert await _account(database, account_id) == (86, 0)
-    assert len(await database.read(many("relay_orphans", alone=1, holder="another", before=0))) == 0
+    assert len(await database.read(many("relay_orphans", holder="boot_other", before=0))) == 0

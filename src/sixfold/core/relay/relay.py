@@ -84,6 +84,7 @@ class Relay:
         self._attempts = Attempts(policy, health)
         self._prices = prices
         self._limiter = limiter
+        self._suspects: frozenset[str] | None = None  # servers that were gone at the last look
         self._cache: Cache[Reply] | None = None
         if policy.cache:
             self._cache = Cache(policy.cache_bytes, policy.cache_seconds, time.monotonic)
@@ -203,11 +204,12 @@ class Relay:
                 return int(found[1])
         return chats.estimate(ask.parse())
 
-    async def sweep(self, *, alone: bool) -> None:
+    async def sweep(self) -> None:
         """Free what calls of servers that are gone still hold, and forget old calls."""
         moment = await self._database.read(now())
         before = moment - int(self.policy.call_seconds * 1_000_000) - requestlog.CALL_US
-        await self._database.write(requestlog.sweep(self.boot, before, alone=alone))
+        sweeping = requestlog.sweep(self.boot, before, self._suspects)
+        self._suspects = await self._database.write(sweeping)
         await self._database.write(repeated.sweep(), durable=False)
         if self.policy.log_days:
             old = moment - self.policy.log_days * DAY_US

@@ -103,17 +103,19 @@ def book(
         yield from batches.capture_all([_charge(call, ending) for call, ending in held])
 
 
-def sweep(holder: str, before: int, *, alone: bool) -> Transaction[int]:
-    """Free the holds of calls whose server is gone; gives how many.
+def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transaction[frozenset[str]]:
+    """Free the holds of calls that were begun before `before`, and of those whose server is gone.
 
-    `alone` says that this database has no server but `holder`; else only those begun before `before` count.
+    Gives the servers that are gone now. One that is not among `suspects`, those of the last look, gets
+    another look, as it may have lost its database for a moment; without a last look it gets none.
     """
-    rows = yield Query("relay_orphans", {"alone": int(alone), "holder": holder, "before": before})
+    rows = yield Query("relay_orphans", {"holder": holder, "before": before})
     for row in rows:
-        ended = yield Query("relay_abandon", {"id": row["id"], "error": _ABANDONED})
-        if ended:
-            yield from ledger.release(str(row["id"]))
-    return len(rows)
+        if row["late"] or suspects is None or row["holder"] in suspects:
+            ended = yield Query("relay_abandon", {"id": row["id"], "error": _ABANDONED})
+            if ended:
+                yield from ledger.release(str(row["id"]))
+    return frozenset(str(row["holder"]) for row in rows if row["holder"] != holder)
 
 
 def forget(before: int) -> Transaction[int]:

@@ -44,12 +44,12 @@ class Relaying:
         self._servers = servers
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self, boot: str, *, alone: bool) -> None:
-        """Free what a dead server still holds, and look around; `alone`: no other has this database."""
+    async def start(self, boot: str) -> None:
+        """Free what a dead server still holds, and look around."""
         self.relay.boot = boot
-        await self.relay.sweep(alone=alone)
+        await self.relay.sweep()
         looking = asyncio.create_task(self._look(), name="model-servers")
-        sweeping = asyncio.create_task(self._sweep(alone), name="relay-sweep")
+        sweeping = asyncio.create_task(self._sweep(), name="relay-sweep")
         self._tasks = [looking, sweeping]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_LOOK_SECONDS):
@@ -70,11 +70,11 @@ class Relaying:
             await self._servers.refresh()
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _sweep(self, alone: bool) -> None:
+    async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             with contextlib.suppress(errors.StoreFailed):
-                await self.relay.sweep(alone=alone)
+                await self.relay.sweep()
 
 
 def build(settings: Settings, database: Database) -> Relaying:

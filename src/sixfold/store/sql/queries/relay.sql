@@ -25,10 +25,10 @@ VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :str
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :cost, :first_us, :total_us, :error, :request,
     :response, :words, :now, :now);
 
--- name: relay_orphans | Calls under way of servers that are gone: all but `holder`'s, or those that are too old.
-SELECT c.id FROM hold h JOIN relay_call c ON c.id = h.id
-WHERE h.state = 'pending' AND c.state = 'running'
-  AND ((:alone = 1 AND c.holder <> :holder) OR c.created_at < :before)
+-- name: relay_orphans | Calls under way of servers that are gone, all but `holder`, and those that are too old.
+SELECT c.id, c.holder, CASE WHEN c.created_at < :before THEN 1 ELSE 0 END AS late
+FROM hold h JOIN relay_call c ON c.id = h.id
+WHERE h.state = 'pending' AND c.state = 'running' AND (c.holder <> :holder OR c.created_at < :before)
 LIMIT 1000;
 
 -- name: relay_abandon | A call whose server died: it failed, and was free.

@@ -1,3 +1,12 @@
+-- name: relay_orphans | Calls under way of servers that are gone, and those that are too old.
+WITH held AS MATERIALIZED (
+    SELECT c.id, c.holder, c.created_at < :before AS late FROM hold h JOIN relay_call c ON c.id = h.id
+    WHERE h.state = 'pending' AND c.state = 'running'),
+gone AS MATERIALIZED (
+    SELECT holder FROM (SELECT DISTINCT holder FROM held WHERE holder <> :holder) AS others
+    WHERE NOT server_lives(holder))
+SELECT id, holder, late::int AS late FROM held WHERE late OR holder IN (SELECT holder FROM gone) LIMIT 1000;
+
 -- name: key_spend_add | Count an amount against a key's day and month; gives those whose budget it fits.
 INSERT INTO key_spend (key_id, period, amount)
 VALUES (:key_id, to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD'), :amount),
