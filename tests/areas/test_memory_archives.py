@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -124,7 +125,7 @@ async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(home:
         }.items():
             archive.writestr(name, data)
     report = await taken_in(home, made.getvalue())
-    assert (report["created"], report["skipped"]) == (2, 2)
+    assert (report["created"], report["skipped"]) == (2, 1)
     assert {row["path"] for row in report["errors"]} == {
         "link.md",
         "../up.md",
@@ -132,8 +133,35 @@ async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(home:
         "a\\b.md",
         "nul.md",
         "latin.md",
+        "....md",
     }
     assert sorted(await taken_out(home)) == ["good.md", "utf16.md"]
+
+
+async def test_no_page_of_an_archive_goes_without_a_word(home: House) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name stands there twice, which is the point
+        for name, text in (
+            ("vault/...md", "dots"),
+            ("vault/.draft.md", "hidden"),
+            ("vault/twice.md", "first"),
+            ("vault/twice.md", "second"),
+            ("vault/._twice.md", "a resource fork"),
+            ("vault/.obsidian/plugins/readme.md", "a program's own"),
+            ("vault/nulX.md", "cut"),
+        ):
+            archive.writestr(name, text)
+    report = await taken_in(home, made.getvalue().replace(b"nulX.md", b"nul\0.md"))
+    assert (report["created"], report["skipped"]) == (1, 2)
+    hidden = "is hidden: its name begins with a dot"
+    assert {row["path"]: row["error"] for row in report["errors"]} == {
+        "vault/...md": hidden,
+        "vault/.draft.md": hidden,
+        "vault/twice.md": "stands in the archive twice: the later one was taken",
+        "vault/nul\0.md": "has a path that leads out of the archive, or is too long",
+    }
+    assert await taken_out(home) == {"vault/twice.md": b"second"}
 
 
 async def test_a_tar_with_links_leads_nowhere(home: House) -> None:

@@ -28,7 +28,7 @@ _NO_ARCHIVE = "The file is no zip or tar archive that can be read"
 _ENCRYPTED = 1
 _UTF8_NAME = 0x800
 _OUTLINERS = re.compile(r"([^/]+/)?logseq/")
-_NOT_PAGES = re.compile(r"__MACOSX/|logseq/|[^/]+/logseq/bak/")
+_NOT_PAGES = re.compile(r"__MACOSX/|logseq/|[^/]+/logseq/bak/|(.*/)?\._[^/]*$", re.DOTALL)
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 
@@ -54,6 +54,8 @@ class Report:
         """Note a file that could not be taken."""
         if len(self.errors) < MAX_ERRORS:
             self.errors.append((path[:MAX_PATH], why))
+        elif len(self.errors) == MAX_ERRORS:
+            self.errors.append(("", f"More files were not taken: the first {MAX_ERRORS} are told here"))
 
 
 def files(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
@@ -165,11 +167,12 @@ def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> byte
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """A member's name; without the flag for UTF-8 it often is UTF-8 all the same."""
+    """A member's name, all of it; without the flag for UTF-8 it often is UTF-8 all the same."""
+    name = info.orig_filename  # `filename` ends at the first U+0000, and so would the page's name
     if not info.flag_bits & _UTF8_NAME:
         with contextlib.suppress(UnicodeError):
-            return info.filename.encode("cp437").decode("utf-8")
-    return info.filename
+            return name.encode("cp437").decode("utf-8")
+    return name
 
 
 def _check_directory(archive: Path) -> None:
@@ -254,7 +257,7 @@ def is_page(path: str) -> bool:
     """Whether a path is a page's: markdown, and not in a hidden folder or one of a program's own."""
     if not path.lower().endswith(ENDINGS) or _NOT_PAGES.match(path):
         return False
-    return not any(part.startswith(".") and part.strip(".") for part in path.split("/"))
+    return not any(part.startswith(".") and part.strip(".") for part in path.split("/")[:-1])
 
 
 def file(path: str, data: bytes, limits: Limits) -> File:
@@ -262,6 +265,8 @@ def file(path: str, data: bytes, limits: Limits) -> File:
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > MAX_PATH:
         return File(path, error="has a path that leads out of the archive, or is too long")
+    if parts[-1].startswith("."):  # somebody's text may be in it, so it does not go without a word
+        return File(path, error="is hidden: its name begins with a dot")
     if len(data) > limits.page_bytes:
         return File(path, error=f"is larger than {limits.page_bytes} bytes")
     try:

@@ -64,13 +64,7 @@ def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Re
     """Write some files as pages, whole; those that say nothing new are skipped."""
     writer.check()
     report = Report()
-    wanted: dict[str, tuple[File, Wanted]] = {}
-    for file in batch:
-        slug = naming.slug(file.path)
-        if file.error or slug is None:
-            report.refuse(file.path, file.error or "has no letter or digit in its name")
-        else:
-            wanted[slug] = (file, Wanted(slug, file.text, whole=True, path=file.path))
+    wanted = _wanted(batch, naming, report)
     rows = yield Query(
         "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": pages.encode(list(wanted))}
     )
@@ -95,6 +89,22 @@ def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Re
         yield from usage.spend(writer.caller.account_id, writer.limits, len(plans))
         yield from pages.save(writer.caller, "import", plans)
     return report
+
+
+def _wanted(batch: Sequence[File], naming: Naming, report: Report) -> dict[str, tuple[File, Wanted]]:
+    """The pages of some files by their slugs; of two of one path the later one counts, as in any unpacker."""
+    wanted: dict[str, tuple[File, Wanted]] = {}
+    for file in batch:
+        slug = naming.slug(file.path)
+        if file.error or slug is None:
+            report.refuse(file.path, file.error or "has no letter or digit in its name")
+            continue
+        if slug in wanted and wanted[slug][0].text == file.text:
+            report.skipped += 1
+        elif slug in wanted:
+            report.refuse(file.path, "stands in the archive twice: the later one was taken")
+        wanted[slug] = (file, Wanted(slug, file.text, whole=True, path=file.path))
+    return wanted
 
 
 # -- out -----------------------------------------------------------------------------------------
