@@ -108,6 +108,15 @@ def test_an_extension_has_no_visible_seam() -> None:
     assert max(steps) < 6
 
 
+def test_sky_stays_above_ground_where_a_picture_is_widened() -> None:
+    land = np.empty((100, 160, 3), np.uint8)
+    land[:60], land[60:] = (90, 150, 220), (70, 120, 60)
+    out = canvas.carried_out(land, Plan("extend"), (480, 100)).astype(int)
+    for column in (0, 80, 400, 479):
+        assert abs(out[15, column] - (90, 150, 220)).max() < 20
+        assert abs(out[90, column] - (70, 120, 60)).max() < 20
+
+
 def run(folder: Path, image: Image.Image, kind: str, sizes: list[str]) -> list[tuple[str, decode.Picture]]:
     """What the engine makes of a picture in a file of this kind."""
     image.save(folder / "in", kind)

@@ -16,6 +16,7 @@ _RIM = 0.06  # of a side: how far inwards the surroundings look
 _SOFT = 0.05  # of the canvas: how soon an extension is out of focus
 _SOFTER = (1 / 8, 1, 4)  # times that: the blur at the edge, there, and far out
 _FAR = 5  # times that: where far out is
+_LEVEL = 1 / 4  # of the blur at the sides: how far it goes up and down, so that sky stays above ground
 _FILL_SIDE = 320
 
 
@@ -94,10 +95,8 @@ def _surround(content: Array, target: tuple[int, int], at: tuple[int, int]) -> A
     mirrored = _mirrored(inner, (top, bottom, left, right)).astype(np.float32)
     mirrored = cv2.resize(mirrored, small, interpolation=cv2.INTER_AREA)
     soft = max(1.0, max(small) * _SOFT)
-    layers = [
-        cv2.GaussianBlur(mirrored, (0, 0), max(1.0, soft * times), borderType=cv2.BORDER_REPLICATE)
-        for times in _SOFTER
-    ]
+    level = _LEVEL if left + right else 1.0
+    layers = [_blurred(mirrored, soft * times, soft * times * level) for times in _SOFTER]
     away = np.zeros(small[::-1], np.float32)
     rows, columns = np.arange(small[1])[:, None], np.arange(small[0])[None]
     away += np.maximum(0, np.maximum(left - columns, columns - (small[0] - right - 1)))
@@ -109,6 +108,12 @@ def _surround(content: Array, target: tuple[int, int], at: tuple[int, int]) -> A
         mixed = mixed * (1 - share) + layer * share
     large = cv2.resize(mixed, target, interpolation=cv2.INTER_CUBIC)
     return np.clip(np.rint(large), 0, 255).astype(content.dtype)
+
+
+def _blurred(image: Array, across: float, down: float) -> Array:
+    return cv2.GaussianBlur(
+        image, (0, 0), max(1.0, across), sigmaY=max(1.0, down), borderType=cv2.BORDER_REPLICATE
+    )
 
 
 def _mirrored(inner: Array, sides: tuple[int, int, int, int]) -> Array:

@@ -20,7 +20,7 @@ class ResizeEngine:
     """Brings `image_url` (or `image`) to each of `target_sizes`."""
 
     name = "resizer"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """One file for each size, in order, in the picture's own format; `info` says by which method."""
