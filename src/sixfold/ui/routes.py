@@ -1,4 +1,4 @@
-"""The pages' routes: start, sign-in, account, one prediction, the reference."""
+"""The pages' routes: the start page and what it makes; every other page in its order."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from sixfold.ui import (
 from sixfold.ui.catalogue import Catalogue
 from sixfold.ui.entering import Entrance
 from sixfold.ui.guests import Guests
+from sixfold.ui.guides import routes as guides
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.outputs import Showing
 from sixfold.ui.pages import STATIC, Pages, took
@@ -84,9 +85,8 @@ _SUFFIXES = {
 class Site:
     """Everything that a person sees."""
 
-    def __init__(self, services: Services, documents: Mapping[str, Document]) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._documents = documents
         self.pages = Pages(services.settings.areas)
 
     # -- start -----------------------------------------------------------------------------------
@@ -147,12 +147,6 @@ class Site:
             ],
         }
 
-    # -- the reference ---------------------------------------------------------------------------
-
-    async def reference(self, request: Request) -> Response:
-        """Every area's operations, from its OpenAPI document."""
-        return self.pages.render("docs.html", await self._session(request), documents=self._documents)
-
     async def _session(self, request: Request) -> Session | None:
         """Whoever is signed in; raises `Forbidden` for a Host that is not ours."""
         self._services.origins.admit(request)
@@ -198,7 +192,7 @@ def faces(
     services: Services, documents: Mapping[str, Document], spaces: Spaces | None = None
 ) -> tuple[tuple[Face, ...], Handler]:
     """The pages, what their script calls, and the start page's handler; `spaces` where they are served."""
-    site, static, shown = Site(services, documents), Static(STATIC), Static(specimens.FOLDER)
+    site, static, shown = Site(services), Static(STATIC), Static(specimens.FOLDER)
     fonts = Static(STATIC / "fonts")
     guests, showing, entrance = Guests(services), Showing(site.pages), Entrance(services)
     catalogue = Catalogue(services, site.pages, guests)
@@ -223,7 +217,7 @@ def faces(
             Route("/predictions", {"GET": guests.page(predictions.show)}),
             Route("/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}),
             *origins.page_routes(services, guests),
-            Route("/docs", {"GET": site.reference}),
+            *guides.routes(services, site.pages, documents),
             *consent.routes(services, site.pages),
             Route("/static/{name}", {"GET": static.show, "HEAD": static.show}),
             Route("/static/fonts/{name}", {"GET": fonts.show, "HEAD": fonts.show}),

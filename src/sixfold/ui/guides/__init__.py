@@ -1,0 +1,1 @@
+"""The documentation for people: what docs/ holds, laid out as pages of the site."""

@@ -1,0 +1,249 @@
+"""A guide's Markdown as HTML: links to other guides, pictures, code from files, lists of guides.
+
+It is our own text, so nothing here guards against strangers; yet raw HTML is shown as it is written, and what
+the policy of the pages forbids (styles in attributes) is never made.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+
+_DIRECTIVE = re.compile(r"\{(\w+)\}\s*(.*)")
+_OPTION = re.compile(r":([\w-]+):\s*(.*)")
+_NO_ANCHOR = re.compile(r"[^\w\- ]")
+_SENTENCE = re.compile(r"(.+?[.!?])(?=\s|$)", re.DOTALL)
+_ALIGNED = re.compile(r"center|right")
+_PROMPT = "$ "
+_GOES_ON = ("\\", "|", "&&")  # ends of a line that the next one continues
+_BEGINNING = 4_000  # characters
+_LISTED = 3  # headings of the first levels stand in the list of contents
+
+
+class Heading(NamedTuple):
+    """A heading of a guide: its level from 2 on, its anchor, its words."""
+
+    level: int
+    anchor: str
+    text: str
+
+
+class Picture(NamedTuple):
+    """Where a picture is served, and its size in pixels."""
+
+    url: str
+    width: int
+    height: int
+
+
+class Guide(NamedTuple):
+    """What a list says of a guide; `name` is its file below docs/ without the suffix."""
+
+    name: str
+    title: str
+    line: str
+
+
+class Around(Protocol):
+    """What stands around a guide. Paths are as its text gives them; None where nothing is there."""
+
+    def linked(self, path: str) -> Guide | None:
+        """The guide that a link leads to."""
+        ...
+
+    def picture(self, path: str) -> Picture | None:
+        """A picture."""
+        ...
+
+    def source(self, path: str) -> str | None:
+        """The text of a file."""
+        ...
+
+    def beside(self, pattern: str) -> Sequence[Guide]:
+        """The guides whose paths match a pattern."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A guide as HTML below its title, and its headings in their order."""
+
+    html: str
+    headings: tuple[Heading, ...]
+
+
+def url(name: str) -> str:
+    """The path of a guide on the site."""
+    return f"/docs/{name}"
+
+
+def told(text: str) -> tuple[str, str]:
+    """The title of a guide, and the first sentence near its beginning, with code between backticks."""
+    said = [
+        _words(inline, "`")
+        for opened, inline in _pairs(_PARSER.parse(text[:_BEGINNING]))
+        if opened.type in {"heading_open", "paragraph_open"} and (opened.tag in {"h1", "p"})
+    ]
+    title, first = (*said, "", "")[:2]
+    sentence = _SENTENCE.match(first)
+    return title.replace("`", ""), (sentence[0] if sentence else first).removesuffix(":")
+
+
+def lay_out(text: str, around: Around) -> Laid:
+    """A guide as people read it, without its title."""
+    tokens = _PARSER.parse(text)
+    headings = tuple(_anchored(tokens))
+    if tokens and tokens[0].tag == "h1":
+        tokens = tokens[3:]
+    env: dict[str, Any] = {"around": around, "tables": 0, "under": "above the first heading"}
+    return Laid(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
+
+
+def _pairs(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
+    return ((before, token) for before, token in pairwise(tokens) if token.children)
+
+
+def _words(token: Token, tick: str = "") -> str:
+    """The text of an inline token without its marks; code stands between ticks."""
+    parts = [
+        f"{tick}{child.content}{tick}" if child.type == "code_inline" else child.content or " "
+        for child in token.children or ()
+        if child.type in {"text", "code_inline", "softbreak"}
+    ]
+    return "".join(parts).strip()
+
+
+def _anchored(tokens: Sequence[Token]) -> Iterator[Heading]:
+    """Give headings the anchors that a code host and Sphinx give them; yield those that are listed."""
+    seen: dict[str, int] = {}
+    for opened, inline in _pairs(tokens):
+        if opened.type != "heading_open" or opened.tag == "h1":
+            continue
+        words = _words(inline)
+        anchor = _NO_ANCHOR.sub("", words.lower()).replace(" ", "-")
+        count = seen[anchor] = seen.get(anchor, -1) + 1
+        anchor = f"{anchor}-{count}" if count else anchor
+        opened.attrSet("id", anchor)
+        opened.meta["words"] = words
+        if int(opened.tag[1]) <= _LISTED:
+            yield Heading(int(opened.tag[1]), anchor, words)
+
+
+class _Renderer(RendererHTML):
+    """The tokens that are not plain HTML."""
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        env["under"] = tokens[idx].meta["words"]
+        return self.renderToken(tokens, idx, options, env)
+
+    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        href = str(tokens[idx].attrs.get("href", ""))
+        if href.startswith("#"):
+            return f'<a href="{html.escape(href)}">'
+        if ":" in href:
+            return f'<a href="{html.escape(href)}" rel="noopener noreferrer">'
+        path, hash_, anchor = href.partition("#")
+        guide = env["around"].linked(path)
+        if guide is None:
+            return "<a>"
+        shown = html.escape(guide.title) if tokens[idx + 1].type == "link_close" else ""
+        return f'<a href="{html.escape(url(guide.name) + hash_ + anchor)}">{shown}'
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        alt, src = html.escape(_words(tokens[idx])), str(tokens[idx].attrs.get("src", ""))
+        found: Picture | None = env["around"].picture(src)
+        if found is None:
+            return f"<em>{alt}</em>"
+        size = f'width="{found.width}" height="{found.height}"'
+        where = html.escape(found.url)
+        return f'<a class="picture" href="{where}"><img src="{where}" alt="{alt}" {size} loading="lazy"></a>'
+
+    def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        env["tables"] += 1
+        label = html.escape(f"Table {env['tables']}: {env['under']}")
+        return f'<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>'
+
+    def table_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "</table></div>"
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        if not tokens[idx + 1].content:
+            return "<td>"  # a head without words is no head to a reader that speaks
+        return f'<th scope="col"{_aligned(tokens[idx])}>'
+
+    def th_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "</th>" if tokens[idx - 1].content else "</td>"
+
+    def td_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<td{_aligned(tokens[idx])}>"
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        info, text = tokens[idx].info.strip(), tokens[idx].content
+        directive = _DIRECTIVE.fullmatch(info)
+        if directive is None:
+            return _code(text, info)
+        given = {found[1]: found[2] for line in text.splitlines() if (found := _OPTION.fullmatch(line))}
+        if directive[1] == "literalinclude":
+            return _included(env["around"].source(directive[2]), given)
+        if directive[1] == "toctree":
+            paths = [line for line in text.splitlines() if line and not _OPTION.fullmatch(line)]
+            return _listed([guide for path in paths for guide in env["around"].beside(path)])
+        return _code(f"{info}\n{text}", "")
+
+
+def _aligned(token: Token) -> str:
+    """The policy allows no style attributes: alignment becomes a class."""
+    found = _ALIGNED.search(str(token.attrs.get("style", "")))
+    return f' class="{found[0]}"' if found is not None else ""
+
+
+def _code(text: str, language: str) -> str:
+    """A block of code; in a session what was typed stands out from the answers, and copies without `$`."""
+    lines = html.escape(text, quote=False).rstrip("\n").split("\n")
+    if language == "console":
+        lines = list(_session(lines))
+    return '<pre tabindex="0"><code>' + "\n".join(lines) + "</code></pre>\n"
+
+
+def _session(lines: Sequence[str]) -> Iterator[str]:
+    typed = False
+    for line in lines:
+        begins, goes_on = line.startswith(_PROMPT), typed
+        typed = (begins or goes_on) and html.unescape(line).endswith(_GOES_ON)
+        if begins:
+            yield f'<span class="prompt">{_PROMPT}</span>{line.removeprefix(_PROMPT)}'
+        else:
+            yield line if goes_on or not line else f'<span class="answer">{line}</span>'
+
+
+def _included(text: str | None, given: Mapping[str, str]) -> str:
+    """The lines of a file from the one with `start-at` to before the one with `end-before`."""
+    lines = (text or "").split("\n")
+    first = next((at for at, line in enumerate(lines) if given.get("start-at", "") in line), 0)
+    end = given.get("end-before")
+    last = next((at for at, line in enumerate(lines) if end and at > first and end in line), len(lines))
+    return _code("\n".join(lines[first:last]), given.get("language", ""))
+
+
+def _listed(guides: Sequence[Guide]) -> str:
+    rows = [
+        f'<li><a href="{html.escape(url(guide.name))}">{html.escape(guide.title)}</a></li>'
+        for guide in guides
+    ]
+    return f"<ul>{''.join(rows)}</ul>"
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer)
+    return parser.enable(["table", "strikethrough"])
+
+
+_PARSER = _parser()

@@ -1,0 +1,84 @@
+"""The routes of the documentation: what there is, one guide, a picture."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.ui.guides import layout, shelf
+from sixfold.ui.guides.shelf import Shelf
+from sixfold.ui.pages import Pages
+from sixfold.web import calls
+from sixfold.web.openapi import Document
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+from sixfold.web.sessions import Session
+
+_KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+class Reading:
+    """The guides, and every area's operations from its OpenAPI document."""
+
+    def __init__(self, services: Services, pages: Pages, documents: Mapping[str, Document]) -> None:
+        self._services = services
+        self._pages = pages
+        self._documents = documents
+        self._shelf = Shelf()
+
+    async def contents(self, request: Request) -> Response:
+        """Every guide with a line, every path with what it does."""
+        return self._pages.render(
+            "docs/contents.html",
+            await self._session(request),
+            documents=self._documents,
+            sections=self._shelf.edition().sections(),
+            titles=shelf.SECTIONS,
+            url=layout.url,
+        )
+
+    async def one(self, request: Request) -> Response:
+        """One guide."""
+        session, edition = await self._session(request), self._shelf.edition()
+        name = calls.path_value(request, "name")
+        if name not in edition.guides:
+            raise errors.NotFound
+        section = posixpath.dirname(name)
+        before, after = edition.neighbours(name)
+        return self._pages.render(
+            "docs/guide.html",
+            session,
+            guide=edition.guides[name],
+            laid=edition.laid(name),
+            section=section,
+            titles=shelf.SECTIONS,
+            before=before,
+            after=after,
+            url=layout.url,
+        )
+
+    async def picture(self, request: Request) -> Response:
+        """A picture of the guides; its address has its content's hash."""
+        found = self._shelf.edition().bytes_of(calls.path_value(request, "name"))
+        if found is None:
+            raise errors.NotFound
+        return Response(found[0], 200, _KEPT, found[1])
+
+    async def _session(self, request: Request) -> Session | None:
+        """Whoever is signed in; raises `Forbidden` for a Host that is not ours."""
+        self._services.origins.admit(request)
+        return await self._services.sessions.of(request)
+
+
+def routes(services: Services, pages: Pages, documents: Mapping[str, Document]) -> tuple[Route, ...]:
+    """Everything at and below `/docs`."""
+    reading = Reading(services, pages, documents)
+    return (
+        Route("/docs", {"GET": reading.contents}),
+        Route("/docs/pictures/{name}", {"GET": reading.picture, "HEAD": reading.picture}),
+        Route("/docs/{name:path}", {"GET": reading.one}),
+    )

@@ -1,0 +1,122 @@
+"""The guides: every page of docs/ lays out whole, and what it leads to is there."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from sixfold.ui.guides import layout, shelf
+from sixfold.ui.guides.shelf import Edition, Shelf
+
+EDITION = Shelf().edition()
+UNREAD = re.compile(r"\{\w+\}\s*[`/.\w]|^:{3}|\]\(|```|\*\*\w|^\||&lt;\w", re.MULTILINE)
+
+
+class Page(HTMLParser):
+    """What a page leads to, what it says outside of code, and its anchors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str | None] = []
+        self.anchors: set[str | None] = set()
+        self.styles = 0
+        self.said: list[str] = []
+        self._code = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note what leads somewhere."""
+        found = dict(attrs)
+        self._code += tag in {"code", "pre"}
+        self.styles += "style" in found
+        self.anchors.add(found.get("id"))
+        if tag == "a":
+            self.links.append(found.get("href"))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave code."""
+        self._code -= tag in {"code", "pre"}
+
+    def handle_data(self, data: str) -> None:
+        """Note what is said."""
+        if not self._code:
+            self.said.append(data)
+
+
+PAGES = {name: Page(EDITION.laid(name).html) for name in EDITION.guides}
+
+
+def test_every_page_of_the_documentation_is_a_guide() -> None:
+    files = {path.relative_to(shelf.FOLDER) for path in shelf.FOLDER.rglob("*/*.md")}
+    assert {f"{name}.md" for name in PAGES} == {str(path) for path in files if path.parts[0] != "_build"}
+    assert set(EDITION.sections()) == set(shelf.SECTIONS)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_guide_lays_out_whole(name: str) -> None:
+    page, guide = PAGES[name], EDITION.guides[name]
+    assert guide.title
+    assert guide.line.strip()
+    assert page.styles == 0
+    assert UNREAD.search("\n".join(page.said)) is None
+    for link in page.links:
+        assert link, "a link leads nowhere"
+        if link.startswith("/docs/pictures/"):
+            picture = link.removeprefix("/docs/pictures/").partition("?")[0]
+            assert EDITION.bytes_of(picture) is not None
+        elif link.startswith(("/docs/", "#")):
+            target, _, anchor = link.partition("#")
+            found = PAGES[target.removeprefix("/docs/") or name]
+            assert not anchor or anchor in found.anchors, link
+        else:
+            assert link.startswith(("https://", "http://")), link
+
+
+def test_code_comes_from_the_files_and_lists_from_the_folders() -> None:
+    script = (shelf.FOLDER / "howto" / "agents_day.py").read_text("utf-8")
+    assert layout._code(script, "python") in EDITION.laid("howto/agents").html
+    states = EDITION.laid("architecture/30-jobs").html
+    assert "TRANSITIONS" in states
+    assert "class IllegalTransition" not in states
+    listed = EDITION.laid("reference/http").html
+    assert all(f'<a href="/docs/{guide.name}">' in listed for guide in EDITION.of("reference/http"))
+
+
+def test_a_session_is_told_apart_and_copies_without_its_prompt(tmp_path: Path) -> None:
+    text = "# A\n\nOne. Two.\n\n```console\n$ curl a \\\n  -d b |\n  jq\n{}\n```\n"
+    laid = layout.lay_out(text, _around(tmp_path))
+    assert '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in laid.html
+
+
+def test_what_leads_nowhere_and_what_is_not_known_are_shown_plainly(tmp_path: Path) -> None:
+    text = "# A\n\n[one](gone.md) ![two](gone.webp)\n\n```{margin} three\nfour\n```\n\n<b>five</b>\n"
+    shown = layout.lay_out(text, _around(tmp_path)).html
+    assert "<a>one</a>" in shown
+    assert "<em>two</em>" in shown
+    assert "{margin} three\nfour" in shown
+    assert "&lt;b&gt;five" in shown
+
+
+def test_a_guide_that_is_written_meanwhile_is_there_at_the_next_look(tmp_path: Path) -> None:
+    folder = tmp_path / "howto"
+    folder.mkdir()
+    kept = Shelf(tmp_path)
+    first = kept.edition()
+    assert kept.edition() is first
+    (folder / "sleep.md").write_text("# Sleep *well*\n\nLie `down`. Then:\n\n## How\n\n## How\n", "utf-8")
+    second = kept.edition()
+    assert second.guides["howto/sleep"] == layout.Guide("howto/sleep", "Sleep well", "Lie `down`.")
+    assert [heading.anchor for heading in second.laid("howto/sleep").headings] == ["how", "how-1"]
+    assert second.neighbours("howto/sleep") == (None, None)
+
+
+@pytest.mark.parametrize("name", ["../conf.py", "../../pyproject.toml", "none.webp", ".webp", ""])
+def test_only_pictures_of_the_guides_are_served(name: str) -> None:
+    assert EDITION.bytes_of(name) is None
+
+
+def _around(folder: Path) -> layout.Around:
+    return shelf._Around(Edition(folder), "howto")
