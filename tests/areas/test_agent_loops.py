@@ -135,13 +135,18 @@ async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(doo
     with pytest.raises(openai.BadRequestError) as before:
         await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
     assert before.value.param == "previous_response_id"
+    function = {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}
+    for tool in ({"type": "web_search"}, {"type": "custom", "name": "apply_patch"}):
+        with pytest.raises(openai.BadRequestError, match=f"none of type '{tool['type']}'") as kept:
+            await client.responses.create(
+                model="acme/small", input="x", tools=cast("Any", [function, tool]), stream=True
+            )
+        assert kept.value.param == "tools[1]"
     with pytest.raises(openai.BadRequestError, match="run by its own provider only"):
         await client.responses.create(
-            model="acme/small",
-            input="x",
-            tools=[{"type": "web_search"}],
-            tool_choice=cast("Any", {"type": "web_search"}),
+            model="acme/small", input="x", tool_choice=cast("Any", {"type": "web_search"})
         )
+    assert door.acme.seen == []
 
 
 async def test_anthropic_shapes_and_efforts_reach_a_chat_server(door: Gateway) -> None:
@@ -185,6 +190,36 @@ async def test_arguments_belong_to_their_call_however_they_come() -> None:
         if event["type"] == "content_block_delta" and event["delta"]["type"] == "input_json_delta":
             given[event["index"]] = given.get(event["index"], "") + event["delta"]["partial_json"]
     assert given == {1: '{"file": "a"}', 2: '{"at": 1}'}
+
+
+async def test_parallel_arguments_are_whole_before_their_calls_are_done_in_a_response() -> None:
+    first, last = Calling(0, "call_0", "now"), Said("Well")
+    events = await told(responses_face, first, *TWO_CALLS[1:], TWO_CALLS[0], last, Ended("tool", Usage(1, 1)))
+    items = events[-1]["response"]["output"]
+    assert [item.get("call_id") for item in items] == ["call_0", "call_2", "call_1", None]
+    for index, item in enumerate(items[:3]):
+        mine = [event for event in events if event.get("output_index") == index]
+        deltas = [event["delta"] for event in mine if event["type"].endswith("arguments.delta")]
+        assert "".join(deltas) == item["arguments"]
+        assert [event["type"].rpartition("response.")[2] for event in mine[-2:]] == [
+            "function_call_arguments.done",
+            "output_item.done",
+        ]
+        assert mine[-1]["item"]["status"] == "completed"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
+async def test_calls_of_one_number_are_two_calls() -> None:
+    events = await told(
+        responses_face,
+        Calling(0, "call_1", "read"),
+        Argument(0, '{"n": 1}'),
+        Calling(0, "call_2", "read"),
+        Argument(0, '{"n": 2}'),
+        Ended("tool", Usage(1, 1)),
+    )
+    assert [item["arguments"] for item in events[-1]["response"]["output"]] == ['{"n": 1}', '{"n": 2}']
+    assert all(item["status"] == "completed" for item in events[-1]["response"]["output"])
 
 
 async def test_a_call_without_arguments_has_an_empty_object() -> None:

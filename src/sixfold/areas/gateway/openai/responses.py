@@ -50,6 +50,10 @@ class _Head(msgspec.Struct):
 _DONE_ELSEWHERE = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"}
 )
+_ELSEWHERE = (
+    "This model's server takes functions as tools, none of type {!r}: leave that tool out, or ask a model "
+    "whose server speaks responses itself"
+)
 _head = msgspec.json.Decoder(_Head)
 
 
@@ -82,7 +86,7 @@ def parse(raw: bytes) -> Chat:
     return Chat(
         messages=tuple(messages),
         system="\n\n".join(system),
-        tools=tuple(tool for value in given_tools if (tool := _tool(value)) is not None),
+        tools=tuple(_tool(value, f"tools[{index}]") for index, value in enumerate(given_tools)),
         choice=reading.choice(body.get("tool_choice")),
         parallel=parallel if isinstance(parallel, bool) else None,
         shape=reading.shape(reading.mapping(text, "text").get("format"), "text.format"),
@@ -142,14 +146,14 @@ def _parts(content: Any, where: str) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _tool(value: Any) -> Tool | None:
-    """A function; a tool that the provider itself would run is left out, as the model can do without."""
-    row = reading.mapping(value, "tools")
+def _tool(value: Any, where: str) -> Tool:
+    """A function; raises `Wrong` for a tool that only a server of responses knows or runs."""
+    row = reading.mapping(value, where)
     if row.get("type") != "function":
-        return None
+        raise Wrong(_ELSEWHERE.format(row.get("type")), param=where)
     parameters: Any = row.get("parameters") or {"type": "object", "properties": {}}
     name, description = str(row.get("name") or ""), str(row.get("description") or "")
-    return Tool(name, description, reading.mapping(parameters, "tools.parameters"))
+    return Tool(name, description, reading.mapping(parameters, f"{where}.parameters"))
 
 
 def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:

@@ -32,7 +32,7 @@ class Speaker:
         """More text."""
         told = b""
         if self._open != "message":
-            told = self.close()
+            told = self._shut()
             item: dict[str, Any] = {"type": "message", "role": "assistant", "content": []}
             told += self._add("message", f"msg_{self._id}_{len(self.output)}", item)
             part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -49,7 +49,7 @@ class Speaker:
         """More of a thought."""
         told = b""
         if self._open != "reasoning":
-            told = self.close()
+            told = self._shut()
             told += self._add(
                 "reasoning", f"rs_{self._id}_{len(self.output)}", {"type": "reasoning", "summary": []}
             )
@@ -70,11 +70,13 @@ class Speaker:
         return told
 
     def calling(self, call: Calling) -> bytes:
-        """A tool is asked for."""
-        told = self.close()
+        """A tool is asked for; its arguments may come among those of others."""
+        told = self._shut() + self._called(call.number)
         self._calls[call.number] = len(self.output)
         item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": ""}
-        return told + self._add("function_call", f"fc_{self._id}_{len(self.output)}", item)
+        told += self._add("function_call", f"fc_{self._id}_{len(self.output)}", item)
+        self._open = ""
+        return told
 
     def argument(self, more: Argument) -> bytes:
         """More of a call's arguments."""
@@ -86,37 +88,49 @@ class Speaker:
         )
 
     def close(self) -> bytes:
-        """The item that was open is whole."""
+        """Nothing more comes: all that was open is whole."""
+        return self._shut() + b"".join([self._called(number) for number in list(self._calls)])
+
+    def _called(self, number: int) -> bytes:
+        """A call is whole; one without arguments has an empty object."""
+        if number not in self._calls:
+            return b""
+        item = self.output[self._calls[number]]
+        told = b"" if item["arguments"] else self.argument(Argument(number, "{}"))
+        index = self._calls.pop(number)
+        told += self._event(
+            "response.function_call_arguments.done",
+            item_id=item["id"],
+            output_index=index,
+            name=item["name"],
+            arguments=item["arguments"],
+        )
+        return told + self._done(index)
+
+    def _shut(self) -> bytes:
+        """The text or the thought that was open is whole."""
         kind, self._open = self._open, ""
         if not kind:
             return b""
         item, place = self.output[-1], self._place()
-        nothing = b""
-        if kind == "function_call" and not item["arguments"]:  # a call without arguments has an empty object
-            nothing = self.argument(Argument(-1, "{}"))
-        item["status"] = "completed"
-        told = b""
         if kind == "message":
             part = item["content"][0]
             told = self._event(
                 "response.output_text.done", **place, content_index=0, text=part["text"], logprobs=[]
             )
             told += self._event("response.content_part.done", **place, content_index=0, part=part)
-        elif kind == "reasoning":
+        else:
             part = item["summary"][0]
             told = self._event(
                 "response.reasoning_summary_text.done", **place, summary_index=0, text=part["text"]
             )
             told += self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=part)
-        else:
-            told = self._event(
-                "response.function_call_arguments.done",
-                **place,
-                name=item["name"],
-                arguments=item["arguments"],
-            )
-        done = self._event("response.output_item.done", output_index=place["output_index"], item=item)
-        return nothing + told + done
+        return told + self._done(place["output_index"])
+
+    def _done(self, index: int) -> bytes:
+        item = self.output[index]
+        item["status"] = "completed"
+        return self._event("response.output_item.done", output_index=index, item=item)
 
     def end(self, ended: Ended) -> bytes:
         """The response is whole."""
