@@ -156,10 +156,13 @@ async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) 
     said, found = await asyncio.to_thread(stage.script.pictures, PAINT)
     picture = Image.open(io.BytesIO(found["9"][0]))
     assert (picture.size, picture.format) == ((96, 64), "PNG")
-    assert json.loads(picture.text["prompt"]) == PAINT  # pyright: ignore[reportAttributeAccessIssue]  # it is a PNG
+    assert json.loads(picture.info["prompt"]) == PAINT  # told before the pixels are read
     kinds = [message["type"] for message in said if not isinstance(message, bytes)]
     told = [kind for kind in dict.fromkeys(kinds) if kind not in ("progress", "status")]
     assert told == ["execution_start", "execution_cached", "executing", "executed", "execution_success"]
+    steps = [m["data"] for m in said if isinstance(m, dict) and m["type"] == "progress"]
+    assert steps
+    assert all(type(each[name]) is int for each in steps for name in ("value", "max"))
     nodes = [m["data"]["node"] for m in said if isinstance(m, dict) and m["type"] == "executing"]
     assert set(nodes) == {*PAINT, None}
     assert nodes[-2:] == ["9", None]

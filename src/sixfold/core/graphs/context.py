@@ -13,6 +13,8 @@ import blake3
 from sixfold.core.graphs.ports import Asked, Child, Children, Event, File
 from sixfold.core.work.engines import Canceled
 
+_STEPS = 100  # of a share that is told
+
 
 class _Place(Protocol):
     @property
@@ -63,7 +65,7 @@ class Context:
         """Report progress; raises `Canceled` when the run is no longer wanted."""
         if self._canceled:
             raise Canceled
-        self._tell(Event("progress", {"value": value, "max": maximum, "node": self.node_id}))
+        self._tell_progress(value, maximum)
 
     def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
         """Show a picture of what is on its way."""
@@ -91,7 +93,13 @@ class Context:
         return child
 
     def _child_progress(self, fraction: float) -> None:
-        self._tell(Event("progress", {"value": fraction, "max": 1.0, "node": self.node_id}))
+        self._tell_progress(fraction, 1.0)
+
+    def _tell_progress(self, value: float, maximum: float) -> None:
+        """Told in whole steps, as ComfyUI's clients read them."""
+        if not (isinstance(value, int) and isinstance(maximum, int)):
+            value, maximum = round(_STEPS * value / maximum), _STEPS
+        self._tell(Event("progress", {"value": value, "max": maximum, "node": self.node_id}))
 
     def _tell(self, event: Event) -> None:
         home = self._home

@@ -12,6 +12,7 @@ from sixfold.core.graphs.documents import Json, mapping
 from sixfold.core.work.manifest.containers import riff, webp
 
 _PNG = b"\x89PNG\r\n\x1a\n"
+_HEADER = len(_PNG) + 25  # where a PNG's header ends
 _NAMES = ("workflow", "prompt")
 _MOST_BYTES = 16 * 2**20
 _FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
@@ -85,7 +86,7 @@ def _exif(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None) -> bytes:
-    """The text chunks that ComfyUI writes into a PNG, to be put before its `IEND`."""
+    """The text chunks that ComfyUI writes into a PNG, to be put behind its header."""
     made = b""
     for name, document in (("prompt", prompt), ("workflow", workflow)):
         if document is not None:
@@ -100,8 +101,9 @@ def written(
 ) -> bytes:
     """A PNG or a WebP with its graph in it, so that it can be dropped back and run again."""
     if data.startswith(_PNG):
-        end = data.rfind(b"IEND") - 4
-        return data[:end] + chunks(prompt, workflow) + data[end:] if end > 0 else data
+        if data[12:16] != b"IHDR":
+            return data
+        return data[:_HEADER] + chunks(prompt, workflow) + data[_HEADER:]  # readers look before the pixels
     if data[:4] == b"RIFF" and data[8:15] == b"WEBPVP8":
         whole = data if data[15:16] == b"X" else _extended(data)
         extended = whole[:_FLAGS] + bytes([whole[_FLAGS] | _HAS_EXIF]) + whole[_FLAGS + 1 :]
