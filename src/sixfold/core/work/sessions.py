@@ -250,16 +250,15 @@ def _turned(session: Session, captured: int, amount: int) -> Transaction[Session
 
 
 def _end(session: Session, *, paid: bool) -> Transaction[Session]:
+    session = Session.of((yield Query("session_end", {"id": session.id}))[0])
     captured = 0
-    if session.slice_amount and paid and session.slice_at is not None:
-        moment = yield from now()
-        used = min(SLICE_US, max(0, moment - session.slice_at))
+    if session.slice_amount and paid and session.slice_at is not None and session.closed_at is not None:
+        used = min(SLICE_US, max(0, session.closed_at - session.slice_at))
         captured = yield from _capture(session, min(session.slice_amount, worth(session.rate, used)))
     elif session.slice_amount:
         yield from ledger.release(hold_of(session.id, session.slice))
     yield Query("session_forget", {"id": session.id})
-    yield Query("session_settle", {"id": session.id, "captured": captured})
-    return Session.of((yield Query("session_end", {"id": session.id}))[0])
+    return Session.of((yield Query("session_settle", {"id": session.id, "captured": captured}))[0])
 
 
 def _capture(session: Session, amount: int) -> Transaction[int]:

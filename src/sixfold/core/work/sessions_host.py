@@ -32,6 +32,7 @@ _LOG = logging.getLogger("sixfold.sessions")
 DEFAULT_FPS, MAX_FPS, POSE_FPS = 30, 60, 20
 DEFAULT_IDLE_SECONDS = 120
 _DRAIN_SECONDS = 5.0
+_RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,13 @@ class LiveSessions:
             del self._running[running.session.id], self._tasks[running.session.id]
 
     async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
-        return await self._database.write(sessions.happen(session_id, event, self._lease, reason))
+        """Write down what happened, however long the store refuses: no session is stranded."""
+        while True:
+            try:
+                return await self._database.write(sessions.happen(session_id, event, self._lease, reason))
+            except errors.StoreFailed:
+                _LOG.exception("a session could not be moved on; trying again")
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _note(self, session_id: str, standing: Standing) -> bool:
         noting = sessions_moving.note(session_id, self._lease, standing)
