@@ -79,6 +79,13 @@ async def test_an_outliners_folder_that_was_packed_whole_is_its_own_too(home: Ho
     assert [link["from"] for link in page["backlinks"]] == ["graph/journals/2026-11-20"]
 
 
+async def test_a_folder_about_an_outliner_is_no_outliners(home: House) -> None:
+    files = {"logseq/note.md": "about it", "pages/a___b.md": "kept as it is", "v/logseq/bak/old.md": "x"}
+    assert (await taken_in(home, zipped(files.items())))["created"] == 2
+    found = (await get(home, "/api/pages"))["pages"]
+    assert [page["slug"] for page in found] == ["logseq/note", "pages/a___b"]
+
+
 async def test_a_damaged_member_says_so_and_the_others_are_taken(home: House) -> None:
     data = bytearray(zipped((f"{name}.md", f"{name} " * 99) for name in ("first", "second", "third")))
     at = data.index(b"second.md") + len("second.md") + 4

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import fcntl
 import json
+import stat
 import sys
 import tempfile
 import time
@@ -242,15 +243,19 @@ def _archive(source: Path) -> Iterator[tuple[IO[bytes], int]]:
     with tempfile.TemporaryFile() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in sorted(source.rglob("*")):
-                if (
-                    path.suffix.lower() in {".md", ".markdown", ".edn"}
-                    and path.is_file()
-                    and not path.is_symlink()
-                ):
-                    archive.write(path, path.relative_to(source).as_posix())
+                if path.suffix.lower() in {".md", ".markdown", ".edn"} and path.is_file():
+                    name = path.relative_to(source).as_posix()
+                    archive.writestr(_link(name), "") if path.is_symlink() else archive.write(path, name)
         size = file.tell()
         file.seek(0)
         yield file, size
+
+
+def _link(name: str) -> zipfile.ZipInfo:
+    """A link as an archive has it, without where it leads: the server says that it does not follow it."""
+    info = zipfile.ZipInfo(name)
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -14,10 +14,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol
 
 from sixfold.core.memory import merge, slugs
+from sixfold.core.memory.exchange.archives import ENDINGS
 
 FOLDER = ".sixfold"
 STATE = "memory-sync.json"
@@ -132,11 +133,12 @@ class Sync:
         self._tell = watch or (lambda _verb, _what: None)
         self._known: dict[str, Known] = {}
         self._unsaved = 0
+        self._told: list[str] = []
         self.done = Done()
 
     def run(self) -> Done:
         """Bring both sides together once; gives what that took."""
-        self.done = Done()
+        self._told, self.done = self.done.problems, Done()
         self._load()
         here = self._scan()
         there = self._remote.listed()
@@ -269,7 +271,7 @@ class Sync:
         by_path = {known.path: (slug, known) for slug, known in self._known.items()}
         for path in sorted(_pages(self._folder)):
             slug, known = by_path.get(path, (None, None))
-            slug = slug or slugs.loosely(PurePosixPath(path).with_suffix("").as_posix())
+            slug = slug or slugs.loosely(_stem(path))
             if slug is None:
                 self._problem(f"{path}: it has no letter or digit in its name")
             elif slug in found:
@@ -307,7 +309,7 @@ class Sync:
         """Make the file say what the page says, unless somebody has changed it in this moment."""
         path = file.path if file is not None else self._path_for(slug, found.path)
         target = self._folder / path
-        if not _is_pages(path) or slugs.loosely(path[:-3]) != slug:
+        if not _is_pages(path) or slugs.loosely(_stem(path)) != slug:
             raise Refusal("a file of this name would not be taken for the page")
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.parent.resolve().is_relative_to(self._folder.resolve()):
@@ -328,7 +330,7 @@ class Sync:
     def _path_for(self, slug: str, origin: str) -> str:
         """Where a page of the memory lies in the folder: where it came from, if that is in here and free."""
         taken = {known.path for known in self._known.values()}
-        fits = _is_pages(origin) and slugs.loosely(origin[:-3]) == slug and origin not in taken
+        fits = _is_pages(origin) and slugs.loosely(_stem(origin)) == slug and origin not in taken
         return origin if fits else f"{slug}.md"
 
     def _take_away(self, file: Local) -> bool:
@@ -351,8 +353,7 @@ class Sync:
 
     def _keep_aside(self, file: Local) -> str:
         """A copy of a file beside it, named by its content; gives its path."""
-        stem = file.path.removesuffix(".md")
-        path = f"{stem}{CONFLICT}{file.digest[:8]}.md"
+        path = f"{_stem(file.path)}{CONFLICT}{file.digest[:8]}.md"
         fresh = self._write_aside(file.data)
         fresh.replace(self._folder / path)
         return path
@@ -432,7 +433,9 @@ class Sync:
         self._tell(verb, what)
 
     def _problem(self, sentence: str) -> None:
-        self._note("problems", sentence)
+        self.done.problems.append(sentence)
+        if sentence not in self._told:  # a watch says it once, not every time it looks
+            self._tell("problems", sentence)
 
 
 def _pages(folder: Path) -> Iterator[str]:
@@ -449,8 +452,13 @@ def _pages(folder: Path) -> Iterator[str]:
 def _is_pages(path: str) -> bool:
     """Whether a path within the folder is a page's: markdown, in the folder, not hidden, no conflict copy."""
     parts = path.split("/")
-    plain = path.endswith(".md") and CONFLICT not in path and "\\" not in path and "\0" not in path
+    plain = path.lower().endswith(ENDINGS) and CONFLICT not in path and "\\" not in path and "\0" not in path
     return plain and not any(part.startswith(".") or not part for part in parts)
+
+
+def _stem(path: str) -> str:
+    """A page's path without its ending."""
+    return path[: path.rindex(".")]
 
 
 def _digest(data: bytes) -> str:

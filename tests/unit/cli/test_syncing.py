@@ -329,6 +329,25 @@ def test_files_of_one_name_are_one_page_and_the_other_is_named(world: World) -> 
     assert world.files() == {"Note.md": b"1", "note.md": b"2"}
 
 
+def test_every_ending_of_a_page_is_one_and_its_file_keeps_it(world: World) -> None:
+    for name in ("Upper.MD", "long.markdown"):
+        (world.folder / name).write_bytes(b"1")
+    assert Sync(world.folder, world.memory, "test").run().sent == ["long", "upper"]
+    for slug in ("long", "upper"):
+        world.memory.put(slug, b"2")
+    Sync(world.folder, world.memory, "test").run()
+    found = {path.name: path.read_bytes() for path in world.folder.iterdir() if path.is_file()}
+    assert found == {"Upper.MD": b"2", "long.markdown": b"2"}
+
+
+def test_a_watch_says_once_what_it_cannot_take(world: World) -> None:
+    said: list[str] = []
+    world.memory.put(".hidden", b"x")
+    watch = Sync(world.folder, world.memory, "test", lambda _verb, what: said.append(what))
+    assert [bool(watch.run().problems) for _ in range(3)] == [True, True, True]
+    assert len(said) == 1
+
+
 def test_another_servers_state_is_not_believed(world: World) -> None:
     world.edit("a")
     world.sync({})

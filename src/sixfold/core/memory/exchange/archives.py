@@ -27,8 +27,8 @@ _MAX_READ = 16 * 2**20  # bytes of one read that a tar's own headers may ask for
 _NO_ARCHIVE = "The file is no zip or tar archive that can be read"
 _ENCRYPTED = 1
 _UTF8_NAME = 0x800
-_OUTLINERS = re.compile(r"([^/]+/)?logseq/")
-_NOT_PAGES = re.compile(r"__MACOSX/|logseq/|[^/]+/logseq/bak/|(.*/)?\._[^/]*$", re.DOTALL)
+_OUTLINERS = re.compile(r"([^/]+/)?logseq/config\.edn$")
+_NOT_PAGES = re.compile(r"__MACOSX/|([^/]+/)?logseq/(bak|version-files)/|(.*/)?\._[^/]*$", re.DOTALL)
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 
