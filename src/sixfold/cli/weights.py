@@ -59,6 +59,7 @@ def add(arguments: argparse.Namespace) -> None:
                 return _already(arguments, shelf, order)
         record = _record(order, gathered, origin)
         if arguments.check:
+            shelf.note(order.family, order.name, record)  # a model's own convention stands in it
             record["check"] = _checked(gathered, order, say)
         added = shelf.finish(order.family, order.name, record)
     except (HubError, WeightsError, EngineError) as error:
@@ -143,8 +144,9 @@ def _order(arguments: argparse.Namespace) -> _Order:
 
 def _of_one_file(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What stands in for a row where all of a family are single files."""
-    roles = {str(row.get("role")) for row in models.values()}
-    return {"role": roles.pop()} if len(roles) == 1 and roles <= _FILES.keys() else {}
+    kinds = {(str(row.get("role")), str(row.get("like", ""))) for row in models.values()}
+    role, like = kinds.pop()
+    return {"role": role, **({"like": like} if like else {})} if not kinds and role in _FILES else {}
 
 
 def _slug(text: str) -> str:
@@ -316,6 +318,10 @@ _CHECKS: Mapping[str, str] = {
     "onnx": "sixfold.engines.image.matting.selfcheck",
     "gguf": "sixfold.upstreams.chat.llama.selfcheck",
     "film-matting": "sixfold.engines.video.cutout.selfcheck",
+    "depth": "sixfold.engines.image.depth.selfcheck",
+    "upscale": "sixfold.engines.image.upscale.selfcheck",
+    "inpaint": "sixfold.engines.image.inpaint.selfcheck",
+    "stems": "sixfold.engines.audio.stems.selfcheck",
 }
 
 

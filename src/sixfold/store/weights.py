@@ -75,6 +75,10 @@ class WeightStore:
             folder = folder.parent
         return shutil.disk_usage(folder).free
 
+    def note(self, family: str, name: str, record: Mapping[str, Any]) -> None:
+        """Write a record beside what is being gathered, where a first try looks for it."""
+        _write(self.begin(family, name) / RECORD, json.dumps(record, ensure_ascii=False) + "\n")
+
     def finish(self, family: str, name: str, record: Mapping[str, Any]) -> Installed:
         """Make the gathered folder the one of this name, at once; replaces an older one."""
         gathered = self.begin(family, name)

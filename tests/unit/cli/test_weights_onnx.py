@@ -3,18 +3,55 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from sixfold import assembly
 from tests.hub import LoopbackHub, serving
 from tests.unit.cli.conftest import Commands
 from tests.unit.engines import onnx_model, onnx_tiny
+from tests.unit.engines.audio import test_stems
 
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 
 LITE = "onnx-community/BiRefNet_lite-ONNX"  # what the table calls birefnet-lite
+TABLE = assembly.read_toml("weights.toml")
+
+# The engine that each family makes ready, and two stand-ins: one that does its work, and one that does not.
+TINY: dict[str, tuple[str, Callable[[Path], Path], Callable[[Path], Path]]] = {
+    "depth": (
+        "weights-depth",
+        lambda path: onnx_model.write(path, (1.0, 0.0, 0.0), side="n"),
+        lambda path: onnx_model.write(path, (0.0, 0.0, 0.0), side="n"),
+    ),
+    "upscale": (
+        "weights-upscale",
+        lambda path: onnx_tiny.enlarger(path, 4, 64),
+        lambda path: onnx_tiny.enlarger(path, 4, 64, gain=-1.0),
+    ),
+    "inpaint": (
+        "weights-inpaint",
+        lambda path: onnx_tiny.filler(path, 64),
+        lambda path: onnx_tiny.filler(path, 64, kind="Sub"),
+    ),
+    "stems": (
+        "weights-stems",
+        lambda path: test_stems.model(path, (0.1, 0.2, 0.3, 0.4)),
+        lambda path: test_stems.model(path, (0.0, 0.0, 0.0, 0.0)),
+    ),
+    "matting-u2netp": (
+        "weights-u2netp",
+        lambda path: onnx_model.write(path, (8.0, -4.0, -4.0)),
+        lambda path: onnx_model.write(path, (0.0, 0.0, 0.0)),
+    ),
+    "matting-birefnet-general": (
+        "weights-birefnet-general",
+        lambda path: onnx_model.write(path, (8.0, -4.0, -4.0)),
+        lambda path: onnx_model.write(path, (0.0, 0.0, 0.0)),
+    ),
+}
 
 
 @pytest.fixture
@@ -56,3 +93,30 @@ def test_a_file_that_lies_here_is_taken_and_without_one_the_way_is_told(
     assert added["licence"] == "GPL-3.0"
     rows = {row["engine"]: row for row in sixfold.ok("engines", "list")["engines"]}
     assert rows["weights-film-matting"]["ready"]
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_each_familys_model_is_fetched_and_tried_before_it_serves(
+    sixfold: Commands, tmp_path: Path, family: str
+) -> None:
+    engine, able, unable = TINY[family]
+    ((name, row),) = TABLE[family].items()
+    file = tmp_path / "hub" / row["repository"] / row["file"]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sixfold.folder.mkdir()
+    with serving(tmp_path / "hub") as running:
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
+        unable(file)
+        done = sixfold("engines", "add", family)
+        assert (done.status, "The weights" in done.err) == (1, True)
+        rows = {one["engine"]: one for one in sixfold.ok("engines", "list")["engines"]}
+        assert (rows[engine]["ready"], f"engines add {family}" in rows[engine]["unlock"]) == (False, True)
+        able(file)
+        assert sixfold.ok("engines", "add", family)["licence"] == row["licence"]
+    folder = sixfold.folder / "weights" / family / name
+    record = json.loads((folder / "sixfold.json").read_text())
+    assert record["check"]["passed"]
+    assert record.get("like") == row.get("like")
+    assert (folder / "check.png").read_bytes().startswith(b"\x89PNG")
+    rows = {one["engine"]: one for one in sixfold.ok("engines", "list")["engines"]}
+    assert rows[engine]["ready"]

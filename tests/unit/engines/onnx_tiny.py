@@ -21,9 +21,9 @@ def _saved(path: Path, graph: bytes) -> Path:
     return path
 
 
-def enlarger(path: Path, scale: int, side: int | str = "n") -> Path:
-    """Repeats every pixel `scale` times each way."""
-    rows = [[float(at % 3 == channel) for channel in range(3)] for at in range(3 * scale * scale)]
+def enlarger(path: Path, scale: int, side: int | str = "n", gain: float = 1.0) -> Path:
+    """Repeats every pixel `scale` times each way, `gain` times as bright."""
+    rows = [[gain * (at % 3 == channel) for channel in range(3)] for at in range(3 * scale * scale)]
     weights = tuple(value for row in rows for value in row)
     graph = _node("Conv", ("x", "w"), "deep") + _node("DepthToSpace", ("deep",), "y", blocksize=scale)
     graph += _field(5, _tensor("w", (3 * scale * scale, 3, 1, 1), weights))
@@ -31,9 +31,9 @@ def enlarger(path: Path, scale: int, side: int | str = "n") -> Path:
     return _saved(path, graph)
 
 
-def filler(path: Path, side: int = 32) -> Path:
-    """Makes what a mask covers white."""
-    graph = _node("Max", ("x", "mask"), "y") + _field(11, _value("x", (1, 3, side, side)))
+def filler(path: Path, side: int = 32, kind: str = "Max") -> Path:
+    """Makes what a mask covers white, or by another `kind` of node something else."""
+    graph = _node(kind, ("x", "mask"), "y") + _field(11, _value("x", (1, 3, side, side)))
     graph += _field(11, _value("mask", (1, 1, side, side))) + _field(12, _value("y", (1, 3, side, side)))
     return _saved(path, graph)
 

@@ -54,6 +54,10 @@ class OnnxStemEngine:
         named = {name: np.sum([found[one] for one in held], axis=0) for name, held in stems.items()}
         return Result(engine.finished(named, str(task.inputs["format"]), context), quality="full")
 
+    def parts(self, mix: Array, step: Callable[[float], None]) -> Array:
+        """A mix at the models' rate, (2, samples), as `SOURCES` by the first model: (4, 2, samples)."""
+        return self._apart(self._session(self._paths[0]), mix, step)
+
     def _session(self, path: Path) -> Any:
         """The model of a file, open; one at a time is."""
         if self._open is None or self._open[0] != path:

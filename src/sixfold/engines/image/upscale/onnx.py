@@ -38,6 +38,13 @@ class OnnxUpscaleEngine:
         piece = fixed - 2 * engine.LAP if fixed else engine.PIECE
         return engine.run(task, context, lambda seen, scale: _enlarged(model, seen, scale), "full", piece)
 
+    def enlarged(self, seen: Array, scale: int) -> Array:
+        """A small picture (float RGB in 0..1) in one piece."""
+        model = self._models["general"]
+        sides = [side or max(seen.shape[:2]) for side in model.shapes[0]]
+        fitted = cv2.resize(seen, (min(sides[1], seen.shape[1]), min(sides[0], seen.shape[0])))
+        return _enlarged(model, fitted, scale)[: fitted.shape[0] * scale, : fitted.shape[1] * scale]
+
 
 def _enlarged(model: sessions.Session, seen: Array, scale: int) -> Array:
     """A piece through the model, however large its own scale is; a larger one is made small again."""
