@@ -211,7 +211,7 @@ class _Peer:
         for note in corpus.notes:
             path = home / f"{note.slug}.md"
             path.parent.mkdir(parents=True, exist_ok=True)
-            # It weighs titles above all: where many pages share one, none finds half as much as the slug does.
+            # It weighs titles above all: where many share one, a slug finds three times as much.
             title = json.dumps(note.title if told_apart else note.slug.replace("/", " "))
             head = f"---\ntitle: {title}\npermalink: {note.slug}\ntype: note\n---\n\n"
             path.write_text(f"{head}{note.body}\n", "utf-8")
