@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -25,17 +26,20 @@ from pathlib import Path
 
 from PIL import Image
 
+from hatch_build import FOLDERS
 from tools import lock, sizes
 
 LIMITS = {"": 300, "embedded": 600}  # megabytes, without pip itself
 PACKAGE = "src/sixfold/"
+GUIDES = tuple(f"docs/{folder}/" for folder in FOLDERS)
 
 
 def tracked() -> set[str]:
-    """Return the files of the package that git has or would take, as a wheel names them."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", PACKAGE]
+    """Return the files of the package and its guides that git has or would take, as a wheel names them."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", PACKAGE, *GUIDES]
     names = subprocess.run(command, cwd=lock.ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return {name.removeprefix("src/") for name in names.split("\0") if (lock.ROOT / name).is_file()}
+    found = {name for name in names.split("\0") if (lock.ROOT / name).is_file()}
+    return {re.sub("^docs/", "sixfold/guides/", name.removeprefix("src/")) for name in found}
 
 
 def packed(wheel: Path) -> set[str]:

@@ -87,8 +87,8 @@ def test_code_comes_from_the_files_and_lists_from_the_folders() -> None:
 
 def test_a_session_is_told_apart_and_copies_without_its_prompt(tmp_path: Path) -> None:
     text = "# A\n\nOne. Two.\n\n```console\n$ curl a \\\n  -d b |\n  jq\n{}\n```\n"
-    laid = layout.lay_out(text, _around(tmp_path))
-    assert '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in laid.html
+    shown = layout.lay_out(text, _around(tmp_path)).html
+    assert '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in shown
 
 
 def test_what_leads_nowhere_and_what_is_not_known_are_shown_plainly(tmp_path: Path) -> None:

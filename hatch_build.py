@@ -1,0 +1,18 @@
+"""What a wheel carries besides the package: the guides, which the site shows below `/docs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDERS = ("start", "howto", "reference", "architecture", "pictures")
+
+
+class Guides(BuildHookInterface[Any]):
+    """Adds the folders of docs/; an editable installation reads them where they are written."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Name the folders."""
+        if version != "editable":
+            build_data["force_include"] |= {f"docs/{name}": f"sixfold/guides/{name}" for name in FOLDERS}
