@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import fcntl
 import json
+import os
 import stat
 import sys
 import tempfile
@@ -244,7 +245,7 @@ def _archive(source: Path) -> Iterator[tuple[IO[bytes], int]]:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in sorted(source.rglob("*")):
                 if path.suffix.lower() in {".md", ".markdown", ".edn"} and path.is_file():
-                    name = path.relative_to(source).as_posix()
+                    name = os.fsencode(path.relative_to(source)).decode("utf-8", "replace")
                     archive.writestr(_link(name), "") if path.is_symlink() else archive.write(path, name)
         size = file.tell()
         file.seek(0)

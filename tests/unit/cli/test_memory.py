@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -116,8 +117,12 @@ def test_a_folder_goes_in_and_comes_out_as_it_was(server: Server, tmp_path: Path
     assert (report["created"], report["errors"]) == (2, [])
     (folder / "elsewhere.md").symlink_to(folder / "Plan A.md")
     (folder / ".draft.md").write_bytes(b"mine")
+    Path(os.fsdecode(bytes(folder) + b"/\xff.md")).write_bytes(b"a name of another coding")
     told = memory(server, "import", str(folder), "--json")
-    assert (told.status, {row["path"] for row in told.json["errors"]}) == (1, {".draft.md", "elsewhere.md"})
+    assert (told.status, {row["path"] for row in told.json["errors"]}) == (
+        1,
+        {".draft.md", "elsewhere.md", "\ufffd.md"},
+    )
     assert memory(server, "export", str(tmp_path / "out.zip")).status == 0
     with zipfile.ZipFile(tmp_path / "out.zip") as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == {
