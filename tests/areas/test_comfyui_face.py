@@ -172,6 +172,17 @@ async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) 
     assert "9" in cached
 
 
+async def test_a_picture_may_be_as_large_as_another_whose_size_only_the_run_knows(stage: Stage) -> None:
+    graph = {
+        **PAINT,
+        "1": node("LoadImage", image="example.png"),
+        "2": node("GetImageSize", image=["1", 0]),
+        "5": node("EmptyLatentImage", width=["2", 0], height=["2", 1], batch_size=["2", 2]),
+    }
+    _, found = await asyncio.to_thread(stage.script.pictures, graph)
+    assert Image.open(io.BytesIO(found["9"][0])).size == (384, 256)
+
+
 async def test_the_script_that_reads_the_socket_gets_its_picture(stage: Stage) -> None:
     graph = {**PAINT, "9": node("SaveImageWebsocket", images=["8", 0])}
     [data] = await asyncio.to_thread(stage.script.streamed, graph, "9")

@@ -58,6 +58,7 @@ def recorder(class_type: str, outputs: int) -> Run:
 
 _TEXTS = ("text", "prompt", "text_g", "text_l", "clip_l", "clip_g", "t5xxl", "llama", "bert", "mt5xl", "tags")
 _LOADERS = ("ckpt_name", "unet_name")
+_FILM = 81  # frames of a film whose length only the run will know
 _SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustom", "SamplerCustomAdvanced"})
 _LATENT = ("latent_image", "samples", "latent", "samples1", "samples_to", "destination")
 _PICTURES = ("start_image", "image", "reference_image", "ref_image", "pixels")
@@ -122,7 +123,7 @@ def _of_sampler(wish: Wish, sampler: Term) -> None:
         if field_name in number and isinstance(value, int | float):
             setattr(wish, field_name, number[field_name](value))
     if sampler.class_type == "KSamplerAdvanced" and wish.steps:
-        begun = min(int(parts.get("start_at_step", 0)), wish.steps)
+        begun = min(int(_number(parts.get("start_at_step"), 0)), wish.steps)
         wish.denoise = 1 - begun / wish.steps
     positive = parts.get("positive") or parts.get("conditioning") or parts.get("cond1")
     negative = parts.get("negative") or parts.get("cond2")
@@ -159,7 +160,7 @@ def _of_conditioning(wish: Wish, positive: Term) -> None:
     for term in positive.line(*_ALIGNED, "conditioning", "conditioning_1", "conditioning_2"):
         told = term.inputs
         if "control_net" in told and told.get("image") is not None and wish.control is None:
-            wish.control = Control(told["image"], float(told.get("strength", 1.0)))
+            wish.control = Control(told["image"], _number(told.get("strength"), 1.0))
         if isinstance(told.get("frame_rate"), int | float):
             wish.fps = float(told["frame_rate"])
         if "pixels" in told and wish.source is None:
@@ -172,7 +173,7 @@ def _of_model(wish: Wish, model: Term) -> None:
         name = next((str(told[key]) for key in _LOADERS if key in told), "")
         wish.checkpoint = wish.checkpoint or name
         if "lora_name" in told:
-            wish.loras.append((str(told["lora_name"]), float(told.get("strength_model", 1.0))))
+            wish.loras.append((str(told["lora_name"]), _number(told.get("strength_model"), 1.0)))
 
 
 def _of_latents(wish: Wish, latent: Term) -> None:
@@ -181,14 +182,20 @@ def _of_latents(wish: Wish, latent: Term) -> None:
     for term in latent.line(*_LATENT):
         told = term.inputs
         if not wish.width and "width" in told and "height" in told and "x" not in told:
-            wish.width, wish.height = int(told["width"]), int(told["height"])
+            wish.width, wish.height = (int(_number(told[side], 0)) for side in ("width", "height"))
         elif not wish.width and isinstance(told.get("scale_by"), int | float):
             factor *= float(told["scale_by"])
-        wish.length = wish.length or int(told.get("length", 0) or 0) * (1 if "batch_size" in told else 0)
-        wish.count = max(wish.count, int(told.get("amount", told.get("batch_size", 1)) or 1))
+        if "length" in told and "batch_size" in told:
+            wish.length = wish.length or int(_number(told["length"], _FILM))
+        wish.count = max(wish.count, int(_number(told.get("amount", told.get("batch_size")), 1)))
         wish.mask = told.get("mask") if wish.mask is None else wish.mask
         if wish.source is None:
             wish.source = next((told[name] for name in _PICTURES if told.get(name) is not None), None)
         if told.get("control_video") is not None and wish.control is None:
-            wish.control = Control(told["control_video"], float(told.get("strength", 1.0)))
+            wish.control = Control(told["control_video"], _number(told.get("strength"), 1.0))
     wish.width, wish.height = round(wish.width * factor), round(wish.height * factor)
+
+
+def _number(given: Any, otherwise: float) -> float:
+    """A number; another where none is given, or where only the run will know it."""
+    return given if isinstance(given, int | float) else otherwise
