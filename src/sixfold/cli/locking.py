@@ -14,6 +14,7 @@ from pathlib import Path
 from sixfold.cli.terminal import Refused
 
 _NAME = "server.lock"
+_RECEIVED = "tmp"
 _TRIES, _PAUSE_SECONDS = 5, 0.02
 
 
@@ -38,6 +39,13 @@ class ServerLock:
         os.pwrite(self._descriptor, text, 0)
 
 
+def _clear(folder: Path) -> None:
+    """Throw away what the last server was receiving when it was killed: nobody else would."""
+    for path in folder.glob("*") if folder.is_dir() else ():
+        if path.is_file():
+            path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def hold(data_dir: Path) -> Iterator[ServerLock]:
     """Be the folder's server from here on; raises `Refused` when there is one."""
@@ -54,6 +62,7 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
             )
         lock = ServerLock(descriptor)
         lock.tell("")
+        _clear(data_dir / _RECEIVED)
         yield lock
         os.ftruncate(descriptor, 0)
     finally:

@@ -1,0 +1,22 @@
+"""One server for each data folder, and what the last one left in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sixfold.cli import locking
+from sixfold.cli.terminal import Refused
+
+
+def test_what_a_killed_server_was_receiving_is_thrown_away_by_the_next(tmp_path: Path) -> None:
+    received = tmp_path / "tmp" / "import-1"
+    received.parent.mkdir()
+    received.write_bytes(b"half of an archive")
+    with locking.hold(tmp_path):
+        assert not received.exists()
+        received.write_bytes(b"one that comes now")
+        with pytest.raises(Refused), locking.hold(tmp_path):
+            pass
+        assert received.exists()
