@@ -154,8 +154,9 @@ async def test_a_source_that_cannot_be_decoded_is_the_callers_fault_and_free(tmp
         assert (await _balance(server))["balance_usd"] == "10.00"
 
 
-def test_the_program_says_its_version() -> None:
+@pytest.mark.parametrize("module", ["sixfold", "sixfold.cli.main"])
+def test_the_program_says_its_version(module: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sixfold.cli.main", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("sixfold 0.")
