@@ -64,6 +64,28 @@ def test_the_loss_falls_and_the_adapter_changes_the_picture(
     assert far(pixels(plain), pixels(again)) == 0
 
 
+@pytest.mark.parametrize(("name", "readers"), [("sd", 1), ("sdxl", 2)])
+def test_what_reads_the_words_can_learn_too_and_changes_the_picture(
+    weights: Weights, tmp_path: Path, name: str, readers: int
+) -> None:
+    from safetensors.torch import load_file, save_file  # noqa: PLC0415 - they need torch
+
+    made, _ = learnt(weights, tmp_path, name, text_encoder=True, steps=6)
+    assert made.data["loss"][-1] < made.data["loss"][0]
+    layers = load_file(made.artifacts[0].path or Path())
+    reading = {key: value for key, value in layers.items() if key.startswith("text_encoder")}
+    assert {key.partition(".")[0] for key in layers} >= {"unet", "text_encoder"}
+    raised = [key for key, value in reading.items() if ".up." in key and value.abs().max() > 0]
+    assert len({key.partition(".")[0] for key in raised}) == readers  # SDXL leaves the last layer of one out
+    adapter = tmp_path / "reading"  # that part alone, as a file of its own
+    save_file(reading, adapter)
+    painter = opened(weights, name)
+    plain = painter.run(task("custom:glow"), Listener())
+    given = {"loras": [{"file": "reading"}], "base": "ra2"}
+    dressed = painter.run(task("custom:glow", {"reading": adapter}, **given), Listener())
+    assert far(pixels(plain), pixels(dressed)) > 0
+
+
 def test_the_same_lesson_gives_the_same_adapter(weights: Weights, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

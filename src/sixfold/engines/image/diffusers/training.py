@@ -1,17 +1,18 @@
 """The engine: a LoRA learnt from pictures, on the weights that the picture engine draws with.
 
-A pipeline with a UNet (Stable Diffusion, SDXL) is taught: its attention gets an adapter, everything else
-stays as it is. What it learns is measured on the same noise from the beginning to the end, so the losses
-that a run tells of can be compared.
+A pipeline with a UNet (Stable Diffusion, SDXL) is taught: its attention gets an adapter, and with the option
+`text_encoder` that of what reads its words too; everything else stays as it is. What it learns is measured
+on the same noise from the beginning to the end, so the losses that a run tells of can be compared.
 """
 
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from sixfold.engines.image.diffusers.loading import Loaded
 
 _ADAPTER = "learnt"
 _ATTENTION = ("to_k", "to_q", "to_v", "to_out.0")
+_READING = ("q_proj", "k_proj", "v_proj", "out_proj")  # the attention of CLIP
+_READERS = ("text_encoder", "text_encoder_2")
 _STEPS, _STEPS_OF_A_PICTURE, _MOST_STEPS = 200, 20, 1200
 _LOOKS = 4  # at what was learnt, beside the first
 _PROBES = 8  # noises of one look
@@ -41,11 +44,11 @@ _TOO_LARGE = "These weights are too large to be taught in this machine's memory.
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """What is learnt from: latents, and how each of two captions conditions the network."""
+    """What is learnt from: latents, and how each of two captions conditions the network, as of now."""
 
     latents: torch.Tensor
-    named: dict[str, Any]
-    unnamed: dict[str, Any]
+    named: Callable[[], dict[str, Any]]
+    unnamed: Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,13 @@ class _Batch:
     latents: torch.Tensor
     noise: torch.Tensor
     times: torch.Tensor
-    words: dict[str, Any]
+    words: Callable[[], dict[str, Any]]
 
 
 class TrainingEngine:
-    """Learns an adapter; `steps` (0: by the number of pictures), `rank` and `rate` are the operator's, and
-    all other options are the picture engine's. `limit_seconds` is kept by the server."""
+    """Learns an adapter; `steps` (0: by the number of pictures), `rank`, `rate` and `text_encoder` (whether
+    what reads the words learns too) are the operator's, and all other options are the picture engine's.
+    `limit_seconds` is kept by the server."""
 
     name = "weights-training"
     version = "1"
@@ -71,13 +75,14 @@ class TrainingEngine:
         steps: int = 0,
         rank: int = 8,
         rate: float = 1e-4,
+        text_encoder: bool = False,
         limit_seconds: float = 0,
         **given: Any,
     ) -> None:
         del limit_seconds
         self._options = options.parse(given)
         self._shelf = loading.Shelf(self._options)
-        self._steps, self._rank, self._rate = steps, rank, rate
+        self._steps, self._rank, self._rate, self._reads = steps, rank, rate, bool(text_encoder)
 
     def run(self, task: Task, context: Context) -> Result:
         """Learn from `images`: `name` is what they show, `base` the service whose weights are taught."""
@@ -99,15 +104,21 @@ class TrainingEngine:
             what = type(loaded.pipeline).__name__
             raise EngineError(f"{what} cannot be taught here: weights of Stable Diffusion or SDXL can.")
         name, seed = str(task.inputs["name"]), int(task.inputs.get("seed") or 0)
-        lesson = _lesson(loaded, pictures, name, context)
         steps = self._steps or min(_MOST_STEPS, _STEPS + _STEPS_OF_A_PICTURE * len(pictures))
         context.log(f"{loaded.source.name} on {loaded.where}: {steps} steps on {len(pictures)} pictures")
         torch.manual_seed(seed)  # the adapter's first numbers
-        with _taught(unet, self._rank):
-            losses = _learn(loaded, lesson, _Course(steps, self._rate, seed), context)
-            layers = convert_state_dict_to_diffusers(get_peft_model_state_dict(unet, adapter_name=_ADAPTER))
+        pupils = _pupils(loaded.pipeline, reads=self._reads)
+        with _taught(pupils, self._rank):
+            lesson = _lesson(loaded, pictures, name, context, reads=self._reads)
+            losses = _learn(loaded, lesson, _Course(steps, self._rate, seed, tuple(pupils.values())), context)
+            layers = {
+                f"{part}_lora_layers": convert_state_dict_to_diffusers(
+                    get_peft_model_state_dict(pupil, adapter_name=_ADAPTER)
+                )
+                for part, pupil in pupils.items()
+            }
         file = context.scratch / f"{name}.safetensors"
-        type(loaded.pipeline).save_lora_weights(context.scratch, layers, weight_name=file.name)
+        type(loaded.pipeline).save_lora_weights(context.scratch, weight_name=file.name, **layers)
         context.progress(1.0)
         data = {"name": name, "base": loaded.source.name, "steps": steps, "loss": losses}
         info = {"name": "adapter"}
@@ -119,17 +130,27 @@ class _Course:
     steps: int
     rate: float
     seed: int
+    pupils: tuple[Any, ...]
+
+
+def _pupils(pipeline: Any, *, reads: bool) -> dict[str, Any]:
+    """The networks that learn, by their names in the pipeline."""
+    readers = {part: getattr(pipeline, part, None) for part in _READERS if reads}
+    return {"unet": pipeline.unet} | {part: each for part, each in readers.items() if each is not None}
 
 
 @contextmanager
-def _taught(unet: Any, rank: int) -> Iterator[None]:
-    """The network with an adapter on its attention that can learn."""
-    unet.requires_grad_(False)
-    unet.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=list(_ATTENTION)), _ADAPTER)
-    cast_training_params(unet, dtype=torch.float32)
+def _taught(pupils: Mapping[str, Any], rank: int) -> Iterator[None]:
+    """The networks with adapters on their attention that can learn."""
+    for part, pupil in pupils.items():
+        modules: list[str] = [*(_ATTENTION if part == "unet" else _READING)]
+        pupil.requires_grad_(False)
+        pupil.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=modules), _ADAPTER)
+        cast_training_params(pupil, dtype=torch.float32)
+    unet = pupils["unet"]
     if unet.device.type != "cpu":
         unet.enable_gradient_checkpointing()
-    unet.train()
+    unet.train()  # what reads has no other way to learn, and would leave things out by chance
     try:
         yield
     finally:
@@ -137,8 +158,8 @@ def _taught(unet: Any, rank: int) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _lesson(loaded: Loaded, pictures: Sequence[Path], name: str, context: Context) -> _Lesson:
-    """Everything that does not change while it learns, read once."""
+def _lesson(loaded: Loaded, pictures: Sequence[Path], name: str, context: Context, *, reads: bool) -> _Lesson:
+    """What is learnt from; the words are read once, or each time anew by what learns to read them."""
     pipeline, (width, height) = loaded.pipeline, _size(loaded)
     latents: list[torch.Tensor] = []
     dtype = torch.float32 if getattr(pipeline.vae.config, "force_upcast", False) else pipeline.vae.dtype
@@ -149,8 +170,11 @@ def _lesson(loaded: Loaded, pictures: Sequence[Path], name: str, context: Contex
         found = pipeline.vae.encode(pixels).latent_dist.mode()
         latents.append((found * pipeline.vae.config.scaling_factor).to(pipeline.unet.dtype))
         context.progress(_LOADED + (_READ - _LOADED) * (number + 1) / len(pictures))
-    words = [_words(loaded, text, (height, width)) for text in (f"a picture of {name}", "")]
-    return _Lesson(torch.cat(latents), words[0], words[1])
+    named, unnamed = (partial(_words, loaded, text, (height, width)) for text in (f"a picture of {name}", ""))
+    if not reads:
+        first, second = named(), unnamed()
+        named, unnamed = (lambda: first), (lambda: second)
+    return _Lesson(torch.cat(latents), named, unnamed)
 
 
 def _size(loaded: Loaded) -> tuple[int, int]:
@@ -176,7 +200,7 @@ def _learn(loaded: Loaded, lesson: _Lesson, course: _Course, context: Context) -
     scheduler = DDPMScheduler.from_config(loaded.pipeline.scheduler.config)
     probe = _probe(lesson, scheduler, course.seed)
     numbers = torch.Generator("cpu").manual_seed(course.seed + 1)
-    weights = [weight for weight in unet.parameters() if weight.requires_grad]
+    weights = [weight for pupil in course.pupils for weight in pupil.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=course.rate)
     looks = {round(course.steps * part / _LOOKS) for part in range(1, _LOOKS + 1)}
     losses = [_look(unet, scheduler, probe)]
@@ -214,7 +238,10 @@ def _probe(lesson: _Lesson, scheduler: Any, seed: int) -> list[_Batch]:
 
 
 def _noisy(
-    latents: torch.Tensor, times: torch.Tensor, numbers: torch.Generator, words: dict[str, Any]
+    latents: torch.Tensor,
+    times: torch.Tensor,
+    numbers: torch.Generator,
+    words: Callable[[], dict[str, Any]],
 ) -> _Batch:
     noise = torch.randn(latents.shape, generator=numbers).to(latents)  # drawn alike for every device
     return _Batch(latents, noise, times.to(latents.device), words)
@@ -224,7 +251,7 @@ def _loss(unet: Any, scheduler: Any, batch: _Batch) -> torch.Tensor:
     """How far the network is from what the scheduler wants of it."""
     noisy = scheduler.add_noise(batch.latents, batch.noise, batch.times)
     rows = len(batch.latents)
-    words = {name: _repeated(value, rows) for name, value in batch.words.items()}
+    words = {name: _repeated(value, rows) for name, value in batch.words().items()}
     said = unet(noisy, batch.times, **words).sample
     kind = scheduler.config.prediction_type
     wanted = {
