@@ -16,7 +16,7 @@ from sixfold.core.work.sessions import Session
 from sixfold.core.work.sessions_host import Wish
 from sixfold.core.work.sessions_running import Ending, Running
 from sixfold.core.work.sessions_states import Event
-from sixfold.core.work.sessions_viewer import MAX_CREDIT, NORMAL, End, Fault, Pong, Told, Viewer
+from sixfold.core.work.sessions_viewer import MAX_CREDIT, NORMAL, TOO_SLOW, End, Fault, Pong, Told, Viewer
 from sixfold.web import answers, bodies, calls
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route, Socket
@@ -25,6 +25,7 @@ from sixfold.web.services import Services
 UNAUTHORISED, ELSEWHERE = 4401, 1013
 _GREETING_SECONDS = 0.5  # for a client that never says hello
 _FAREWELL_SECONDS = 2.0
+_SLOW_FAREWELL_SECONDS = 20.0  # for who has stopped reading: why he was left is told once he reads again
 _TOO_LARGE = 1009
 
 
@@ -122,13 +123,17 @@ class _Talk:
         try:
             await asyncio.wait({hearing, speaking, ending}, return_when=asyncio.FIRST_COMPLETED)
             if ending.done() and not speaking.done():  # what was said before it may still go out
-                await asyncio.wait({speaking}, timeout=_FAREWELL_SECONDS)
+                await asyncio.wait({speaking}, timeout=self._farewell())
             await self._say_goodbye()
         finally:
             greeting.cancel()
             for task in (hearing, speaking, ending):
                 task.cancel()
             await asyncio.gather(hearing, speaking, ending, return_exceptions=True)
+
+    def _farewell(self) -> float:
+        end = self._viewer.end_of
+        return _SLOW_FAREWELL_SECONDS if end is not None and end.code == TOO_SLOW else _FAREWELL_SECONDS
 
     async def _say_goodbye(self) -> None:
         end = self._viewer.end_of

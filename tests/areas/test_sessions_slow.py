@@ -1,0 +1,59 @@
+"""A viewer who stops reading is left, and is told so when he reads again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from sixfold.areas.hosting import sessions
+from sixfold.core.work import sessions_viewer
+from sixfold.core.work.sessions_viewer import TOO_SLOW, Pong, Viewer
+
+
+class Stuck:
+    """A socket that takes nothing until it is read from."""
+
+    def __init__(self) -> None:
+        self.read = asyncio.Event()
+        self.closed: tuple[int, str] | None = None
+
+    async def receive(self) -> dict[str, Any]:
+        """Nothing ever comes."""
+        await asyncio.Event().wait()
+        return {}
+
+    async def send_text(self, _text: str) -> None:
+        """Wait for the reader."""
+        await self.read.wait()
+
+    async def close(self, code: int, reason: str) -> None:
+        """As a full socket does, this waits too."""
+        await self.read.wait()
+        self.closed = code, reason
+
+
+class Stage:
+    """A session that shows nothing by itself."""
+
+    def greet(self, _viewer: Viewer, _last_seq: int | None) -> None:
+        """Nobody is greeted."""
+
+
+async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_viewer, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(sessions, "_FAREWELL_SECONDS", 0.05)
+    socket, viewer = Stuck(), Viewer()
+    talk = sessions._Talk(cast("Any", socket), cast("Any", Stage()), viewer, None)
+    talking = asyncio.create_task(talk.go_on())
+    for _ in range(4):
+        viewer.put(Pong(1))
+        await asyncio.sleep(0.02)
+    assert viewer.end_of is not None
+    assert viewer.end_of.code == TOO_SLOW
+    await asyncio.sleep(0.3)
+    assert not talking.done()
+    socket.read.set()
+    await asyncio.wait_for(talking, 5)
+    assert socket.closed == (TOO_SLOW, "too slow")
