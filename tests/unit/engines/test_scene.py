@@ -284,6 +284,9 @@ TOGETHER: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("a tiger and a lily", (), ("lion", "flower")),
     ("starfish on the beach", ("beach",), ()),
     ("a fish under water", (), ("fish",)),
+    ("a red apple", (), ("apple",)),
+    ("a bowl of fruit", (), ("fruit",)),
+    ("an apple tree", (), ("tree",)),
 ]
 
 
