@@ -240,7 +240,8 @@ class Listening:
         self.error = ""
         self._stop: Stop = "end"
         self._cutter = sse.Cutter()
-        self._calls: set[int] = set()
+        self._calls: dict[int, tuple[int, str]] = {}  # the number and the id of the last call of each index
+        self._begun = 0
 
     def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Whole events; without the one that tells of usage where the caller did not ask for it."""
@@ -300,11 +301,15 @@ class Listening:
             said.append(Said(delta.text))
         for call in delta.tool_calls or ():
             function = call.function or _Function()
-            if call.index not in self._calls:
-                self._calls.add(call.index)
-                said.append(Calling(call.index, call.id or f"call_{call.index}", function.name or ""))
+            number, call_id = self._calls.get(call.index, (-1, ""))
+            if number < 0 or (function.name and call.id not in (None, "", call_id)):
+                # Ollama has given every call of an answer the same index: another id is another call.
+                self._begun += 1
+                number, call_id = self._begun - 1, call.id or f"call_{call.index}"
+                self._calls[call.index] = number, call_id
+                said.append(Calling(number, call_id, function.name or ""))
             if function.arguments:
-                said.append(Argument(call.index, function.arguments))
+                said.append(Argument(number, function.arguments))
         return said
 
 
