@@ -181,6 +181,8 @@ async def test_a_picture_may_be_as_large_as_another_whose_size_only_the_run_know
     }
     _, found = await asyncio.to_thread(stage.script.pictures, graph)
     assert Image.open(io.BytesIO(found["9"][0])).size == (384, 256)
+    told = await asyncio.to_thread(stage.script.post, "/api/graph/validate", {"workflow": graph})
+    assert told["estimate"]["price_usd"] == "2.56"  # as many as there may be: none is made for nothing
 
 
 async def test_the_script_that_reads_the_socket_gets_its_picture(stage: Stage) -> None:

@@ -152,7 +152,7 @@ class Importing:
         return Space(
             slug=await self._free(account_id, spaces.slug_of(brought.name) or "workflow"),
             name=brought.name,
-            description=f"Imported: {len(graph)} nodes",
+            description=f"Imported: {len(graph)} node{'s' * (len(graph) != 1)}",
             kind=kind or "api",
             output_kind=kind or "json",
             graph=graph,

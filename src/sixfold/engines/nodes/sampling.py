@@ -13,12 +13,11 @@ from sixfold.core.graphs.ports import Asked, Child, File, NodeContext, Run
 from sixfold.core.work.engines import EngineError
 from sixfold.engines.nodes import apart, values
 from sixfold.engines.nodes.scaling import scaled
-from sixfold.engines.nodes.terms import Term, Wish, read
+from sixfold.engines.nodes.terms import MOST_PICTURES, Term, Wish, read
 from sixfold.engines.nodes.values import Film, Frames, Mask, frames
 
 IMAGE, RESTYLE, FILM = "graph-image", "graph-restyle", "graph-film"
 _SEEDS = 2**31
-_MOST_PICTURES = 64
 _LEAST_SIDE = 64  # what is smaller is painted larger, and brought to size
 
 
@@ -48,8 +47,8 @@ async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames |
         wish.height, wish.width = source.shape[1:3]
     if not wish.width:
         raise EngineError("the latent has no size")
-    if wish.count > _MOST_PICTURES:
-        raise EngineError(f"at most {_MOST_PICTURES} pictures are made at once")
+    if wish.count > MOST_PICTURES:
+        raise EngineError(f"at most {MOST_PICTURES} pictures are made at once")
     picture = None if source is None else await asyncio.to_thread(_sent, context, source, wish)
     if wish.length:
         film = await context.child(_order(wish, 0, picture))

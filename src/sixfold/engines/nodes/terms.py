@@ -58,6 +58,7 @@ def recorder(class_type: str, outputs: int) -> Run:
 
 _TEXTS = ("text", "prompt", "text_g", "text_l", "clip_l", "clip_g", "t5xxl", "llama", "bert", "mt5xl", "tags")
 _LOADERS = ("ckpt_name", "unet_name")
+MOST_PICTURES = 64  # of one order; as many are held where only the run will know
 _FILM = 81  # frames of a film whose length only the run will know
 _SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustom", "SamplerCustomAdvanced"})
 _LATENT = ("latent_image", "samples", "latent", "samples1", "samples_to", "destination")
@@ -187,7 +188,8 @@ def _of_latents(wish: Wish, latent: Term) -> None:
             factor *= float(told["scale_by"])
         if "length" in told and "batch_size" in told:
             wish.length = wish.length or int(_number(told["length"], _FILM))
-        wish.count = max(wish.count, int(_number(told.get("amount", told.get("batch_size")), 1)))
+        count = told.get("amount", told.get("batch_size"))
+        wish.count = max(wish.count, int(_number(count, 1 if count is None else MOST_PICTURES)))
         wish.mask = told.get("mask") if wish.mask is None else wish.mask
         if wish.source is None:
             wish.source = next((told[name] for name in _PICTURES if told.get(name) is not None), None)
