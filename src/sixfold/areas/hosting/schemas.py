@@ -36,6 +36,7 @@ class RunRequest:
 def run_request(body: dict[str, Any], model: str | None = None) -> RunRequest:
     """A run's body, for a model that the path names or the body; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
+    body = {name: value for name, value in body.items() if value is not None}  # null: as if it were not there
     named, given, wait = model or body.get("model"), body.get("input", {}), body.get("wait", DEFAULT_WAIT)
     if not isinstance(named, str) or not named:
         problems.append(errors.Problem("model", "model is required", "missing"))

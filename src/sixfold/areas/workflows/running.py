@@ -102,7 +102,8 @@ def upload(space: Space, each: ApiInput, registry: Registry) -> str:
 def _wanted(body: Mapping[str, Any]) -> tuple[dict[str, Any], float, Webhook | None]:
     """The inputs, how long to wait, and whom to tell; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
-    given, wait, url = body.get("input"), body.get("wait", _WAIT), body.get("webhook")
+    given, wait, url = body.get("input"), body.get("wait"), body.get("webhook")
+    wait = _WAIT if wait is None else wait
     if not isinstance(given, dict | None):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait <= _MAX_WAIT:

@@ -1,0 +1,11 @@
+"""What a client sends as null is as if it were not there."""
+
+from __future__ import annotations
+
+from sixfold.areas.hosting import schemas
+
+
+def test_null_is_as_if_it_were_not_there() -> None:
+    names = ("input", "wait", "hardware", "variant", "webhook")
+    asked = schemas.run_request({"model": "ra2"} | dict.fromkeys(names))
+    assert asked == schemas.run_request({"model": "ra2"})
