@@ -245,7 +245,16 @@ async def test_what_was_not_published_is_not_shown(home: House) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", [{"limit": "0"}, {"limit": "101"}, {"limit": "x"}, {"limit": "٣"}, {"cursor": "x" * 65}]
+    "query",
+    [
+        {"limit": "0"},
+        {"limit": "101"},
+        {"limit": "x"},
+        {"limit": "٣"},
+        {"cursor": "x" * 65},
+        {"cursor": "nope"},
+        {"cursor": "\0"},
+    ],
 )
 async def test_a_list_is_not_asked_for_too_much(home: House, query: dict[str, str]) -> None:
     for name in ("characters", "posts"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -34,7 +35,7 @@ CHARACTER = (
 )
 POST = (Descriptor("text", "string", "What goes with the picture or film", default="", max_chars=2000),)
 PAGE, MAX_PAGE = 50, 100
-_MAX_CURSOR_CHARS = 64
+_CURSOR = re.compile(r"[a-z]+_[0-9a-z]{36}")
 _IMAGES = frozenset(kind for kind in sniffing.INLINE if kind.startswith("image/"))
 _MEDIA = frozenset(kind for kind in sniffing.INLINE if kind.startswith(("image/", "video/")))
 
@@ -232,7 +233,7 @@ def _part(request: Request) -> tuple[int, str | None]:
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_PAGE:
         raise _refused("limit", f"limit: it must be from 1 to {MAX_PAGE}")
     cursor = request.query_params.get("cursor") or None
-    if cursor is not None and len(cursor) > _MAX_CURSOR_CHARS:
+    if cursor is not None and not _CURSOR.fullmatch(cursor):
         raise _refused("cursor", "cursor: it is not one that was given")
     return int(text), cursor
 

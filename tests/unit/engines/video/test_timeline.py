@@ -244,6 +244,10 @@ def test_a_text_without_a_place_stands_in_the_middle() -> None:
     assert abs((top + bottom) / 2 - 90) < 8
 
 
+def test_what_is_no_letter_is_not_drawn() -> None:
+    assert inked(lettered("Good\u0007 \u202ebye\u200d")) == inked(lettered("Good bye"))
+
+
 def test_a_text_with_a_place_begins_there() -> None:
     left, top, _, _ = inked(lettered("Hello", x=40, y=50, style={"font_size": 30}))
     assert 40 <= left < 46

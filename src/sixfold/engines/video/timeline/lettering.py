@@ -9,6 +9,7 @@ import itertools
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,7 @@ def _inked(ground: Array, cover: Array, colour: colours.Colour) -> Array:
 
 def _wrapped(text: str, font: Any, width: float) -> list[str]:
     lines: list[str] = []
-    for paragraph in text.expandtabs(4).splitlines() or [""]:
+    for paragraph in _visible(text).expandtabs(4).splitlines() or [""]:
         line = ""
         for word in paragraph.split(" "):
             wider = f"{line} {word}" if line else word
@@ -104,6 +105,11 @@ def _wrapped(text: str, font: Any, width: float) -> list[str]:
             lines.extend(whole)
         lines.append(line)
     return lines
+
+
+def _visible(text: str) -> str:
+    """Without what is no letter (bells, joiners, marks of direction), which would be drawn as boxes."""
+    return "".join(sign for sign in text if sign.isspace() or category(sign) not in ("Cc", "Cf"))
 
 
 def _broken(word: str, font: Any, width: float) -> list[str]:
