@@ -400,13 +400,20 @@ async def running(product: Product) -> AsyncIterator[Product]:
         await asyncio.wait({shelving})
         product.pipeline.drain()
         await product.live.drain()
-        await product.supervisor.drain(product.settings.drain_seconds)
-        await product.supervisor.stop()
+        await ended(product)
         await product.relaying.stop()
         if product.neighbours is not None:
             await product.neighbours.stop()
         await product.clients.aclose()
         await product.database.close()
+
+
+async def ended(product: Product) -> None:
+    """Let what runs finish and those who wait hear of it, within the time for that; then end all workers."""
+    seconds = product.settings.drain_seconds
+    await asyncio.gather(product.supervisor.drain(seconds), product.pipeline.waiters.stay(seconds))
+    await product.supervisor.stop()  # what still runs is back in the queue before anybody is let go
+    product.pipeline.waiters.let_go()
 
 
 def probe_image(path: Path) -> tuple[str, int, int]:

@@ -107,7 +107,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_its_job_runs_again(tmp_pa
         order = {"api_key": server.key, "prompt": PROMPT, "num_images": 8, "response_mode": "polling"}
         reply = await server.call("POST", "/api/anime", order)
         async with asyncio.timeout(60):
-            while not (children := _descendants(server.process.pid)):  # noqa: ASYNC110 - another process
+            while not (children := descendants(server.process.pid)):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
         for pid in children:
             os.kill(pid, signal.SIGKILL)
@@ -115,7 +115,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_its_job_runs_again(tmp_pa
         assert (await _balance(server))["balance_usd"] == "9.944"
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Workers: the children of the zygote, which is the server's child."""
     parents = {int(p.name): _parent(p) for p in Path("/proc").iterdir() if p.name.isdigit()}
     zygotes = {child for child, parent in parents.items() if parent == pid}

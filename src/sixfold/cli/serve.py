@@ -247,8 +247,7 @@ class _Ending:
             self._paint.line(f"  Stopping: {runs} may finish, within {seconds:g} s; {again}")
         try:
             await self._product.live.drain()
-            await self._product.supervisor.drain(self._product.settings.drain_seconds)
-            await self._product.supervisor.stop()
+            await assembly.ended(self._product)
         finally:
             self._server.should_exit = True
 

@@ -32,6 +32,7 @@ PICTURE, KLEIN, STYLE = "create_image", "create_image_klein", "style-transfer"
 _FORMATS = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpeg"}
 _JSON = "application/json"
 _VARY = {"Vary": "Accept"}
+_ASK_AGAIN = "The server is shutting down; ask again with the same Idempotency-Key for the same picture"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,11 @@ class ImageKit:
             prediction = await pipeline.submit(order)
         except errors.InvalidInput as error:
             raise dialect.of_inputs(part, error) from error
-        prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
-        if not prediction.is_terminal:  # there is nothing here by which it could be asked after
+        prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds, patient=True)
+        if not prediction.is_terminal:
+            if pipeline.draining and asked.idempotency_id is not None:
+                raise errors.ShuttingDown(_ASK_AGAIN)
+            # there is nothing here by which it could be asked after
             with contextlib.suppress(errors.StoreFailed):
                 await pipeline.cancel(prediction.id, prediction.account_id)
             raise errors.ShuttingDown if pipeline.draining else errors.EngineFailed

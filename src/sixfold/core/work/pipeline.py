@@ -5,8 +5,8 @@ Everything that costs money goes through `Pipeline.submit`, whichever face it ca
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
+import functools
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -30,6 +30,7 @@ from sixfold.core.work.orders import Order, Policy, Quote
 from sixfold.core.work.own import OwnModels
 from sixfold.core.work.predictions import Draft
 from sixfold.core.work.records import Prediction, TaskRecord
+from sixfold.core.work.waiting import Waiters
 
 _MAX_SEED = 2**31
 
@@ -55,7 +56,7 @@ class Pipeline:
         self._bus = bus
         self._policy = policy
         self._failpoints = failpoints
-        self._draining = asyncio.Event()
+        self.waiters = Waiters()
         self.own = OwnModels(database, catalog)
         self.by_children: metering.ByChildren = metering.unpriced
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
@@ -74,7 +75,7 @@ class Pipeline:
     @property
     def draining(self) -> bool:
         """Whether the server is on its way out and accepts nothing more."""
-        return self._draining.is_set()
+        return self.waiters.draining
 
     # -- taking orders ---------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class Pipeline:
 
         Raises what `quote` raises, then `QueueFull` or `InsufficientCredits`; nothing was changed then.
         """
-        if self._draining.is_set():
+        if self.draining:
             raise errors.ShuttingDown
         began = time.perf_counter_ns()
         model = await self.find(order.model, order.account_id)
@@ -234,24 +235,19 @@ class Pipeline:
         """An account's predictions, newest first, and the cursor of the next page."""
         return await self._database.read(predictions.page(account_id, wanted, limit, cursor))
 
-    async def wait(self, prediction: Prediction, timeout_seconds: float) -> Prediction:
-        """The prediction once it has ended, or as it stands after the time-out or when the server drains."""
+    async def wait(
+        self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False
+    ) -> Prediction:
+        """The prediction once it has ended, or as it stands after the time-out or when the server drains.
+
+        `patient` is who has no id to ask by later: see `Waiters`.
+        """
         with self._bus.listen(prediction.id) as events:
-            current = await self.get(prediction.id, prediction.account_id)
+            look = functools.partial(self.get, prediction.id, prediction.account_id)
+            current = await look()
             if current.is_terminal:
                 return current
-            draining = asyncio.create_task(self._draining.wait())
-            ending = asyncio.create_task(_ending(events))
-            try:
-                done, _ = await asyncio.wait(
-                    {draining, ending}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-            finally:
-                draining.cancel()
-                ending.cancel()
-            if ending in done:
-                return ending.result()
-            return await self.get(prediction.id, prediction.account_id)
+            return await self.waiters.ending(events, look, timeout_seconds, patient=patient)
 
     async def events(self, prediction: Prediction) -> AsyncIterator[Event]:
         """Its events from now to its end, beginning with how it stands."""
@@ -283,18 +279,11 @@ class Pipeline:
         await self._database.write(ledger.refund(prediction.id, entry))
 
     def drain(self) -> None:
-        """Accept nothing more, and let whoever waits go with what is known."""
-        self._draining.set()
+        """Accept nothing more, and let whoever can ask again go with what is known."""
+        self.waiters.drain()
 
 
 def _waiting(engine: str | None = None) -> Transaction[int]:
     """How many predictions stand in the queue, or in that of one engine."""
     rows = yield Query("prediction_engines_waiting", {})
     return sum(int(row["waiting"]) for row in rows if engine in (None, row["engine"]))
-
-
-async def _ending(events: asyncio.Queue[Event]) -> Prediction:
-    while True:
-        event = await events.get()
-        if isinstance(event, Moved) and event.prediction.is_terminal:
-            return event.prediction

@@ -95,9 +95,13 @@ class Maker:
             for number in range(asked.count):
                 ordered.append(await self._order(asked, first=number == 0))
             seconds = self._services.settings.inline_seconds
-            ended = await asyncio.gather(*(self._services.pipeline.wait(each, seconds) for each in ordered))
+            waiting = (self._services.pipeline.wait(each, seconds, patient=True) for each in ordered)
+            ended = await asyncio.gather(*waiting)
             for prediction in ended:
                 self._require_good(prediction)
+        except errors.ShuttingDown:  # under its key the first of them is found again
+            await self._undo(ordered[1:] if asked.idempotency_id else ordered)
+            raise
         except (errors.SixfoldError, asyncio.CancelledError):
             await self._undo(ordered)
             raise
