@@ -12,6 +12,7 @@ from sixfold.core.accounts import accounts, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
 from sixfold.ui import passwords
+from sixfold.ui.guides.shelf import Shelf
 from sixfold.ui.pages import STATIC, roughly, took
 from tests.areas.house import House
 
@@ -193,6 +194,25 @@ async def test_the_reference_lists_every_path_and_errors_are_pages(home: House) 
     assert lost.status_code == 405
     assert lost.headers["Content-Type"].startswith("text/html")
     assert (await home.client.get("/static/pages.py")).status_code == 404
+
+
+async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(home: House) -> None:
+    listed = re.findall(r'href="(/docs/[^"]+)"', (await home.client.get("/docs")).text)
+    assert len(listed) == len(set(listed)) == len(Shelf().edition().guides)
+    shown = set[str]()
+    for path in listed:
+        page = await home.client.get(path)
+        assert page.status_code == 200, path
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+        shown |= set(re.findall(r'src="(/docs/[^"]+)"', page.text))
+    assert len(shown) > 20
+    for path in shown:
+        picture = await home.client.get(path)
+        assert picture.headers["Content-Type"].startswith("image/"), path
+        assert "immutable" in picture.headers["Cache-Control"]
+    for path in ("/docs/howto/gone", "/docs/howto/keys.md", "/docs/conf.py", "/docs/pictures/..%2fconf.py"):
+        lost = await home.client.get(path)
+        assert (lost.status_code, lost.headers["Content-Type"][:9]) == (404, "text/html"), path
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ LINES = """(element) => {
   text.selectNodeContents(element);
   return new Set([...text.getClientRects()].map((part) => Math.round(part.top))).size;
 }"""
+PLAIN = ("/account", "/account/security", "/predictions", "/docs")
+GUIDE = "/docs/howto/keys"
 DONE = ".made[data-status=succeeded]"
 
 
@@ -128,6 +130,8 @@ async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], l
         "/workflows",
         "/workflows/video-to-video",
         "/docs",
+        "/docs/howto/agents",
+        "/docs/reference/engines",
     ]
     async with browsing.tab(chromium, home, url, look) as tab:
         for path in paths:
@@ -151,7 +155,7 @@ async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing
     assert (await home.client.post(graph, json=given, headers=home.bearer)).status_code == 200
     async with browsing.tab(chromium, home, url, Look(width=320)) as tab:
         page = tab.page
-        for path in ("/account", "/account/security", "/workflows/text-to-video", "/predictions", "/docs"):
+        for path in (*PLAIN, "/workflows/text-to-video", GUIDE):
             await tab.open(path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= 320, path
         await tab.open("/account")
