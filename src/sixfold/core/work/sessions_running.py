@@ -39,6 +39,7 @@ _REST_SECONDS: Final = 10.0
 _BUILD_SECONDS: Final = 20.0
 _CHORE_SECONDS: Final = 0.25
 _GRAIN_SECONDS: Final = 0.001  # of the loop's timers: what is due sooner than that is due
+_BLAMED_SECONDS: Final = 60.0  # so long a lost worker makes its sessions' next rooms smaller
 _GRID_SECONDS: Final = 0.01  # every session's clock begins on it, so that those of one room step together
 _STATS_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 1.0
@@ -231,7 +232,7 @@ class Running:
 
     async def _play(self, seat: Seat) -> None:
         loop = asyncio.get_running_loop()
-        failures = 0
+        failures, lost = 0, list[float]()
         here = math.ceil(loop.time() / _GRID_SECONDS) * _GRID_SECONDS
         self._began += here - self._seq * self._period
         try:
@@ -251,8 +252,9 @@ class Running:
                 self._restarts += 1
                 if failures > _MAX_RESTARTS:
                     return self.end(Ending(Event.FAIL, "the model was lost", FAILED))
+                lost = [moment for moment in lost if loop.time() - moment < _BLAMED_SECONDS] + [loop.time()]
                 await seat.leave()
-                seat = await self._backstage.sit(self._restarts)
+                seat = await self._backstage.sit(len(lost))
         except WorkerStartFailed:
             self.end(Ending(Event.FAIL, "the model did not start again", FAILED))
         finally:
