@@ -51,7 +51,7 @@ _DONE_ELSEWHERE = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"}
 )
 _ELSEWHERE = (
-    "This model's server takes functions as tools, none of type {!r}: leave that tool out, or ask a model "
+    "This model's server takes functions as tools, none of type 'custom': leave that tool out, or ask a model "
     "whose server speaks responses itself"
 )
 _head = msgspec.json.Decoder(_Head)
@@ -86,7 +86,9 @@ def parse(raw: bytes) -> Chat:
     return Chat(
         messages=tuple(messages),
         system="\n\n".join(system),
-        tools=tuple(_tool(value, f"tools[{index}]") for index, value in enumerate(given_tools)),
+        tools=tuple(
+            tool for index, value in enumerate(given_tools) if (tool := _tool(value, f"tools[{index}]"))
+        ),
         choice=reading.choice(body.get("tool_choice")),
         parallel=parallel if isinstance(parallel, bool) else None,
         shape=reading.shape(reading.mapping(text, "text").get("format"), "text.format"),
@@ -146,11 +148,16 @@ def _parts(content: Any, where: str) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _tool(value: Any, where: str) -> Tool:
-    """A function; raises `Wrong` for a tool that only a server of responses knows or runs."""
+def _tool(value: Any, where: str) -> Tool | None:
+    """A function; None for what the provider itself would run, as the model can do without.
+
+    Raises `Wrong` for a tool of the caller's own that only a server of responses can call.
+    """
     row = reading.mapping(value, where)
+    if row.get("type") == "custom":
+        raise Wrong(_ELSEWHERE, param=where)
     if row.get("type") != "function":
-        raise Wrong(_ELSEWHERE.format(row.get("type")), param=where)
+        return None
     parameters: Any = row.get("parameters") or {"type": "object", "properties": {}}
     name, description = str(row.get("name") or ""), str(row.get("description") or "")
     return Tool(name, description, reading.mapping(parameters, f"{where}.parameters"))
