@@ -51,8 +51,8 @@ _DONE_ELSEWHERE = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"}
 )
 _ELSEWHERE = (
-    "This model's server takes functions as tools, none of type 'custom': leave that tool out, or ask a model "
-    "whose server speaks responses itself"
+    "This model's server takes functions as tools, none of type 'custom': leave that tool out, or ask a "
+    "model whose server speaks responses itself"
 )
 _head = msgspec.json.Decoder(_Head)
 
