@@ -28,6 +28,7 @@ from sixfold.core.work.engines import Task
 from sixfold.engines.audio.sound import loudness, track
 from sixfold.engines.audio.sound.tape import RATE
 from sixfold.engines.image.scene import words
+from sixfold.engines.image.scene.effort import AS_IT_IS
 from sixfold.engines.video import encode, interpolate, moves, parallax, planes, plates, stills
 from sixfold.engines.video.engine import CameraEngine
 
@@ -108,7 +109,7 @@ def _stations() -> list[Row]:
     """What one frame of 1280 x 720 costs, by station."""
     rows: list[Row] = []
     photograph = stills.sent(painted(), HD)
-    scene = stills.painted(words.parse("a fox in an autumn forest"), 1, HD, lambda _stage: None)
+    scene = stills.painted(words.parse("a fox in an autumn forest"), 1, HD, lambda _stage: None, AS_IT_IS)
     path = moves.Path(moves.read("orbit left"), 5.0, 1)
     poses = [path.at(step / 23) for step in range(24)]
     frames: list[planes.Planes] = []
@@ -134,7 +135,7 @@ def _decibels(found: Array, truth: Array) -> float:
 
 def _interpolation() -> list[Row]:
     """Known motion, with occlusion: the frame between two, made from them, against the true one."""
-    still = stills.painted(words.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None)
+    still = stills.painted(words.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None, AS_IT_IS)
     path = moves.Path(moves.read("fast tracking shot left, zoom in"), 5.0, 1)
     stage = parallax.Stage(plates.apart(still, parallax.grid((854, 480))), (854, 480), 1.2)
     maker, ours, blended, seconds = interpolate.Between(), [], [], 0.0
