@@ -135,7 +135,9 @@ def _decibels(found: Array, truth: Array) -> float:
 
 def _interpolation() -> list[Row]:
     """Known motion, with occlusion: the frame between two, made from them, against the true one."""
-    still = stills.painted(words.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None, AS_IT_IS)
+    still = stills.painted(
+        words.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None, AS_IT_IS
+    )
     path = moves.Path(moves.read("fast tracking shot left, zoom in"), 5.0, 1)
     stage = parallax.Stage(plates.apart(still, parallax.grid((854, 480))), (854, 480), 1.2)
     maker, ours, blended, seconds = interpolate.Between(), [], [], 0.0
