@@ -12,4 +12,5 @@ if [ ! -s "$data/PG_VERSION" ]; then
     echo "host all all all scram-sha-256" >>"$data/pg_hba.conf"
     echo "CREATE DATABASE \"$POSTGRES_USER\"" | runuser -u postgres -- postgres --single -D "$data" postgres >/run/initdb.log
 fi
-exec runuser -u postgres -- postgres -D "$data" -c 'listen_addresses=*' -k /tmp
+# setpriv becomes the program, which then hears the signal to stop; runuser would stay before it.
+exec setpriv --reuid postgres --regid postgres --clear-groups postgres -D "$data" -c 'listen_addresses=*' -k /tmp
