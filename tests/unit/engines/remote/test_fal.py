@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +19,6 @@ from tests.fakes import fal as fakes
 from tests.fakes import serving
 from tests.unit.engines.remote import parts
 from tests.unit.engines.remote.parts import LIMITS, Record
-
-
-@pytest.fixture
-async def fal() -> AsyncGenerator[fakes.Fal]:
-    async with fakes.running() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def outside() -> AsyncGenerator[ServerOutside]:
-    async with parts.outside() as ways:
-        yield ways
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> Record:
-    return Record(tmp_path)
 
 
 def engine(fal: fakes.Fal, outside: ServerOutside, route: str = "image", **options: Any) -> FalEngine:

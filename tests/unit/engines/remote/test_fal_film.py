@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,18 +34,6 @@ ASKED = {
     "interpolator_model": "film",
     "num_interpolated_frames": 1,
 }
-
-
-@pytest.fixture
-async def fal() -> AsyncGenerator[fakes.Fal]:
-    async with fakes.running() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def outside() -> AsyncGenerator[ServerOutside]:
-    async with parts.outside() as ways:
-        yield ways
 
 
 def engine(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalFilmEngine:

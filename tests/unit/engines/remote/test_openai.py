@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +18,6 @@ from tests.fakes import openai as fakes
 from tests.fakes import serving
 from tests.unit.engines.remote import parts
 from tests.unit.engines.remote.parts import LIMITS, Record
-
-
-@pytest.fixture
-async def openai() -> AsyncGenerator[fakes.OpenAI]:
-    async with fakes.running() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def outside() -> AsyncGenerator[ServerOutside]:
-    async with parts.outside() as ways:
-        yield ways
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> Record:
-    return Record(tmp_path)
 
 
 def engine(

@@ -33,17 +33,6 @@ async def fakes() -> AsyncGenerator[Fakes]:
         yield one, other
 
 
-@pytest.fixture
-async def outside() -> AsyncGenerator[ServerOutside]:
-    async with parts.outside() as ways:
-        yield ways
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> Record:
-    return Record(tmp_path)
-
-
 def speakers(fakes: Fakes, outside: ServerOutside) -> list[FalSpeech | ReplicateSpeech]:
     return [
         FalSpeech(outside, route="speech", base_url=fakes[0].url, limits=LIMITS),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,6 @@ from tests.fakes import replicate as fakes
 from tests.fakes import serving
 from tests.unit.engines.remote import parts
 from tests.unit.engines.remote.parts import LIMITS, Record
-
-
-@pytest.fixture
-async def replicate() -> AsyncGenerator[fakes.Replicate]:
-    async with fakes.running() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def outside() -> AsyncGenerator[ServerOutside]:
-    async with parts.outside() as ways:
-        yield ways
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> Record:
-    return Record(tmp_path)
 
 
 def engine(

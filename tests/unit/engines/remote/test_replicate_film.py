@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -36,18 +35,6 @@ ASKED = {
     "height": 64,
 }
 SCENE = {"prompt": "waves", "duration": 1, "resolution": "480p", "sound": True, "frames_per_second": 24}
-
-
-@pytest.fixture
-async def replicate() -> AsyncGenerator[fakes.Replicate]:
-    async with fakes.running() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def outside() -> AsyncGenerator[ServerOutside]:
-    async with parts.outside() as ways:
-        yield ways
 
 
 def engine(

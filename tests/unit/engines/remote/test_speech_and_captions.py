@@ -27,20 +27,9 @@ KEYS = {"openai_api_key": fakes.KEY, "anthropic_api_key": "sk-ant-canary"}
 
 
 @pytest.fixture
-async def openai() -> AsyncGenerator[fakes.OpenAI]:
-    async with fakes.running() as fake:
-        yield fake
-
-
-@pytest.fixture
 async def outside() -> AsyncGenerator[ServerOutside]:
     async with parts.outside(KEYS) as ways:
         yield ways
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> Record:
-    return Record(tmp_path)
 
 
 def speaker(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAISpeech:
