@@ -37,6 +37,15 @@ class Gateway:
     acme: ModelServer
     anth: ModelServer
 
+    def afresh(self) -> Gateway:
+        """The same, whose servers have forgotten what was before."""
+        for server in (self.acme, self.anth):
+            server.mode, server.modes = "well", []
+            server.seen.clear()
+            server.go_on.clear()
+            server.left.clear()
+        return self
+
     @property
     def headers(self) -> dict[str, str]:
         return self.home.bearer

@@ -46,10 +46,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
 
 @pytest.fixture
 def door(shared: Gateway) -> Gateway:
-    for server in (shared.acme, shared.anth):
-        server.mode = "well"
-        server.seen.clear()
-    return shared
+    return shared.afresh()
 
 
 async def told(face: Any, *events: Event) -> list[dict[str, Any]]:

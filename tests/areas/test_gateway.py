@@ -43,11 +43,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
 
 @pytest.fixture
 def door(shared: Gateway) -> Gateway:
-    """The house, whose servers have forgotten what was before."""
-    for server in (shared.acme, shared.anth):
-        server.mode = "well"
-        server.seen.clear()
-    return shared
+    return shared.afresh()
 
 
 def said(text: str) -> Any:

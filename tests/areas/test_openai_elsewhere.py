@@ -50,12 +50,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
 
 @pytest.fixture
 def door(shared: Gateway) -> Gateway:
-    for server in (shared.acme, shared.anth):
-        server.mode, server.modes = "well", []
-        server.seen.clear()
-        server.go_on.clear()
-        server.left.clear()
-    return shared
+    return shared.afresh()
 
 
 async def last(door: Gateway) -> dict[str, Any]:
