@@ -86,3 +86,29 @@ def _ground_is_cleared() -> Iterator[None]:
     """Databases that a test was given go with it."""
     yield
     ground.forget()
+
+
+class Told:
+    """What failed is said when it fails: a run that is cut off has then named what went wrong.
+
+    It lives in the process that reports, which under xdist is the one that starts the others.
+    """
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One line for a failure: the test, the step, its seconds and its reason."""
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = (crash.message if crash else str(report.longrepr)).strip().partition("\n")[0][:200]
+            self._reporter.write_line(
+                f"failed: {report.nodeid} ({report.when}, {report.duration:.0f} s): {reason}"
+            )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say failures at once where CI may cut a run off."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") and reporter is not None and not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(Told(reporter), "told")
