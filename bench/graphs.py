@@ -1,6 +1,7 @@
 """What graphs cost beside the work of their nodes: checking, running, running again, converting, drawing.
 
-.venv/bin/python -m bench graphs
+.venv/bin/python -m bench graphs; SIXFOLD_BENCH_COMFYUI=http://127.0.0.1:8188 also gives a chain to the
+ComfyUI that runs there (`python main.py --cpu` in a checkout of it): no index of packages has it.
 
 Chains are of trivial nodes, so that only the run itself is measured. Pairs and templates are other people's
 workflows (`shared/data/workflows`); where they are not on the machine their rows are left out.
@@ -10,11 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import os
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import httpx
+from websockets.asyncio.client import connect
 
 from bench.table import Row, calibration, of_samples
 from sixfold.core.graphs import diff, drawing
@@ -56,6 +63,47 @@ async def runs(length: int, times: int) -> list[Row]:
     return [
         of_samples(f"chain of {length:,}: check and run", fresh, "ms", each),
         of_samples(f"chain of {length:,}: all of it cached", again, "ms"),
+    ]
+
+
+def words(length: int, said: str) -> dict[str, dict[str, Any]]:
+    """A chain of ComfyUI's own classes: a text that is passed on from node to node, and shown."""
+    graph = {"0": node("PrimitiveString", value=said)}
+    graph.update({str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, length - 1)})
+    return {**graph, "out": node("PreviewAny", source=[str(length - 2), 0])}
+
+
+async def handed_on(client: httpx.AsyncClient, url: str, graph: dict[str, Any]) -> float:
+    """Seconds from the prompt to its end, as a client of ComfyUI sees them."""
+    me = uuid.uuid4().hex
+    address = f"{url.replace('http', 'ws', 1)}/ws?clientId={me}"
+    async with connect(address, proxy=None, compression=None, max_size=None) as socket:
+        began = time.perf_counter()
+        sent = await client.post(f"{url}/prompt", json={"prompt": graph, "client_id": me})
+        sent.raise_for_status()
+        async for text in socket:
+            said = json.loads(text) if isinstance(text, str) else {}
+            if said.get("type") == "execution_error":
+                raise SystemExit(f"ComfyUI: {said['data']}")
+            if (
+                said.get("type") == "execution_success"
+                and said["data"]["prompt_id"] == sent.json()["prompt_id"]
+            ):
+                break
+        return time.perf_counter() - began
+
+
+async def theirs(url: str, length: int, times: int) -> list[Row]:
+    """The same at a ComfyUI: a chain that it has not seen, and one that it has."""
+    async with httpx.AsyncClient(trust_env=False, timeout=600) as client:
+        fresh = [await handed_on(client, url, words(length, f"{uuid.uuid4()}")) for _ in range(times)]
+        known = words(length, f"{uuid.uuid4()}")
+        await handed_on(client, url, known)
+        again = [await handed_on(client, url, known) for _ in range(times)]
+    each = f"{min(fresh) / length * 1e6:.1f} µs a node at best"
+    return [
+        of_samples(f"ComfyUI, chain of {length:,}: check and run", fresh, "ms", each),
+        of_samples(f"ComfyUI, chain of {length:,}: all of it cached", again, "ms"),
     ]
 
 
@@ -122,4 +170,6 @@ def rows() -> list[Row]:
     found = calibration()
     for length, times in ((200, 30), (20_000, 3)):
         found += asyncio.run(runs(length, times))
+    if url := os.environ.get("SIXFOLD_BENCH_COMFYUI", "").rstrip("/"):
+        found += asyncio.run(theirs(url, 200, 10))
     return found + others()
