@@ -85,6 +85,9 @@ def served() -> Iterator[Podman]:
                 yield made
             finally:
                 process.terminate()
-                process.wait()
+                try:
+                    process.wait(60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
                 mounted = Path(folder) / "store" / "overlay"  # which a service that is ended leaves
                 subprocess.run(["umount", "-q", mounted], check=False, capture_output=True)

@@ -30,6 +30,7 @@ from hatch_build import FOLDERS
 from tools import lock, sizes
 
 LIMITS = {"": 300, "embedded": 600}  # megabytes, without pip itself
+STOP_SECONDS = 180
 PACKAGE = "src/sixfold/"
 GUIDES = tuple(f"docs/{folder}/" for folder in FOLDERS)
 
@@ -111,8 +112,18 @@ class Clean:
                 yield "".join(banner(process.stdout or ()))
             finally:
                 process.send_signal(signal.SIGTERM)
+                ended(process)
         if process.returncode != 0:
             raise SystemExit(f"The server ended with status {process.returncode}.")
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    """Wait for a server that was told to stop, and no longer than its drain and a good while."""
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise SystemExit(f"The server did not stop within {STOP_SECONDS} seconds.") from None
 
 
 def banner(lines: Iterable[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sixfold import settings
 
+_STOP_SECONDS = 60
 QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -45,6 +46,16 @@ async def raylets(folder: Path, processors: int, kinds: Iterable[str]) -> AsyncI
         yield Rays((await heard(child, "at ")).removeprefix("at "), child)
     finally:
         child.stdin.close()
+        await _ended(child)
+
+
+async def _ended(child: Process) -> None:
+    """A cluster that is told to stop does; one that does not is killed, its raylets left to the system."""
+    try:
+        async with asyncio.timeout(_STOP_SECONDS):
+            await child.wait()
+    except TimeoutError:
+        child.kill()
         await child.wait()
 
 
