@@ -346,6 +346,19 @@ class Compose:
         """A container's name."""
         return f"{self.name}_{service}_{number}"
 
+    def keep_logs(self) -> Path:
+        """Write down what every container has said, for whoever looks for a cause; gives the folder."""
+        folder = self.podman.folder / "logs" / self.name
+        folder.mkdir(parents=True)
+        told = self.podman("ps", "-a", "--filter", f"name={self.name}", "--format", "{{.Names}}")
+        for name in told.split():
+            with (folder / f"{name}.log").open("wb") as log:
+                command = [self.podman.program, "logs", name]
+                subprocess.run(
+                    command, env=self.podman.environ, stdout=log, stderr=subprocess.STDOUT, check=False
+                )
+        return folder
+
     def healthy(self, service: str) -> bool:
         """Ask its HEALTHCHECK: nothing does so by itself where there is no systemd."""
         with contextlib.suppress(Wrong):
@@ -384,6 +397,9 @@ async def cluster(podman: Podman, built: bool) -> None:
         began = time.monotonic()
         compose("stop", "-t", "45")
         said("stopped", f"in {time.monotonic() - began:.1f} s")
+    except Wrong:
+        said("what the containers said", str(compose.keep_logs()))
+        raise
     finally:
         with contextlib.suppress(Wrong):
             compose("down", "-v", "-t", "5")

@@ -276,7 +276,9 @@ class Work:
 async def wrongs(work: Work) -> list[str]:
     """What is not as it should be, once all of it has ended: something lost, something paid twice, a gap."""
     found = [
-        f"{told['model']} {told['status']}" for told in work.predictions if told["status"] != "succeeded"
+        f"{told['model']} {told['prediction_id']} {told['status']}: {told['error']}"
+        for told in work.predictions
+        if told["status"] != "succeeded"
     ]
     found += [f"a call answered {reply.status}" for reply in work.chats if reply.status != 200]
     found += [f"{name} is not there" for name in await _missing(work)]
