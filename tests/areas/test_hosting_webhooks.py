@@ -53,7 +53,7 @@ async def told(home: House, prediction_id: str) -> list[Row]:
 
 async def until(home: House, prediction_id: str, wanted: Callable[[list[Row]], bool]) -> list[Row]:
     """The messages once they stand so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not wanted(rows := await told(home, prediction_id)):  # noqa: ASYNC110 - nobody tells of a row
             await asyncio.sleep(0.01)
     return rows
@@ -121,6 +121,24 @@ async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Pat
         assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
 
 
+async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: Path) -> None:
+    faults = Faults()
+    faults.add("told", *[serving.answer(500, {})] * 3)
+    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
+        home.product.outbox.schedule = Schedule(first_seconds=0.01)
+        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
+        await until(home, run["id"], ended)
+        bodies: dict[str, set[bytes]] = {}
+        for seen in faults.steps("told"):
+            bodies.setdefault(seen.headers["webhook-id"], set()).add(seen.document)
+        assert [len(same) for same in bodies.values()] == [1, 1], "one id, one body"
+        heard = [json.loads(body) for (body,) in bodies.values()]
+        states = {message["type"]: message["data"]["status"] for message in heard}
+        assert states == {"prediction.started": "running", "prediction.completed": "succeeded"}
+        began = next(message["data"] for message in heard if message["type"] == "prediction.started")
+        assert (began["output"], began["completed_at"], began["cost"]) == (None, None, "0.00")
+
+
 async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> None:
     faults = Faults()
     faults.add("told", serving.answer(410, {}), serving.answer(410, {}))
@@ -143,7 +161,7 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
     port = int(url.rpartition(":")[2].removesuffix("/hook"))
     product = assembly.build(settings, small_models())
     async with listening(faults, port), assembly.running(product), client(faces.create_app(product)):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while len(faults.steps("told")) < 2:
                 await faults.event("told").wait()
                 faults.event("told").clear()

@@ -1,4 +1,4 @@
-"""What a webhook of Area E says: the event, its moment, and the prediction as it stands when told."""
+"""What a webhook of Area E says: the event, its moment, and the prediction as it was then."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 from sixfold.core.clock import rfc3339
 from sixfold.core.work.outbox import Tell
 from sixfold.core.work.records import Prediction
-from sixfold.web.predictions import Teller
+from sixfold.web import predictions
+from sixfold.web.predictions import Standing
 from sixfold.web.services import Services
 
 
 def teller(services: Services) -> Tell:
     """Area E's words."""
-    predictions = Teller(services)
 
     def tell(prediction: Prediction, event: str, moment: int) -> dict[str, Any]:
-        data = predictions.shown(prediction)
+        reached = services.pipeline.bus.progress(prediction.id) if prediction.is_terminal else 0.0
+        data = predictions.prediction(prediction, services.media_url, Standing(reached))
         return {"type": f"prediction.{event}", "timestamp": rfc3339(moment), "data": data}
 
     return tell

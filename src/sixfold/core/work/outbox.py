@@ -1,6 +1,7 @@
 """Webhooks: what is to be told of a prediction is written with its step, and said until it is heard.
 
 A message is a row of the outbox, so a server that is killed between the step and the telling loses none.
+It holds the prediction as it was at that step, so a late telling says what the first would have said.
 It is signed as Standard Webhooks say, with the account's own secret, and goes out through the guard.
 """
 
@@ -84,7 +85,8 @@ def note(prediction: Prediction) -> Transaction[None]:
         return
     event = "completed" if prediction.is_terminal else "started"
     if event in prediction.webhook.events:
-        yield Query("outbox_insert", {"id": ids.new("msg"), "prediction_id": prediction.id, "event": event})
+        about = {"id": ids.new("msg"), "prediction_id": prediction.id, "event": event}
+        yield Query("outbox_insert", {**about, "prediction": msgspec.json.encode(prediction).decode()})
 
 
 def note_started(moved: tuple[Prediction, ...]) -> Transaction[None]:
@@ -186,7 +188,7 @@ class Outbox:
         row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]))
         if row is None or row["webhook"] is None:
             return "The prediction is gone", True
-        prediction = Prediction.of(row)
+        prediction = _as_it_was(message) or Prediction.of(row)
         account = await self._database.read(accounts.by_id(prediction.account_id))
         teller = self.tellers.get(prediction.face) or next(iter(self.tellers.values()), None)
         if teller is None or prediction.webhook is None:
@@ -209,6 +211,12 @@ class Outbox:
         if 200 <= answer.status < 300:
             return None, True
         return f"The listener answered {answer.status}", answer.status == _GONE
+
+
+def _as_it_was(message: Row) -> Prediction | None:
+    """The prediction when the step happened; None for a message of a version that did not keep it."""
+    kept = message["prediction"]
+    return None if kept is None else msgspec.json.decode(kept, type=Prediction)
 
 
 def _headers(secret: str, message: Row, body: bytes) -> dict[str, str]:

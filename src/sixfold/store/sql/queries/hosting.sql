@@ -1,6 +1,6 @@
 -- name: outbox_insert | What is to be told of a prediction's step; once for each step.
-INSERT INTO webhook_outbox (id, prediction_id, event, due_at, created_at)
-VALUES (:id, :prediction_id, :event, :now, :now)
+INSERT INTO webhook_outbox (id, prediction_id, event, prediction, due_at, created_at)
+VALUES (:id, :prediction_id, :event, :prediction, :now, :now)
 ON CONFLICT DO NOTHING;
 
 -- name: outbox_due | Whether anything is to be told now.

@@ -1,0 +1,2 @@
+-- A webhook tells of a prediction as it was when the step happened, however late it is heard.
+ALTER TABLE webhook_outbox ADD COLUMN prediction TEXT;

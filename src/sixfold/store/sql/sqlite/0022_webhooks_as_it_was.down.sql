@@ -1,0 +1,1 @@
+ALTER TABLE webhook_outbox DROP COLUMN prediction;
