@@ -15,6 +15,7 @@ from sixfold.core.graphs.keeping import Names
 from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.workshop import PUBLIC, UNLOCK, Craft, Workshop
+from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
@@ -46,7 +47,9 @@ def comfyui_is_asked(settings: Settings) -> bool:
     )
 
 
-def build(settings: Settings, database: Database, media: Media, road: Pipeline, clients: Clients) -> Workshop:
+def build(
+    settings: Settings, database: Database, media: Media, signer: Signer, road: Pipeline, clients: Clients
+) -> Workshop:
     """Where graphs are checked, priced and run; a ComfyUI runs those with classes of its own."""
     examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
     craft = Craft(
@@ -57,8 +60,8 @@ def build(settings: Settings, database: Database, media: Media, road: Pipeline, 
     )
     asked = comfyui_is_asked(settings) and settings.graphs_go_to_comfyui
     theirs = ComfyWorkflows(clients.upstream, settings.comfyui_url) if asked else None
-    built = Workshop(craft, built_in_spaces(), Names(database, media, examples), road, theirs)
-    road.by_children = built.price
+    built = Workshop(craft, built_in_spaces(), Names(database, media, examples, signer), road, theirs)
+    road.check, road.by_children = built.checked, built.price
     return built
 
 

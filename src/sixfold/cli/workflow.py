@@ -88,21 +88,42 @@ def validate(arguments: argparse.Namespace) -> int:
         put_json(told)
     else:
         paint = Paint()
-        for fault in told["errors"]:
-            where = f"node {fault['node_id']} ({fault['class_type']}): " if "node_id" in fault else ""
-            paint.line(f"  {where}{fault['message']} {fault['details']}")
-        paint.line(_verdict(told))
+        for line in (*_faults(told["errors"]), *_orders(told), _verdict(told)):
+            paint.line(f"  {line}")
     return 0 if told["valid"] else 1
+
+
+def _faults(errors: list[Document]) -> list[str]:
+    """What is wrong, each fault once for all nodes that have it."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for fault in errors:
+        text = f"{fault['message']} {fault['details']}"
+        alike.setdefault((fault.get("class_type", ""), text), []).append(fault.get("node_id", ""))
+    return [f"{_where(kind, nodes)}{text}" for (kind, text), nodes in alike.items()]
+
+
+def _where(kind: str, nodes: list[str]) -> str:
+    if not kind:
+        return ""
+    return f"node {nodes[0]} ({kind}): " if len(nodes) == 1 else f"{len(nodes)} nodes of {kind}: "
+
+
+def _orders(told: Document) -> list[str]:
+    """What its nodes would order, where that is more than one thing."""
+    orders = (told["estimate"] or {}).get("orders", [])
+    if len(orders) == 1 and orders[0]["count"] == 1:
+        return []
+    return [f"{each['count']} of {each['model']}: {each['price_usd']} USD" for each in orders]
 
 
 def _verdict(told: Document) -> str:
     if not told["valid"]:
-        return "  It cannot run"
+        return "It cannot run"
     estimate = told["estimate"]
     if "unavailable" in estimate:
-        return f"  It cannot run here: {estimate['unavailable']}"
+        return f"It cannot run here: {estimate['unavailable']}"
     files = f"; its model files take {estimate['vram_gb']:g} GB on a ComfyUI" if estimate["vram_gb"] else ""
-    return f"  It can run, for at most {estimate['price_usd']} USD{files}"
+    return f"It can run, for at most {estimate['price_usd']} USD{files}"
 
 
 def verify(arguments: argparse.Namespace) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import blake3
 
 from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import ids, money
 from sixfold.core.graphs import embedded, execute, interface, spaces
 from sixfold.core.graphs import ports as graphs
 from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
@@ -22,12 +23,15 @@ from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
 from sixfold.core.graphs.validate import Verdict
 from sixfold.core.graphs.workshop import Workshop
+from sixfold.core.work import lineage
 from sixfold.core.work import media as media_files
 from sixfold.core.work.children import Child, Children
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.work.events import Progressed
 from sixfold.core.work.manifest.containers.edits import Unembeddable
+from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.media import Source
+from sixfold.core.work.metering import CHILDREN
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.remote import Outside
 from sixfold.core.work.states import State
@@ -80,6 +84,9 @@ class _Run:
         extra: Mapping[str, Any] = task.inputs.get("extra_data") or {}
         info: Mapping[str, Any] = extra.get("extra_pnginfo") or {}
         self._workflow = info.get("workflow")
+        self._ordered = 0  # micro-dollars
+        self._makers: set[str] = set()
+        self._shown: Counter[bool] = Counter()  # files by whether they are previews
         self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
 
     async def go(self, threads: ThreadPoolExecutor, limits: Limits) -> Result:
@@ -102,7 +109,7 @@ class _Run:
             cache=workshop.outcomes(self._parent.account_id),
             threads=threads,
         )
-        ended = await execute.execute(verdict, place, self._telling.heard, limits)
+        ended = await execute.execute(verdict, place, self._heard, limits)
         return await self._result(ended)
 
     # -- what the graph asks for (ports.Children, Files, Shelf) -------------------------------------
@@ -111,6 +118,7 @@ class _Run:
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> graphs.Child:
         """Order a child, and take what it gave."""
+        self._afford(graphs.Asked(model, inputs))
         files = {name: value for name, value in inputs.items() if isinstance(value, File)}
         plain = {name: value for name, value in inputs.items() if name not in files}
         sources = {name: await self._stored(file) for name, file in files.items()}
@@ -125,6 +133,15 @@ class _Run:
             digest = media_files.content_digest(file.blob) or file.blob
             given.append(File(digest, file.content_type, path, str(file.info.get("name", "")), file.info))
         return graphs.Child(tuple(given), ended.output.data, ended.quality == "preview")
+
+    def _afford(self, asked: graphs.Asked) -> None:
+        """Refuse an order that is not within what was held for the graph: none comes cheaper than it is."""
+        parent = self._parent
+        if parent.meter == CHILDREN:
+            self._ordered += self._workshop.price_of(asked, parent.account_id, charged=True)
+            if self._ordered > parent.price:
+                held = money.format_usd(parent.price)
+                raise errors.EngineFailed(f"it would cost more than the {held} USD held for this graph")
 
     @contextlib.asynccontextmanager
     async def _followed(self, child_id: str, progress: Callable[[float], None]) -> AsyncIterator[None]:
@@ -154,29 +171,41 @@ class _Run:
         source = await self._workshop.names.source(self._parent.account_id, name, kind)
         return await self._workshop.names.file(source, name)
 
-    async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
-        """Keep a file under a name of its own; a PNG or WebP carries the graph that made it."""
-        data = made.data or await asyncio.to_thread(_taken, made)
-        if made.content_type in ("image/png", "image/webp"):
-            with contextlib.suppress(Unembeddable):
-                data = embedded.written(data, self._graph, self._workflow)
+    async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
+        """Keep a file under a name of its own: signed, and a PNG or WebP with the graph that made it."""
+        quality = "preview" if preview else "full"
+        manifest = lineage.manifest(self._parent, self._count(node_id, made), GraphEngine.version, quality)
+        data = await asyncio.to_thread(self._written, made, manifest)
         source = await self._workshop.media.hold(data, made.content_type)
         kind = "temp" if made.temporary else "output"
         name = await self._workshop.names.kept(self._parent.account_id, kind, made.prefix, source)
         told = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
         return {**told, "blob": source.blob, "content_type": made.content_type, "info": dict(made.info)}
 
+    def _count(self, node_id: str, made: Made) -> int:
+        """How many results, or previews, there are before this one."""
+        self._makers.add(node_id)
+        self._shown[made.temporary] += 1
+        return self._shown[made.temporary] - 1
+
+    def _heard(self, event: Event) -> None:
+        """Count what was made before and is shown again, then tell."""
+        if event.type == "executed" and event.data["node"] not in self._makers:
+            self._shown.update(row["type"] == "temp" for row in _files(event.data["output"]))
+        self._telling.heard(event)
+
+    def _written(self, made: Made, manifest: Manifest) -> bytes:
+        data = made.data or _taken(made)
+        if made.content_type in ("image/png", "image/webp"):
+            with contextlib.suppress(Unembeddable):
+                data = embedded.written(data, self._graph, self._workflow)
+        return self._workshop.names.signed(data, made.content_type, manifest)
+
     # -- what came of it -----------------------------------------------------------------------------
 
     async def _result(self, ended: Ended) -> Result:
         """Its files with the data beside; previews are files only where there are no others."""
-        shown = [
-            (node_id, row)
-            for node_id, ui in ended.outputs.items()
-            for rows in ui.values()
-            for row in rows
-            if isinstance(row, Mapping) and "blob" in row
-        ]
+        shown = [(node_id, row) for node_id, ui in ended.outputs.items() for row in _files(ui)]
         rows = [each for each in shown if each[1]["type"] != "temp"] or shown
         texts = [str(text) for ui in ended.outputs.values() for text in ui.get("text", ())]
         told: dict[str, Any] = {}
@@ -220,10 +249,12 @@ class _Run:
 
     async def _brought(self, node_id: str, shown: Mapping[str, Any]) -> dict[str, Any]:
         """What an output node showed there, its files kept here."""
+
+        async def here(row: Any) -> Any:
+            return await self.keep(node_id, row, preview=False) if isinstance(row, Made) else row
+
         return {
-            kind: [await self.keep(node_id, row) if isinstance(row, Made) else row for row in rows]
-            if isinstance(rows, list)
-            else rows
+            kind: [await here(row) for row in rows] if isinstance(rows, list) else rows
             for kind, rows in shown.items()
         }
 
@@ -245,6 +276,13 @@ def _applied(task: Task) -> dict[str, dict[str, Any]]:
     graph = task.inputs["graph"]
     given = {**task.inputs, **{name: GIVEN + name for name in task.files}}
     return interface.apply(graph, spaces.api_inputs(task.inputs.get("api_inputs") or ()), given)
+
+
+def _files(ui: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The files that a node showed."""
+    for rows in ui.values():
+        if isinstance(rows, list | tuple):
+            yield from (row for row in rows if isinstance(row, Mapping) and "blob" in row)
 
 
 def _taken(made: Made) -> bytes:

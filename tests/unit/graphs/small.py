@@ -123,7 +123,7 @@ class World:
             raise NotFound(f"There is no {kind} {name}")
         return File(path.read_text(), "image/png", path)
 
-    async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
+    async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
         """Keep what was made."""
         self.kept.append((node_id, made.data))
         return {"filename": f"{node_id}.txt"}

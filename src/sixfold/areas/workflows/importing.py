@@ -28,6 +28,7 @@ from sixfold.web.services import Services
 _MOST_NAME, _MOST_NODES = 80, 5000
 _PICTURES = {b"\x89PNG": "image/png", b"RIFF": "image/webp", b"\xff\xd8\xff": "image/jpeg"}
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
+_SHAPES = "3d"  # a kind whose output has another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Importing:
             name=brought.name,
             description=f"Imported: {len(graph)} node{'s' * (len(graph) != 1)}",
             kind=kind or "api",
-            output_kind=kind or "json",
+            output_kind="model3d" if kind == _SHAPES else kind or "json",
             graph=graph,
             content=brought.content,
             inputs=interface.infer(graph, registry) or None,
@@ -188,6 +189,8 @@ class Importing:
         for node in graph.values():
             spec = self._workshop.classes.get(str(node["class_type"]))
             if spec is not None and spec.output_node:
+                if "3D" in spec.class_type:
+                    return _SHAPES
                 for each in spec.inputs:
                     if each.type in _OUTPUTS:
                         return "video" if "Animated" in spec.class_type else _OUTPUTS[each.type]

@@ -58,6 +58,11 @@ class Rate:
             shown = money.credits_for(micros)
         return Price(micros, shown, self._in_words(unit))
 
+    @property
+    def dearest(self) -> str | None:
+        """The variant that costs most."""
+        return max(self.variants, key=self.variants.__getitem__, default=None)
+
     def metered(self, quantity: int | float, variant: str | None = None) -> Price:
         """The same held for `quantity` units, of which only those are captured that the run tells of."""
         if self.request:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sixfold import errors
-from sixfold.core.graphs.ports import Asked, Given, NodeContext
-from sixfold.core.graphs.validate import Verdict
+from sixfold.core.graphs import outcomes
+from sixfold.core.graphs.ports import Asked, Many, NodeContext
+from sixfold.core.graphs.validate import Node, Verdict
 from sixfold.core.work.engines import EngineError
+
+MOST: Final = 64  # pictures of a node, and calls of one for a list, where only the run will know how many
 
 
 class Unknown:
@@ -17,6 +21,7 @@ class Unknown:
 
 
 UNKNOWN: Final = Unknown()
+_LAZY = frozenset({"record", "switch"})  # functions that do with what is unknown
 
 
 def orders(
@@ -34,32 +39,55 @@ def orders(
         for name, (origin, slot) in node.links.items():
             inputs[name] = values[origin][slot]
         spec = node.spec
-        unknown = (UNKNOWN,) * len(spec.outputs)
         if spec.estimate is not None:
-            found += [(node_id, each) for each in _asked(spec.estimate, inputs, lenient=lenient)]
-        values[node_id] = unknown
+            found += [(node_id, each) for each in _asked(node, inputs, lenient=lenient)]
+        values[node_id] = _unknown(node, inputs)
         if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
             values[node_id] = (None,) * len(spec.outputs)  # no file is named
         elif spec.where == "inline" and spec.run is not None and not spec.output_node:
-            values[node_id] = _tried(spec.run, context, inputs) or unknown
+            values[node_id] = _tried(node, context, inputs) or values[node_id]
     return tuple(found)
 
 
-def _asked(estimated: Any, inputs: dict[str, Any], *, lenient: bool) -> tuple[Asked, ...]:
+def _unknown(node: Node, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a node gives that is not tried: a list where it is called for one, or gives one."""
+    calls = 0 if node.spec.input_is_list else _calls(inputs)
+    return tuple(
+        Many((UNKNOWN,) * (calls or MOST)) if calls or each.is_list else UNKNOWN for each in node.spec.outputs
+    )
+
+
+def _calls(inputs: Mapping[str, Any]) -> int:
+    """How often a node is called for lists; 0 where it gets none."""
+    return max((len(value) for value in inputs.values() if isinstance(value, Many)), default=0)
+
+
+def _asked(node: Node, inputs: Mapping[str, Any], *, lenient: bool) -> Iterator[Asked]:
+    estimated: Any = node.spec.estimate
+    calls = 0 if node.spec.input_is_list else _calls(inputs)
     try:
-        asked: tuple[Asked, ...] = estimated(inputs)
-    except (EngineError, errors.SixfoldError, KeyError, TypeError, ValueError):
+        if calls and all(len(set(map(id, each))) == 1 for each in inputs.values() if isinstance(each, Many)):
+            yield from (*estimated(outcomes.ones(inputs)[0]),) * calls  # one like the other
+            return
+        for one in outcomes.ones(inputs) if calls else [inputs]:
+            yield from estimated(one)
+    except EngineError as error:
+        if not lenient:
+            raise errors.BadRequest(f"{node.spec.class_type} (node {node.id}): {error}") from error
+    except (errors.SixfoldError, KeyError, TypeError, ValueError):
         if not lenient:
             raise
-        return ()
-    return asked
 
 
-def _tried(run: Any, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
-    if any(value is UNKNOWN for value in inputs.values()) and run.__name__ != "record":
+def _tried(node: Node, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
+    run: Any = node.spec.run
+    if any(_has_unknown(value) for value in inputs.values()) and run.__name__ not in _LAZY:
         return ()
     try:
-        given = run(context, **inputs)
+        return outcomes.finish(node, outcomes.call(node, context, inputs)).outputs  # pyright: ignore[reportArgumentType]  # what is inline asks nothing of its context
     except (EngineError, TypeError, ValueError):
         return ()
-    return given.outputs if isinstance(given, Given) else tuple(given)
+
+
+def _has_unknown(value: Any) -> bool:
+    return value is UNKNOWN or (isinstance(value, Many) and any(each is UNKNOWN for each in value))

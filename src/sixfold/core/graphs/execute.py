@@ -237,8 +237,9 @@ class _Run:
                     continue
                 given = self._inline(node, context)
                 shown = given.made or given.ui
-                ui: Mapping[str, Any] = await self._kept(node_id, given) if shown else {}
-                ready += self._done(node_id, given, Stored(None, ui, self._is_preview(node)))
+                preview = self._is_preview(node)
+                ui: Mapping[str, Any] = await self._kept(node_id, given, preview) if shown else {}
+                ready += self._done(node_id, given, Stored(None, ui, preview))
                 done += 1
                 if done % _BREATH_NODES == 0:
                     await asyncio.sleep(0)
@@ -275,11 +276,11 @@ class _Run:
         if error is not None:
             raise _failed(node, error) from error
         given = task.result()
-        ui = await self._kept(node_id, given)
+        preview = context.preview_part or self._is_preview(node)
+        ui = await self._kept(node_id, given, preview)
         packed = None
         if self._place.cache is not None and given.outputs:
             packed = await asyncio.to_thread(self._place.packer.pack, given.outputs)
-        preview = context.preview_part or self._is_preview(node)
         return self._done(node_id, given, Stored(packed, ui, preview))
 
     def _is_preview(self, node: Node) -> bool:
@@ -308,10 +309,10 @@ class _Run:
             plan.waits[each] -= 1
         return [each for each in fed if plan.waits[each] == 0]
 
-    async def _kept(self, node_id: str, given: Given) -> Mapping[str, Any]:
+    async def _kept(self, node_id: str, given: Given, preview: bool) -> Mapping[str, Any]:
         ui = dict(given.ui)
         for made in given.made:
-            told = await self._place.shelf.keep(node_id, made)
+            told = await self._place.shelf.keep(node_id, made, preview=preview)
             ui.setdefault(made.kind, []).append(told)
         return ui
 

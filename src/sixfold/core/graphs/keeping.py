@@ -17,6 +17,9 @@ from sixfold.core.database import Database, Query, Row, Transaction, many, now, 
 from sixfold.core.graphs.ports import File, Stored
 from sixfold.core.work import media as media_files
 from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.manifest import embedding
+from sixfold.core.work.manifest.record import Manifest
+from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media, Source
 from sixfold.core.work.records import OutputFile
 
@@ -70,10 +73,13 @@ class Found:
 class Names:
     """Files of accounts by the names that clients gave them, or were told; `examples` are everyone's."""
 
-    def __init__(self, database: Database, media: Media, examples: Mapping[str, Path]) -> None:
+    def __init__(
+        self, database: Database, media: Media, examples: Mapping[str, Path], signer: Signer
+    ) -> None:
         self._database = database
         self._media = media
         self._examples = examples
+        self._signer = signer
 
     @property
     def media(self) -> Media:
@@ -87,6 +93,10 @@ class Names:
     async def put(self, account_id: str, name: Name, source: Source) -> None:
         """Give a stored file a name; one of the same name is replaced."""
         await self._database.write(_put(account_id, name, source))
+
+    def signed(self, data: bytes, content_type: str, manifest: Manifest) -> bytes:
+        """A file that says where it came from, as far as its type can carry that."""
+        return embedding.embed(data, content_type, self._signer.sign(manifest))
 
     async def kept(self, account_id: str, kind: Kind, prefix: str, source: Source) -> Name:
         """Name a file by `prefix` and a number that is free."""

@@ -25,11 +25,11 @@ def call(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Any:
         return spec.run(context, **inputs)
     if spec.where == "await":
         return _each_awaited(node, context, inputs)
-    return joined([finish(node, spec.run(context, **one)) for one in _ones(inputs)])
+    return joined([finish(node, spec.run(context, **one)) for one in ones(inputs)])
 
 
 async def _each_awaited(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Given:
-    given = [finish(node, await call(node, context, one)) for one in _ones(inputs)]
+    given = [finish(node, await call(node, context, one)) for one in ones(inputs)]
     return joined(given)
 
 
@@ -37,7 +37,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Many) else [value]
 
 
-def _ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The inputs of each call: a shorter list repeats its last value."""
     lists: dict[str, list[Any]] = {name: _listed(value) for name, value in inputs.items()}
     count = max(len(values) for values in lists.values())

@@ -47,10 +47,14 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Work for one of the platform's models; an input may be a `File`."""
+    """Work for one of the platform's models; an input may be a `File`.
+
+    An order that is `open` may get inputs besides that only the run knows.
+    """
 
     model: str
     inputs: Mapping[str, Any]
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +128,11 @@ class Files(Protocol):
 class Shelf(Protocol):
     """Keeps what nodes made."""
 
-    async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
-        """Keep a file; what it gives stands in the node's `ui` under the file's kind (`filename`, …)."""
+    async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
+        """Keep a file; what it gives stands in the node's `ui` under the file's kind (`filename`, …).
+
+        `preview`: a preview engine had a part in it.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ from sixfold.core.accounts.prices import Price
 from sixfold.core.graphs import estimate, interface, spaces
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.elsewhere import Elsewhere, adopted
-from sixfold.core.graphs.estimate import UNKNOWN
+from sixfold.core.graphs.estimate import Unknown
 from sixfold.core.graphs.execute import unrunnable
 from sixfold.core.graphs.hub import Hub
 from sixfold.core.graphs.interface import ApiInput
@@ -26,6 +26,7 @@ from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.validate import Verdict, validate
 from sixfold.core.work import inputs as checks
 from sixfold.core.work.catalog import Model
+from sixfold.core.work.metering import CHILDREN
 from sixfold.core.work.pipeline import Pipeline
 
 UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."
@@ -54,10 +55,19 @@ class Estimate:
 
     @property
     def record(self) -> dict[str, Any]:
-        """As JSON."""
+        """As JSON: orders that are alike are one row."""
+        alike: dict[tuple[str, int], list[str]] = {}
+        for node, model, micros in self.orders:
+            alike.setdefault((model, micros), []).append(node)
         rows = [
-            {"node_id": node, "model": model, "price_usd": money.format_usd(micros)}
-            for node, model, micros in self.orders
+            {
+                "node_id": nodes[0],
+                "node_ids": list(dict.fromkeys(nodes)),
+                "model": model,
+                "count": len(nodes),
+                "price_usd": money.format_usd(micros * len(nodes)),
+            }
+            for (model, micros), nodes in alike.items()
         ]
         return {"price_usd": money.format_usd(self.micros), "vram_gb": self.vram_gb, "orders": rows}
 
@@ -182,10 +192,12 @@ class Workshop:
 
         Raises `EngineUnavailable` where an order has no engine here, `InvalidInput` where one is refused.
         """
-        quoted = functools.partial(self._quoted, account_id=account_id, charged=charged)
+        quoted = functools.partial(self.price_of, account_id=account_id, charged=charged)
         price = self._worth if verdict.elsewhere else quoted
         asked = estimate.orders(verdict, lenient=verdict.elsewhere)
-        orders = tuple((node, each.model, price(each)) for node, each in asked if node not in without)
+        alike = {id(each): each for node, each in asked if node not in without}
+        prices = {key: price(each) for key, each in alike.items()}
+        orders = tuple((node, each.model, prices[id(each)]) for node, each in asked if node not in without)
         return Estimate(sum(micros for _, _, micros in orders), orders, self._vram(verdict))
 
     def _vram(self, verdict: Verdict) -> float | None:
@@ -194,13 +206,17 @@ class Workshop:
         files = {each["file"] for each in verdict.missing_models}
         return sum(float(known[file]) for file in files) if files <= known.keys() else None
 
-    def _quoted(self, asked: Asked, *, account_id: str, charged: bool) -> int:
+    def price_of(self, asked: Asked, account_id: str, *, charged: bool) -> int:
+        """What an order costs at most, in micro-dollars; raises what `estimate` does."""
         built_in, own = self._pipeline.catalog, self._pipeline.own
         model = built_in[asked.model] if asked.model in built_in else own.known(asked.model, account_id)
         if model is None:
             sentence = f"There is no model {asked.model}: no engine can serve this graph here."
             raise errors.EngineUnavailable(sentence)
-        return self._pipeline.quote(model, _given(model, asked), charged=charged).price.micros
+        quote = self._pipeline.quote(model, _given(model, asked), charged=charged)
+        return max(
+            quote.price.micros, built_in.price_at_most(model, quote.values, _unknown(model, asked)).micros
+        )
 
     def _worth(self, asked: Asked) -> int:
         """The price of what the ComfyUI does, whether or not an engine here could."""
@@ -208,7 +224,23 @@ class Workshop:
         if asked.model not in catalog:
             return 0
         model = catalog[asked.model]
-        return catalog.price(model, model.check(_given(model, asked))).micros
+        values = model.check(_given(model, asked))
+        return catalog.price_at_most(model, values, _unknown(model, asked)).micros
+
+    def checked(self, model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A model's checked inputs; where some are wrong, its graph tells what is wrong with the others."""
+        try:
+            return model.check(given)
+        except errors.InvalidInput as wrong:
+            graph = model.fixed.get("graph")
+            if model.price != CHILDREN or graph is None:
+                raise
+            named = {each.input for each in wrong.problems}
+            good = checks.check(tuple(each for each in model.inputs if each.name not in named), given)
+            places = spaces.api_inputs(model.fixed.get("api_inputs", ()))
+            more = _problems(self.check(interface.apply(graph, places, good)), places)
+            more = [each for each in more if each.input in good]
+            raise errors.InvalidInput([*wrong.problems, *more]) from wrong
 
     def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Price:
         """What is held for a run of a space (`Pipeline.by_children`); raises what `estimate` does."""
@@ -236,15 +268,19 @@ class Workshop:
         """Raise what keeps a graph from running: `EngineUnavailable`, or `InvalidInput` with every fault."""
         if verdict.missing_classes:
             raise errors.EngineUnavailable(self.lacking(verdict))
-        named = {(each.node_id, each.field): each.name for each in inputs}
-        problems: list[errors.Problem] = []
-        for fault in verdict.errors:
-            field = str(fault["extra_info"].get("input_name") or "workflow")
-            name = named.get((str(fault.get("node_id")), field), field)
-            problems.append(
-                errors.Problem(name, f"{name}: {fault['message']} ({fault['details']})", fault["type"])
-            )
-        raise errors.InvalidInput(problems)
+        raise errors.InvalidInput(_problems(verdict, inputs))
+
+
+def _problems(verdict: Verdict, inputs: tuple[ApiInput, ...]) -> list[errors.Problem]:
+    """Every fault of a graph, by the names of its inputs."""
+    named = {(each.node_id, each.field): each.name for each in inputs}
+    problems: list[errors.Problem] = []
+    for fault in verdict.errors:
+        field = str(fault["extra_info"].get("input_name") or "workflow")
+        name = named.get((str(fault.get("node_id")), field), field)
+        sentence = f"{name}: {fault['message']} ({fault['details']})"
+        problems.append(errors.Problem(name, sentence, fault["type"]))
+    return problems
 
 
 def _standing(each: checks.Descriptor) -> Any:
@@ -256,10 +292,18 @@ def _standing(each: checks.Descriptor) -> Any:
 
 def _given(model: Model, asked: Asked) -> dict[str, Any]:
     """An order's inputs, with something in the place of what only a run can know."""
-    given = {name: value for name, value in asked.inputs.items() if value is not UNKNOWN}
+    given = {name: value for name, value in asked.inputs.items() if not isinstance(value, Unknown)}
     for each in model.inputs:
         if each.type in checks.MEDIA_TYPES and (each.name in asked.inputs or each.required):
             given[each.name] = _PLACE
         elif each.required and each.name not in given and each.default is None:
             given[each.name] = _standing(each)
     return given
+
+
+def _unknown(model: Model, asked: Asked) -> frozenset[str]:
+    """The inputs of an order that only a run can know."""
+    found = {name for name, value in asked.inputs.items() if isinstance(value, Unknown)}
+    if asked.open:
+        found |= {each.name for each in model.inputs if each.name not in asked.inputs}
+    return frozenset(found)

@@ -11,7 +11,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts.prices import Price, PriceTable
+from sixfold.core.accounts.prices import FREE, Price, PriceTable
 from sixfold.core.work import choosing, inputs, metering, timeline
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.engines import Quality
@@ -244,6 +244,24 @@ class Catalog:
         quantity = _count(values[model.quantity]) if model.quantity else model.most
         variant = str(values[rate.by]) if rate.by and rate.by in values else None
         return rate.metered(quantity, variant) if model.metered else rate.price(quantity, variant)
+
+    def price_at_most(self, model: Model, values: Mapping[str, Any], unknown: frozenset[str]) -> Price:
+        """What a run costs at most of which some inputs are unknown; the others are checked."""
+        if model.price not in self._prices:
+            return FREE  # its hold does not depend on them
+        rate = self._prices[model.price]
+        quantity: float = model.most
+        if model.quantity is not None:
+            counted = next(each for each in model.inputs if each.name == model.quantity)
+            known = unknown.isdisjoint((counted.name, *counted.aliases))
+            quantity = _count(values[counted.name]) if known else _most(counted)
+        variant = rate.dearest if rate.by in unknown else str(values.get(rate.by or ""))
+        return rate.price(quantity, variant)
+
+
+def _most(counted: Descriptor) -> float:
+    """The most that an input can ask for."""
+    return timeline.MOST_SECONDS if counted.type == "project" else counted.max_items or counted.max or 1
 
 
 def _count(value: Any) -> int | float:

@@ -81,7 +81,7 @@ class PipelineChildren:
             inputs={**child.inputs, **{name: source.blob for name, source in child.files.items()}},
             face=parent.face,
             request_id=parent.request_id,
-            charged=parent.price > 0,
+            charged=parent.meter == CHILDREN,
             sources=child.files,
             parent=Parent(parent.id, child.key),
         )

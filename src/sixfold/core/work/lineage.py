@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core.database import Query, Row, Transaction, many, one
-from sixfold.core.work.media import MEDIA_PATH
+from sixfold.core.work.manifest.record import Manifest
+from sixfold.core.work.media import MEDIA_PATH, digest_of
 from sixfold.core.work.media import Source as Stored
 from sixfold.core.work.records import Prediction
 
@@ -63,6 +64,22 @@ def of(prediction: Prediction) -> Transaction[Lineage]:
         tuple(Prediction.of(row) for row in parts),
         tuple(made[key] for key in sorted(made)),
         tuple((other, _blobs(other) == _blobs(prediction)) for other in others),
+    )
+
+
+def manifest(prediction: Prediction, index: int, engine_version: str, quality: str) -> Manifest:
+    """What a file that a prediction made says of its origin."""
+    task = prediction.task
+    return Manifest(
+        model=prediction.model,
+        inputs=prediction.inputs,
+        engine=prediction.engine,
+        engine_version=engine_version,
+        quality=quality,
+        prediction_id=prediction.origin_id,
+        index=index,
+        seed=task.inputs.get("seed"),
+        parents=tuple(f"blake3:{digest_of(key)}" for key in task.files.values()),
     )
 
 

@@ -58,6 +58,7 @@ class Pipeline:
         self._failpoints = failpoints
         self.waiters = Waiters()
         self.own = OwnModels(database, catalog)
+        self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
         self.by_children: metering.ByChildren = metering.unpriced
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
@@ -102,7 +103,7 @@ class Pipeline:
         names hardware is paid by time, whatever the model's own price.
         """
         model = self._catalog[wanted] if isinstance(wanted, str) else wanted
-        values = model.check(given)
+        values = self.check(model, given)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
         hire = self._catalog.rates.hire(model.name, hardware or model.hardware) if by_time else None
         engine, quality = model.choose(values, dataclasses.replace(self._policy.terms, paid=charged))

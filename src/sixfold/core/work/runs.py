@@ -13,12 +13,11 @@ from typing import assert_never
 
 from sixfold import errors
 from sixfold.core.database import Database, Transaction
+from sixfold.core.work import lineage, metering, predictions
 from sixfold.core.work import media as media_files
-from sixfold.core.work import metering, predictions
 from sixfold.core.work.engines import Task
 from sixfold.core.work.events import Bus, Logged, Moved, Progressed
 from sixfold.core.work.failpoints import FailpointHit, Failpoints
-from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media, Stored
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, StagedFile, Stopped, Worker
@@ -212,22 +211,10 @@ class Run:
         self._hit("capture.after")
 
     async def _store(self, staged: tuple[StagedFile, ...], done: Completed) -> Stored:
-        texts = tuple(self._finisher.signer.sign(self._manifest(index, done)) for index in range(len(staged)))
-        return await self._finisher.media.store_outputs(self.id, self._prediction.account_id, staged, texts)
-
-    def _manifest(self, index: int, done: Completed) -> Manifest:
-        task = self._prediction.task
-        return Manifest(
-            model=self._prediction.model,
-            inputs=self._prediction.inputs,
-            engine=self._prediction.engine,
-            engine_version=done.engine_version,
-            quality=done.quality or self._prediction.quality,
-            prediction_id=self._prediction.origin_id,
-            index=index,
-            seed=task.inputs.get("seed"),
-            parents=tuple(f"blake3:{media_files.digest_of(key)}" for key in task.files.values()),
-        )
+        prediction, signer = self._prediction, self._finisher.signer
+        told = done.engine_version, done.quality or prediction.quality
+        texts = tuple(signer.sign(lineage.manifest(prediction, index, *told)) for index in range(len(staged)))
+        return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, texts)
 
     # -- the end is written, however long the store refuses --------------------------------------
 

@@ -51,5 +51,5 @@ def _behind(spec: NodeSpec) -> NodeSpec:
     if name in sampling.RUNS:
         return replace(spec, run=sampling.RUNS[name], where="await", estimate=sampling.asked)
     if name in _TERMS or (spec.outputs and all(each.type in terms.SYMBOLIC for each in spec.outputs)):
-        return replace(spec, run=terms.recorder(name, len(spec.outputs)))
+        return replace(spec, run=terms.recorder(spec))
     return spec

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.estimate import Unknown
 from sixfold.core.graphs.ports import Asked, Child, File, Given, Made, NodeContext, Run
 from sixfold.core.work.engines import EngineError, UnusableInput
 from sixfold.engines.audio import effects
@@ -66,24 +67,40 @@ def _given(**inputs: Any) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if value is not None}
 
 
-def _seed(inputs: Mapping[str, Any]) -> int:
-    return int(inputs.get("seed") or 0) % _SEEDS
+def _seed(inputs: Mapping[str, Any]) -> int | Unknown:
+    return _as(lambda seed: int(seed) % _SEEDS, inputs.get("seed") or 0)
+
+
+def _as(kind: Callable[[Any], Any], value: Any) -> Any:
+    """A value as its kind; what only the run knows stays unknown."""
+    return value if isinstance(value, Unknown) else kind(value)
+
+
+def _strength(inputs: Mapping[str, Any]) -> Any:
+    given = inputs.get("strength", inputs.get("conditioning_scale", 0.6))
+    return _as(lambda strength: max(0.01, min(float(strength), 1.0)), given)
+
+
+def _named(model: Any, otherwise: str) -> str:
+    """The model that a node orders; its price has to be known before the run."""
+    if isinstance(model, Unknown):
+        raise UnusableInput("which model does the work has to be known before the run")
+    return str(model or otherwise)
 
 
 # -- orders --------------------------------------------------------------------------------------
 
 
 def _text_to_image(inputs: Mapping[str, Any]) -> Asked:
-    sizes = {name: int(inputs[name]) for name in ("width", "height", "steps")}
-    words = {name: str(inputs.get(name) or "") for name in ("prompt", "negative_prompt")}
+    sizes = {name: _as(int, inputs[name]) for name in ("width", "height", "steps")}
+    words = {name: _as(str, inputs.get(name) or "") for name in ("prompt", "negative_prompt")}
     return Asked(sampling.IMAGE, {**words, **sizes, "seed": _seed(inputs)})
 
 
 def _restyle(inputs: Mapping[str, Any]) -> Asked:
-    strength = float(inputs.get("strength", inputs.get("conditioning_scale", 0.6)))
     told = _given(
         style_prompt=inputs.get("prompt"),
-        strength=max(0.01, min(strength, 1.0)),
+        strength=_strength(inputs),
         steps=inputs.get("steps"),
         guidance=inputs.get("guidance_scale"),
         source_image_url=inputs.get("image"),
@@ -106,38 +123,41 @@ def _transcribe(inputs: Mapping[str, Any]) -> Asked:
 
 
 def _speak(inputs: Mapping[str, Any]) -> Asked:
-    sample, words = inputs.get("voice_sample"), str(inputs.get("sample_text") or "").strip()
-    if words and sample is None:
+    sample, words = inputs.get("voice_sample"), inputs.get("sample_text")
+    if isinstance(words, str) and words.strip() and sample is None:
         unlock = "Cloning a voice takes a sample of it and weights: run `sixfold engines add clone`."
         raise EngineUnavailable(unlock)
-    return Asked("tts-a", {"input": str(inputs.get("text") or ""), **_given(voice_sample=sample)})
+    return Asked("tts-a", {"input": _as(str, inputs.get("text") or ""), **_given(voice_sample=sample)})
 
 
 def _effects(inputs: Mapping[str, Any]) -> Asked:
-    prompt, model = inputs.get("prompt"), inputs.get("model") or _EFFECTS
+    prompt, model = inputs.get("prompt"), _named(inputs.get("model"), _EFFECTS)
     if model == _EFFECTS and isinstance(prompt, str) and not effects.known(prompt):
         raise EngineUnavailable("No engine here makes the sound of these words: name another in `model`.")
     told = {"prompt": prompt, "duration_seconds": inputs.get("duration_seconds")}
-    return Asked(str(model), told)
+    return Asked(model, told)
 
 
 def _text_to_3d(inputs: Mapping[str, Any]) -> Asked:
-    return Asked(str(inputs.get("model") or "text-to-3d"), {"prompt": inputs.get("prompt")})
+    return Asked(_named(inputs.get("model"), "text-to-3d"), {"prompt": inputs.get("prompt")})
 
 
 def _image_to_3d(inputs: Mapping[str, Any]) -> Asked:
-    return Asked(str(inputs.get("model") or "image-to-3d-voxel"), _given(image=inputs.get("image")))
+    return Asked(_named(inputs.get("model"), "image-to-3d-voxel"), _given(image=inputs.get("image")))
 
 
 def _template(inputs: Mapping[str, Any]) -> Asked:
+    template, given = _named(inputs.get("template"), "").removeprefix("template:"), inputs.get("input")
+    linked = _given(**{name: inputs.get(name) for name in ("image", "mask", "audio", "video")})
+    if isinstance(given, Unknown):
+        return Asked(template, linked, open=True)
     try:
-        told = json.loads(str(inputs.get("input") or "{}"))
+        told = json.loads(str(given or "{}"))
     except ValueError:
         raise UnusableInput("the template's input is no JSON") from None
     if not isinstance(told, dict):
         raise UnusableInput("the template's input is no JSON object")
-    linked = {name: inputs.get(name) for name in ("image", "mask", "audio", "video")}
-    return Asked(str(inputs.get("template")).removeprefix("template:"), {**mapping(told), **_given(**linked)})
+    return Asked(template, {**mapping(told), **linked})
 
 
 # -- answers -------------------------------------------------------------------------------------

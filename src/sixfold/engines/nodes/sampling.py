@@ -9,11 +9,12 @@ from typing import Any
 import cv2
 import numpy as np
 
+from sixfold.core.graphs.estimate import MOST
 from sixfold.core.graphs.ports import Asked, Child, File, NodeContext, Run
 from sixfold.core.work.engines import EngineError
 from sixfold.engines.nodes import apart, values
 from sixfold.engines.nodes.scaling import scaled
-from sixfold.engines.nodes.terms import MOST_PICTURES, Term, Wish, read
+from sixfold.engines.nodes.terms import Term, Wish, read
 from sixfold.engines.nodes.values import Film, Frames, Mask, frames
 
 IMAGE, RESTYLE, FILM = "graph-image", "graph-restyle", "graph-film"
@@ -30,7 +31,7 @@ def asked(inputs: Mapping[str, Any]) -> tuple[Asked, ...]:
     if not wish.sampled:
         return ()
     wish.width, wish.height = wish.width or 1024, wish.height or 1024
-    return tuple(_order(wish, at, None) for at in range(1 if wish.length else wish.count))
+    return (_order(wish, 0, None),) * (1 if wish.length else wish.count)
 
 
 async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames | Film]:
@@ -47,8 +48,8 @@ async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames |
         wish.height, wish.width = source.shape[1:3]
     if not wish.width:
         raise EngineError("the latent has no size")
-    if wish.count > MOST_PICTURES:
-        raise EngineError(f"at most {MOST_PICTURES} pictures are made at once")
+    if wish.count > MOST:
+        raise EngineError(f"at most {MOST} pictures are made at once")
     picture = None if source is None else await asyncio.to_thread(_sent, context, source, wish)
     if wish.length:
         film = await context.child(_order(wish, 0, picture))

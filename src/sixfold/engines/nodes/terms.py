@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sixfold.core.graphs.ports import NodeContext, Run
+from sixfold.core.graphs.estimate import MOST
+from sixfold.core.graphs.nodes import NodeSpec
+from sixfold.core.graphs.ports import Many, NodeContext, Run
 
 _CARRIED = """
     MODEL CLIP VAE CONDITIONING LATENT CONTROL_NET CLIP_VISION CLIP_VISION_OUTPUT STYLE_MODEL GLIGEN NOISE
@@ -45,11 +47,15 @@ class Term:
                 queue += term.parents(*names)
 
 
-def recorder(class_type: str, outputs: int) -> Run:
-    """A node that only remembers what it was given."""
+def recorder(spec: NodeSpec) -> Run:
+    """A node that only remembers what it was given; a list that it gives is one of one term."""
 
-    def record(_context: NodeContext, **inputs: Any) -> tuple[Term, ...]:
-        return tuple(Term(class_type, inputs, slot) for slot in range(outputs))
+    def record(_context: NodeContext, **inputs: Any) -> tuple[Any, ...]:
+        given = [Term(spec.class_type, inputs, slot) for slot in range(len(spec.outputs))]
+        return tuple(
+            Many((term,)) if output.is_list else term
+            for term, output in zip(given, spec.outputs, strict=True)
+        )
 
     return record
 
@@ -58,7 +64,6 @@ def recorder(class_type: str, outputs: int) -> Run:
 
 _TEXTS = ("text", "prompt", "text_g", "text_l", "clip_l", "clip_g", "t5xxl", "llama", "bert", "mt5xl", "tags")
 _LOADERS = ("ckpt_name", "unet_name")
-MOST_PICTURES = 64  # of one order; as many are held where only the run will know
 _FILM = 81  # frames of a film whose length only the run will know
 _SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustom", "SamplerCustomAdvanced"})
 _LATENT = ("latent_image", "samples", "latent", "samples1", "samples_to", "destination")
@@ -189,7 +194,7 @@ def _of_latents(wish: Wish, latent: Term) -> None:
         if "length" in told and "batch_size" in told:
             wish.length = wish.length or int(_number(told["length"], _FILM))
         count = told.get("amount", told.get("batch_size"))
-        wish.count = max(wish.count, int(_number(count, 1 if count is None else MOST_PICTURES)))
+        wish.count = max(wish.count, int(_number(count, 1 if count is None else MOST)))
         wish.mask = told.get("mask") if wish.mask is None else wish.mask
         if wish.source is None:
             wish.source = next((told[name] for name in _PICTURES if told.get(name) is not None), None)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sixfold.core.graphs.estimate import Unknown
 from sixfold.core.graphs.ports import Given, NodeContext, Run
 from sixfold.core.work.engines import UnusableInput
 
@@ -33,7 +34,9 @@ def shown(source: Any) -> str:
 
 
 def switch(_context: NodeContext, switch: bool, on_false: Any = None, on_true: Any = None) -> tuple[Any]:
-    """One of two values."""
+    """One of two values; before a run that alone knows which, the one that is there."""
+    if isinstance(switch, Unknown):
+        return (on_false if on_true is None else on_true,)
     return (on_true if switch else on_false,)
 
 

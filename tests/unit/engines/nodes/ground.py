@@ -100,7 +100,7 @@ class Shelf:
     def __init__(self) -> None:
         self.made: list[tuple[str, Made, bytes]] = []
 
-    async def keep(self, node_id: str, made: Made) -> Mapping[str, Any]:
+    async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
         """Take the bytes."""
         data = made.path.read_bytes() if made.path else made.data
         self.made.append((node_id, made, data))
