@@ -14,6 +14,7 @@ from sixfold.areas.gateway.anthropic import messages as anthropic_face
 from sixfold.areas.gateway.asking import Wanted
 from sixfold.areas.gateway.openai import chat as chat_face
 from sixfold.areas.gateway.openai import responses as responses_face
+from sixfold.areas.gateway.openai import tools as named
 from sixfold.core.relay.chat import Argument, Calling, Chat, Ended, Event, Said, Thinking
 from sixfold.core.relay.usage import Usage
 from sixfold.upstreams.chat.messages import Messages
@@ -49,14 +50,16 @@ def door(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
-async def told(face: Any, *events: Event) -> list[dict[str, Any]]:
-    """The documents of a stream."""
+async def told(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any]]:
+    """The documents of a stream, for a caller who named these tools."""
 
     async def said() -> AsyncIterator[Event]:
         for event in events:
             yield event
 
-    wanted = Wanted("m", stream=True, max_tokens=None, parse=lambda: Chat(()))
+    wanted = Wanted(
+        "m", stream=True, max_tokens=None, parse=lambda: Chat(()), tools=lambda: named.kinds(list(tools))
+    )
     blocks = b"".join([block async for block in face.stream(said(), wanted, "req_1")])
     lines = [line[6:] for line in blocks.split(b"\n") if line.startswith(b"data: ")]
     return [json.loads(line) for line in lines if line != b"[DONE]"]
@@ -133,12 +136,6 @@ async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(doo
         await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
     assert before.value.param == "previous_response_id"
     function = {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}
-    custom = {"type": "custom", "name": "apply_patch"}
-    with pytest.raises(openai.BadRequestError, match="none of type 'custom'") as kept:
-        await client.responses.create(
-            model="acme/small", input="x", tools=cast("Any", [function, custom]), stream=True
-        )
-    assert kept.value.param == "tools[1]"
     with pytest.raises(openai.BadRequestError, match="run by its own provider only"):
         await client.responses.create(
             model="acme/small", input="x", tool_choice=cast("Any", {"type": "web_search"})
@@ -148,6 +145,90 @@ async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(doo
         model="acme/small", input="x", tools=cast("Any", [function, {"type": "web_search"}])
     )
     assert [tool["function"]["name"] for tool in door.acme.seen[0].document["tools"]] == ["read"]
+
+
+PATCH: Any = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Changes files",
+    "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"},
+}
+
+
+@pytest.mark.parametrize("model", ["acme/small", "anth/small"])
+async def test_a_tool_of_plain_text_is_a_function_of_one_text_for_servers_without_such(
+    door: Gateway, model: str
+) -> None:
+    client, server = door.openai(), door.acme if model.startswith("acme") else door.anth
+    given: Any = [{"role": "user", "content": "Mend it"}]
+    choice: Any = {"type": "custom", "name": "apply_patch"}
+    answer = await client.responses.create(model=model, input=given, tools=[PATCH], tool_choice=choice)
+    call = answer.output[0]
+    assert call.type == "custom_tool_call"
+    assert (call.name, call.input) == ("apply_patch", "Oslo")  # the one text that the fake gives
+    sent = server.seen[0].document["tools"][0]
+    schema = sent["function"]["parameters"] if "function" in sent else sent["input_schema"]
+    assert list(schema["properties"]) == ["input"]
+    assert "start: /.+/" in str(sent)
+    assert "apply_patch" in str(server.seen[0].document["tool_choice"])
+    async with client.responses.stream(model=model, input=given, tools=[PATCH]) as stream:
+        kinds = [event.type async for event in stream]
+        final = await stream.get_final_response()
+    assert final.output[0].to_dict() | {"id": ""} == call.to_dict() | {"id": ""}
+    assert "response.custom_tool_call_input.delta" in kinds
+    assert "response.custom_tool_call_input.done" in kinds
+    given += [
+        call.to_dict(),
+        {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done"},
+    ]
+    answer = await client.responses.create(model=model, input=given, tools=[PATCH])
+    assert answer.output_text == "The tool said Done"
+    assert '"Oslo"' in str(server.seen[-1].document["messages"][1]).replace("'", '"')
+
+
+async def test_plain_text_is_told_as_it_comes_however_its_arguments_are_cut() -> None:
+    text = 'a "quoted"\n\ttab \\ \U0001f600 é end'
+    arguments = json.dumps({"input": text})
+    for size in (1, 2, 5, 1000):
+        pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
+        events = await told(
+            responses_face,
+            Calling(0, "call_1", "apply_patch"),
+            *(Argument(0, piece) for piece in pieces),
+            Ended("tool", Usage(1, 1)),
+            tools=[PATCH],
+        )
+        deltas = [event["delta"] for event in events if event["type"].endswith("input.delta")]
+        assert "".join(deltas) == text
+        assert len(deltas) > 10 or size > 2
+        assert events[-1]["response"]["output"][0]["input"] == text
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
+async def test_a_model_that_keeps_to_no_form_has_its_say() -> None:
+    for arguments, meant in (('{"patch": "x"}', "x"), ("*** Begin", "*** Begin"), ('"y"', "y"), ("", "")):
+        events = await told(
+            responses_face,
+            Calling(0, "call_1", "apply_patch"),
+            Argument(0, arguments),
+            Ended("tool", Usage(1, 1)),
+            tools=[PATCH],
+        )
+        assert events[-1]["response"]["output"][0]["input"] == meant
+
+
+async def test_tools_in_a_namespace_keep_it(door: Gateway) -> None:
+    tool: Any = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
+    space: Any = {"type": "namespace", "name": "crm", "description": "Customers", "tools": [tool]}
+    client = door.openai()
+    given: Any = [{"role": "user", "content": "Who?"}]
+    call: Any = (await client.responses.create(model="acme/small", input=given, tools=[space])).output[0]
+    assert (call.namespace, call.name) == ("crm", "find")
+    assert [tool["function"]["name"] for tool in door.acme.seen[0].document["tools"]] == ["crm__find"]
+    given += [call.to_dict(), {"type": "function_call_output", "call_id": call.call_id, "output": "Ada"}]
+    answer = await client.responses.create(model="acme/small", input=given, tools=[space])
+    assert answer.output_text == "The tool said Ada"
+    assert door.acme.seen[1].document["messages"][1]["tool_calls"][0]["function"]["name"] == "crm__find"
 
 
 async def test_anthropic_shapes_and_efforts_reach_a_chat_server(door: Gateway) -> None:

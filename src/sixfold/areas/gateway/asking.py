@@ -36,13 +36,17 @@ SERVICES = frozenset({"chat", "vision", "text-llm"})
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A request as its face read it; `parse` reads the rest where another dialect must be asked."""
+    """A request as its face read it; `parse` reads the rest where another dialect must be asked.
+
+    `tools` has what its face calls some tools, by the names that a server of another dialect is told.
+    """
 
     model: str
     stream: bool
     max_tokens: int | None
     parse: Callable[[], Chat]
     keep_usage: bool = True
+    tools: Callable[[], Mapping[str, Any]] = dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def choice(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value if value in ("none", "required") else "auto"
     found = mapping(value, "tool_choice")
-    if found.get("type", "function") not in ("function", "allowed_tools"):
+    if found.get("type", "function") not in ("function", "custom", "allowed_tools"):
         raise Wrong(f"The tool {found['type']!r} is run by its own provider only", param="tool_choice")
     function = found.get("function", found)
     name = mapping(function, "tool_choice.function").get("name")

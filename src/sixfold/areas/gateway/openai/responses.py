@@ -14,7 +14,7 @@ import msgspec
 
 from sixfold.areas.gateway.asking import Tongue, Wanted
 from sixfold.areas.gateway.openai import errors as openai_errors
-from sixfold.areas.gateway.openai import reading
+from sixfold.areas.gateway.openai import reading, tools
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.areas.gateway.openai.saying import Speaker
 from sixfold.core.relay.chat import (
@@ -33,7 +33,6 @@ from sixfold.core.relay.chat import (
     Text,
     Thinking,
     Thought,
-    Tool,
 )
 from sixfold.web import bodies
 
@@ -50,10 +49,6 @@ class _Head(msgspec.Struct):
 _DONE_ELSEWHERE = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"}
 )
-_ELSEWHERE = (
-    "This model's server takes functions as tools, none of type 'custom': leave that tool out, or ask a "
-    "model whose server speaks responses itself"
-)
 _head = msgspec.json.Decoder(_Head)
 
 
@@ -62,7 +57,13 @@ def wanted(raw: bytes) -> Wanted:
     head = cast("_Head", reading.head(_head, raw))
     if not head.input:
         raise Wrong("input must not be empty", param="input")
-    return Wanted(head.model, bool(head.stream), head.max_output_tokens, lambda: parse(raw))
+    return Wanted(
+        model=head.model,
+        stream=bool(head.stream),
+        max_tokens=head.max_output_tokens,
+        parse=lambda: parse(raw),
+        tools=lambda: tools.kinds(bodies.parse_object(raw).get("tools")),
+    )
 
 
 def parse(raw: bytes) -> Chat:
@@ -81,14 +82,11 @@ def parse(raw: bytes) -> Chat:
             _take(reading.mapping(item, f"input[{index}]"), f"input[{index}]", system, messages)
     text: Any = body.get("text") or {}
     reasoning: Any = body.get("reasoning") or {}
-    given_tools = reading.items(body.get("tools") or [], "tools")
     parallel = body.get("parallel_tool_calls")
     return Chat(
         messages=tuple(messages),
         system="\n\n".join(system),
-        tools=tuple(
-            tool for index, value in enumerate(given_tools) if (tool := _tool(value, f"tools[{index}]"))
-        ),
+        tools=tools.offered(body.get("tools")),
         choice=reading.choice(body.get("tool_choice")),
         parallel=parallel if isinstance(parallel, bool) else None,
         shape=reading.shape(reading.mapping(text, "text").get("format"), "text.format"),
@@ -108,14 +106,9 @@ def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list
                 system.append("".join(part.text for part in parts if isinstance(part, Text)))
             else:
                 messages.append(Message("assistant" if item.get("role") == "assistant" else "user", parts))
-        case "function_call":
-            call = Call(
-                str(item.get("call_id") or ""),
-                str(item.get("name") or ""),
-                str(item.get("arguments") or "{}"),
-            )
-            messages.append(Message("assistant", (call,)))
-        case "function_call_output":
+        case "function_call" | "custom_tool_call":
+            messages.append(Message("assistant", (tools.call(item),)))
+        case "function_call_output" | "custom_tool_call_output":
             told = cast("tuple[Text | Picture, ...]", _parts(item.get("output"), where))
             messages.append(Message("user", (Outcome(str(item.get("call_id") or ""), told),)))
         case "reasoning":
@@ -148,24 +141,9 @@ def _parts(content: Any, where: str) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _tool(value: Any, where: str) -> Tool | None:
-    """A function; None for what the provider itself would run, as the model can do without.
-
-    Raises `Wrong` for a tool of the caller's own that only a server of responses can call.
-    """
-    row = reading.mapping(value, where)
-    if row.get("type") == "custom":
-        raise Wrong(_ELSEWHERE, param=where)
-    if row.get("type") != "function":
-        return None
-    parameters: Any = row.get("parameters") or {"type": "object", "properties": {}}
-    name, description = str(row.get("name") or ""), str(row.get("description") or "")
-    return Tool(name, description, reading.mapping(parameters, f"{where}.parameters"))
-
-
 def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
     """A response."""
-    speaker = Speaker(request_id, answer.model or asked.model, int(time.time()))
+    speaker = Speaker(request_id, answer.model or asked.model, int(time.time()), asked.tools())
     for part in answer.parts:
         match part:
             case Text():
@@ -184,7 +162,7 @@ def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
 
 async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
     """The events of a response."""
-    speaker = Speaker(request_id, asked.model, int(time.time()))
+    speaker = Speaker(request_id, asked.model, int(time.time()), asked.tools())
     yield speaker.begin()
     async for event in events:
         match event:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sixfold.areas.gateway.openai.reading import encode
+from sixfold.areas.gateway.openai.tools import Kind, Plain
 from sixfold.core.relay.chat import Argument, Calling, Ended
 from sixfold.core.relay.usage import Usage
 
@@ -12,14 +14,16 @@ from sixfold.core.relay.usage import Usage
 class Speaker:
     """Takes what is said, gives the bytes that tell it; the items stay in `output`."""
 
-    def __init__(self, request_id: str, model: str, created: int) -> None:
+    def __init__(self, request_id: str, model: str, created: int, kinds: Mapping[str, Kind]) -> None:
         self.output: list[dict[str, Any]] = []
         self._id = request_id.removeprefix("req_")
         self._model = model
         self._created = created
         self._number = -1
         self._open: str = ""
+        self._kinds = kinds
         self._calls: dict[int, int] = {}
+        self._plain: dict[int, Plain] = {}  # by the place of the item whose text they read
 
     def begin(self) -> bytes:
         """The response exists."""
@@ -73,19 +77,36 @@ class Speaker:
         """A tool is asked for; its arguments may come among those of others."""
         told = self._shut() + self._called(call.number)
         self._calls[call.number] = len(self.output)
-        item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": ""}
-        told += self._add("function_call", f"fc_{self._id}_{len(self.output)}", item)
-        self._open = ""
+        kind = self._kinds.get(call.name) or Kind(call.name)
+        item: dict[str, Any] = {"call_id": call.id, "name": kind.name}
+        if kind.namespace:
+            item["namespace"] = kind.namespace
+        if kind.text:
+            self._plain[len(self.output)] = Plain()
+            item |= {"type": "custom_tool_call", "input": ""}
+            told += self._add("", f"ctc_{self._id}_{len(self.output)}", item)
+        else:
+            item |= {"type": "function_call", "arguments": ""}
+            told += self._add("", f"fc_{self._id}_{len(self.output)}", item)
         return told
 
     def argument(self, more: Argument) -> bytes:
         """More of a call's arguments."""
         index = self._calls.get(more.number, len(self.output) - 1)
         item = self.output[index]
+        if index in self._plain:
+            return self._input(index, self._plain[index].more(more.text))
         item["arguments"] += more.text
         return self._event(
             "response.function_call_arguments.delta", item_id=item["id"], output_index=index, delta=more.text
         )
+
+    def _input(self, index: int, text: str) -> bytes:
+        """More of a plain text that a tool is called with."""
+        item = self.output[index]
+        item["input"] += text
+        place = {"item_id": item["id"], "output_index": index}
+        return self._event("response.custom_tool_call_input.delta", **place, delta=text) if text else b""
 
     def close(self) -> bytes:
         """Nothing more comes: all that was open is whole."""
@@ -95,16 +116,21 @@ class Speaker:
         """A call is whole; one without arguments has an empty object."""
         if number not in self._calls:
             return b""
-        item = self.output[self._calls[number]]
-        told = b"" if item["arguments"] else self.argument(Argument(number, "{}"))
-        index = self._calls.pop(number)
-        told += self._event(
-            "response.function_call_arguments.done",
-            item_id=item["id"],
-            output_index=index,
-            name=item["name"],
-            arguments=item["arguments"],
-        )
+        index = self._calls[number]
+        item = self.output[index]
+        place = {"item_id": item["id"], "output_index": index}
+        if index in self._plain:
+            told = self._input(index, self._plain.pop(index).rest())
+            told += self._event("response.custom_tool_call_input.done", **place, input=item["input"])
+        else:
+            told = b"" if item["arguments"] else self.argument(Argument(number, "{}"))
+            told += self._event(
+                "response.function_call_arguments.done",
+                **place,
+                name=item["name"],
+                arguments=item["arguments"],
+            )
+        del self._calls[number]
         return told + self._done(index)
 
     def _shut(self) -> bytes:
