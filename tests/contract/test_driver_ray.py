@@ -66,11 +66,13 @@ async def main(cluster):
         await driver.start(spec("Broken"))
     except WorkerStartFailed as failed:
         told["broken"] = str(failed)
-    node = cluster.add_node(num_cpus=1, resources={"far": 1}, **SMALL)
-    far = await driver.start(spec("Slow", "far"))
+    node = cluster.add_node(num_cpus=3, resources={"far": 3}, **SMALL)
+    far, *idle = [await driver.start(spec("Slow", "far")) for _ in range(3)]
     run = await begun(far, "f")
+    near = await driver.start(spec("Echo"))
     cluster.remove_node(node, allow_graceful=False)
     told["machine"] = [type(await asyncio.wait_for(run, 60)).__name__, far.alive]
+    told["idle"] = [worker.alive for worker in (*idle, near)]
     again = await driver.start(spec("Echo"))
     told["again"] = type(await again.run(Task("g", "m", {}), quiet)).__name__
     await driver.close()
@@ -93,6 +95,7 @@ def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own
         capture_output=True,
         text=True,
         check=False,
+        timeout=110,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads((tmp_path / "told.json").read_text())
@@ -104,5 +107,6 @@ def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own
     assert told["killed"] == ["Lost", False]
     assert "the weights are not there" in told["broken"]
     assert told["machine"] == ["Lost", False]
+    assert told["idle"] == [False, False, True], "who idled on the dead machine gets no run any more"
     assert told["again"] == "Completed"
     assert told["lines"][:2] == ["one", "two"]

@@ -109,6 +109,9 @@ class Seat:
         if self._worker is not None:
             self._worker.cancel(task_id)
 
+    async def here(self) -> None:
+        """A sign of life, whatever runs."""
+
     async def leave(self) -> None:
         """End politely, and leave nothing on this machine."""
         if self._worker is not None:
@@ -152,7 +155,7 @@ class RayWorker:
         self._count = 0
         self._alive = True
         self._why = "had ended"
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.begun = False  # its engine is loaded
 
     @property
     def alive(self) -> bool:
@@ -182,6 +185,7 @@ class RayWorker:
         if problem:
             self.end_now("could not load its engine")
             raise StartFailed(problem)
+        self.begun = True
 
     async def run(self, task: Task, reports: Reports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or the worker did."""
@@ -222,6 +226,7 @@ class RayWorker:
                         return await self._ending(event, number)
         except RayError:  # the actor, its machine, or the way there is gone
             self.end_now("went away with its machine, or was killed")
+            await self._driver.look()
         return Stopped() if run.canceled else Lost(f"the worker {self._why}")
 
     async def _ending(self, event: Event, number: int) -> Outcome:
@@ -250,6 +255,16 @@ class RayWorker:
             except RayError:
                 self.end_now("went away with its machine, or was killed")
         return [Lost(f"the worker {self._why}")] * len(asked)
+
+    async def look(self) -> None:
+        """See whether the actor is still there; it may be slow to say so."""
+        try:
+            async with asyncio.timeout(self._driver.look_seconds):
+                await self._seat.here.remote()
+        except RayError:
+            self.end_now("went away with its machine, or was killed")
+        except TimeoutError:
+            pass
 
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop, and kill the actor when it does not."""
@@ -335,7 +350,7 @@ class RayDriver:
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
         self.start_seconds = start_seconds
         self.cancel_seconds = cancel_seconds
-        self.stop_seconds = 2.0
+        self.stop_seconds = self.look_seconds = 2.0
         self.workers: set[RayWorker] = set()
         self._address = address
         self._namespace = namespace
@@ -354,6 +369,13 @@ class RayDriver:
         self.workers.add(worker)
         await worker.begin()
         return worker
+
+    async def look(self) -> None:
+        """One was lost: find out who went with its machine, before the run comes to such a one again.
+
+        Else one dead machine could take all attempts of a run: a lost worker that idled looks as if it lived.
+        """
+        await asyncio.gather(*(worker.look() for worker in tuple(self.workers) if worker.begun))
 
     async def sweep(self, living: Living) -> int:
         """Kill the actors of servers that were gone at the last look and still are; gives how many."""
