@@ -12,6 +12,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.database import Transaction
+from sixfold.core.work import sessions_host
 from tests.stories.rooms import Room, room
 
 
@@ -63,6 +64,30 @@ async def test_a_session_that_ends_meanwhile_is_closed_and_paid_for_afterwards(
         told = await opened.told(begun)
         assert (told["status"], told["reason"]) == ("closed", "closed")
         assert float(told["cost"]) > 0
+        assert (await opened.home.standing())[1] == "0.00"
+        await _is_over(opened)
+
+
+async def test_who_closes_one_meanwhile_is_answered_soon_and_it_ends_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path) as opened:
+        begun = await opened.begin(input={"prompt": "walk"})
+        path = f"/api/containers/sessions/{begun['session_id']}"
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            await guest.until("pose")
+            monkeypatch.setattr(sessions_host, "_CLOSE_SECONDS", 0.1)
+            back = _out_of_reach(opened, monkeypatch)
+            refused = await opened.home.client.delete(path, headers=opened.home.bearer)
+            assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable")
+            assert refused.headers["retry-after"] == "1"
+            assert "ask again" in refused.json()["error"]
+            back()
+            assert await guest.closed() == 1000
+        monkeypatch.undo()
+        ended = await opened.home.client.delete(path, headers=opened.home.bearer)
+        assert (ended.status_code, ended.json()["status"]) == (200, "closed")
         assert (await opened.home.standing())[1] == "0.00"
         await _is_over(opened)
 

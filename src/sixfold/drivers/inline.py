@@ -134,7 +134,7 @@ class InlineWorker:
             return [Lost(f"the worker {self._why}")] * len(asked)
         self._runs += 1
         point = self._driver.failpoints.get(asked[0].model)
-        return await self._steps.take(self._runs, asked, point, self._inbox.put)
+        return await self._steps.take(self._runs, asked, point, self._send)
 
     def cancel(self, task_id: str) -> None:
         """Ask the running task to stop, and give the worker up when it does not."""
@@ -195,6 +195,10 @@ class InlineWorker:
             for job, outcome in zip(runs, _perform(engine, runs), strict=True):
                 self._call(self._finish, job, outcome)
         self._call(self._end, "had ended")
+
+    def _send(self, order: protocol.Steps) -> None:
+        protocol.frame(order)  # what no process could be sent is refused here as well
+        self._inbox.put(order)
 
     def _take_steps(self, engine: Engine, order: protocol.Steps) -> None:
         if order.steps[0].failpoint == "crash":

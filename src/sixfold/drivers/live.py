@@ -9,6 +9,8 @@ from sixfold.core.work.live import Answer, Ask, Frame, Shown
 from sixfold.core.work.ports import Failed, Lost
 from sixfold.worker import live, protocol
 
+_UNSENDABLE = (TypeError, ValueError, OverflowError)
+
 
 class Steps:
     """What one worker was asked for and has not answered."""
@@ -23,14 +25,30 @@ class Steps:
         failpoint: protocol.Failpoint | None,
         send: Callable[[protocol.Steps], None],
     ) -> Sequence[Answer]:
-        """Send some steps together and wait for what came of them."""
+        """Send some steps together and wait for what came of them; one that cannot be sent fails alone."""
+        try:
+            return await self._answers(number, asked, failpoint, send)
+        except _UNSENDABLE as error:
+            whole = _failed(error)
+        unfit = {place: fault for place, ask in enumerate(asked) if (fault := _fault(ask))}
+        if not unfit:  # each could be sent, and all of them are too much
+            return [whole] * len(asked)
+        fit = [ask for place, ask in enumerate(asked) if place not in unfit]
+        rest = iter(await self._answers(number, fit, failpoint, send) if fit else ())
+        return [unfit[place] if place in unfit else next(rest) for place in range(len(asked))]
+
+    async def _answers(
+        self,
+        number: int,
+        asked: Sequence[Ask],
+        failpoint: protocol.Failpoint | None,
+        send: Callable[[protocol.Steps], None],
+    ) -> Sequence[Answer]:
         answers: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         self._open[number] = len(asked), answers
         try:
             send(live.order(number, asked, failpoint))
             return await answers
-        except (TypeError, ValueError, OverflowError) as error:
-            return [Failed(f"The step cannot be sent to a worker: {error}", public=False)] * len(asked)
         finally:
             self._open.pop(number, None)
 
@@ -45,6 +63,19 @@ class Steps:
         for count, answers in self._open.values():
             if not answers.done():
                 answers.set_result([Lost(why)] * count)
+
+
+def _fault(ask: Ask) -> Failed | None:
+    """Why this step cannot be sent, if it cannot."""
+    try:
+        protocol.frame(live.order(0, [ask], None))
+    except _UNSENDABLE as error:
+        return _failed(error)
+    return None
+
+
+def _failed(error: Exception) -> Failed:
+    return Failed(f"The step cannot be sent to a worker: {error}", public=False)
 
 
 def _answer(message: protocol.Stepped | protocol.Fail) -> Answer:

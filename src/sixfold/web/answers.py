@@ -9,7 +9,14 @@ import msgspec
 from starlette.responses import Response
 
 from sixfold.core.work.records import Prediction
-from sixfold.errors import InvalidInput, SixfoldError, TooManyRequests, Unauthenticated
+from sixfold.errors import (
+    InvalidInput,
+    ShuttingDown,
+    SixfoldError,
+    StoreFailed,
+    TooManyRequests,
+    Unauthenticated,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -33,6 +40,8 @@ def error_headers(error: SixfoldError) -> dict[str, str]:
     """What goes with an error in every dialect: when to ask again, how to identify oneself."""
     if isinstance(error, TooManyRequests):
         return {"Retry-After": str(error.retry_after)}
+    if isinstance(error, ShuttingDown | StoreFailed):
+        return {"Retry-After": "1"}
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
     return {}

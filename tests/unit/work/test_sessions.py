@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, journal
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import Database, Transaction
-from sixfold.core.work import sessions
+from sixfold.core.work import sessions, sessions_moving
 from sixfold.core.work.live import Frame
 from sixfold.core.work.sessions import Draft, Lease, Session
 from sixfold.core.work.sessions_states import TERMINAL, TRANSITIONS, Event, State
@@ -123,6 +123,32 @@ async def test_a_server_that_slept_captures_every_slice_that_is_over(desk: Desk)
     desk.clock["now"] += 125 * SECOND
     turned = await desk.write(sessions.turn_slice(session.id, None))
     assert (turned.slice, turned.cost) == (2, 2 * SLICE)
+
+
+async def test_another_server_goes_on_with_the_slice_that_runs(desk: Desk) -> None:
+    session = await desk.bring(State.ACTIVE)
+    other = Lease("boot_other", 30 * SECOND)
+    for seconds, slice_then, left in ((0, 0, 60), (50, 0, 10), (12, 1, 58), (58, 2, 60)):
+        desk.clock["now"] += seconds * SECOND
+        if seconds == 50:
+            await desk.write(sessions_moving.take(session.id, other))
+        session = await desk.write(sessions.turn_slice(session.id, None))
+        assert session.slice == slice_then
+        assert await desk.database.read(sessions.slice_left(session)) == left * SECOND
+    assert (session.holder, session.cost) == ("boot_other", 2 * SLICE)
+    desk.clock["now"] += 20 * SECOND
+    ended = await desk.write(sessions_moving.close(session.id, other))
+    assert ended.cost == 2 * SLICE + SLICE // 3, "140 seconds, whoever served them"
+    assert await desk.money() == (30_000 - ended.cost, 0)
+
+
+async def test_a_session_without_a_price_has_no_slice_to_turn(desk: Desk) -> None:
+    session = await desk.ask(rate=0)
+    for event in WAYS[State.READY]:
+        session = await desk.write(sessions.happen(session.id, event, LEASE))
+    desk.clock["now"] += 90 * SECOND
+    session = await desk.write(sessions.turn_slice(session.id, None))
+    assert (session.slice, await desk.database.read(sessions.slice_left(session))) == (0, 60 * SECOND)
 
 
 async def test_without_credit_for_another_slice_a_session_closes(desk: Desk) -> None:

@@ -13,6 +13,7 @@ from sixfold.core.work import sessions
 from sixfold.core.work.live import Answer, Ask, Shown
 from sixfold.core.work.ports import Failed
 from sixfold.core.work.sessions import Draft, Lease, Session
+from sixfold.core.work.sessions_moving import Standing
 from sixfold.core.work.sessions_rooms import Kind, Room, Seat
 from sixfold.core.work.sessions_running import Backstage, Ending, Running
 from sixfold.core.work.sessions_states import Event
@@ -51,10 +52,10 @@ class Stage:
 
     def __init__(self, database: databases.Database, worker: Builder) -> None:
         self.events: list[Event] = []
-        self.ready = asyncio.Event()
+        self.ready, self.turned = asyncio.Event(), asyncio.Event()
         self._database, self._worker = database, worker
 
-    async def begin(self) -> Running:
+    async def begin(self, place: Standing | None = None) -> Running:
         """A running session, not yet set going."""
         account = await self._database.write(accounts.create("ada@example.com", credit=30_000))
         draft = Draft(
@@ -68,10 +69,11 @@ class Stage:
         async def sit(_: int) -> Seat:
             return await Room(Kind("e", "h", 1), hire()).sit()
 
-        async def turn(_: str) -> Session:
-            return session
+        async def turn(_: str) -> tuple[Session, float]:
+            self.turned.set()
+            return session, 60.0
 
-        return Running(session, Backstage(sit, self._happen, turn, 60.0))
+        return Running(session, Backstage(sit, self._happen, turn), place)
 
     async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
         self.events.append(event)
@@ -117,3 +119,15 @@ async def test_one_that_ends_while_it_builds_was_never_ready_and_costs_nothing(
         assert worker.killed.is_set()
         assert Event.READY not in stage.events
         assert (running.session.state, running.session.cost) == (how, 0)
+
+
+async def test_whoever_takes_one_over_asks_at_once_when_its_minute_ends(tmp_path: Path) -> None:
+    async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
+        stage = Stage(database, worker := Builder())
+        running = await stage.begin(Standing(400, b"\x80"))
+        life = asyncio.create_task(running.run())
+        worker.answered.set()
+        async with asyncio.timeout(60):  # a minute of its own would be too late for the slice that runs
+            await stage.turned.wait()
+        running.end(Ending(Event.CLOSE, "closed", 1000))
+        await life

@@ -216,6 +216,14 @@ def last_slice(session_id: str, lease: Lease) -> Transaction[Session]:
     return (yield from happen(session_id, Event.CLOSE, lease, "no credit"))
 
 
+def slice_left(session: Session) -> Transaction[int]:
+    """The µs until the slice that runs is over, whichever server began it."""
+    moment = yield from now()
+    if session.slice_at is None or not session.slice_amount:
+        return SLICE_US
+    return max(0, session.slice_at + SLICE_US - moment)
+
+
 def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[Session, ...]]:
     """End what other servers held: all of it, or what they let lapse."""
     moment = yield from now()

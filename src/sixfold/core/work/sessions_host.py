@@ -33,6 +33,8 @@ DEFAULT_FPS, MAX_FPS, POSE_FPS = 30, 60, 20
 DEFAULT_IDLE_SECONDS = 120
 _DRAIN_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
+_CLOSE_SECONDS = 10.0
+_CLOSES_LATER = "The session has stopped; its end is written down once the storage can be reached: ask again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +147,20 @@ class LiveSessions:
         return await self._database.read(sessions.find(session_id, account_id))
 
     async def close(self, session_id: str, account_id: str) -> Session:
-        """Close a session and wait for its end; one that has ended stays as it is. Raises `NotFound`."""
+        """Close a session and wait for its end; one that has ended stays as it is.
+
+        Raises `NotFound`, and `StoreFailed` where its end cannot be written down for now: it is all the same.
+        """
+        running = self._running.get(session_id)
+        if running is not None and running.session.account_id == account_id:
+            running.end(Ending(Event.CLOSE, "closed", NORMAL))
+            _, open_still = await asyncio.wait({self._tasks[session_id]}, timeout=_CLOSE_SECONDS)
+            if open_still:
+                raise errors.StoreFailed(_CLOSES_LATER)
         session = await self.find(session_id, account_id)
-        task = self._tasks.get(session.id)
-        if task is None and self._shared and not session.is_terminal:
+        if self._shared and not session.is_terminal:
             return await self._database.write(sessions_moving.close(session.id, self._lease))
-        if task is not None:
-            self._running[session.id].end(Ending(Event.CLOSE, "closed", NORMAL))
-            await asyncio.wait({task})
-        return await self.find(session_id, account_id)
+        return session
 
     async def admit(self, session_id: str, token: str) -> tuple[Session, Running | None] | None:
         """The session that a token opens, and its stage while it runs here; None for a wrong token.
@@ -191,7 +198,6 @@ class LiveSessions:
             sit=lambda lost: self._rooms.sit(spec, engine.seats, lost),
             happen=self._happen,
             turn_slice=lambda session_id: self._turn_slice(session_id, payer),
-            slice_seconds=sessions.SLICE_US / SECOND_US,
             note=self._note if self._shared else None,
         )
         self._running[session.id] = running = Running(session, backstage, standing)
@@ -219,8 +225,9 @@ class LiveSessions:
         noting = sessions_moving.note(session_id, self._lease, standing)
         return await self._database.write(noting, durable=False)
 
-    async def _turn_slice(self, session_id: str, payer: Payer | None) -> Session:
+    async def _turn_slice(self, session_id: str, payer: Payer | None) -> tuple[Session, float]:
         try:
-            return await self._database.write(sessions.turn_slice(session_id, payer))
+            session = await self._database.write(sessions.turn_slice(session_id, payer))
         except (errors.InsufficientCredits, errors.BudgetExceeded):
-            return await self._database.write(sessions.last_slice(session_id, self._lease))
+            session = await self._database.write(sessions.last_slice(session_id, self._lease))
+        return session, await self._database.read(sessions.slice_left(session)) / SECOND_US

@@ -73,14 +73,14 @@ class Input:
 class Backstage:
     """What a running session needs of the house: a seat, the database's word, and the next slice.
 
-    `sit` is told how many workers the session has lost. `note` writes down where it stands and says whether
+    `sit` is told how many workers the session has lost. `turn_slice` pays what is over, and gives the seconds
+    that are left of the slice that runs. `note` writes down where it stands and says whether
     it is still this server's; None where there is no other.
     """
 
     sit: Callable[[int], Awaitable[Seat]]
     happen: Callable[[str, Event, str | None], Awaitable[Session]]
-    turn_slice: Callable[[str], Awaitable[Session]]
-    slice_seconds: float
+    turn_slice: Callable[[str], Awaitable[tuple[Session, float]]]
     note: Callable[[str, Standing], Awaitable[bool]] | None = None  # where it stands, for other servers
 
 
@@ -326,16 +326,14 @@ class Running:
     # -- beside the clock ------------------------------------------------------------------------
 
     async def _keep_house(self) -> None:
-        slice_due = time.monotonic() + self._backstage.slice_seconds
-        stats_due = note_due = 0.0
+        slice_due = stats_due = note_due = 0.0
         while True:
             await asyncio.sleep(_CHORE_SECONDS)
             moment = time.monotonic()
             with contextlib.suppress(errors.StoreFailed):  # it is tried again with the next look
                 await self._look_at_inputs(moment - self._heard_at)
                 if moment >= slice_due:
-                    await self._turn()
-                    slice_due += self._backstage.slice_seconds
+                    slice_due = moment + await self._turn()
                 if moment >= note_due:
                     note_due = moment + _NOTE_SECONDS
                     await self._note()
@@ -362,12 +360,14 @@ class Running:
         elif self._input_seq is not None and self.session.state in {State.READY, State.IDLE}:
             await self._happen(Event.INPUT)
 
-    async def _turn(self) -> None:
-        self.session = await self._backstage.turn_slice(self.session.id)
+    async def _turn(self) -> float:
+        """Pay what is over; gives the seconds until the next time."""
+        self.session, left = await self._backstage.turn_slice(self.session.id)
         if self.session.state is State.CLOSING:
             if self._viewer is not None:
                 self._viewer.put(Told(self.session.state, self.session.reason))
             self.end(Ending(Event.CLOSE, "no credit", NORMAL))
+        return left
 
     def _stats(self, viewer: Viewer) -> Stats:
         return Stats(self._sent, self._dropped, self._late, viewer.credit, self._restarts)
