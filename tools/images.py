@@ -350,14 +350,17 @@ class Compose:
         """Write down what every container has said, for whoever looks for a cause; gives the folder."""
         folder = self.podman.folder / "logs" / self.name
         folder.mkdir(parents=True)
-        told = self.podman("ps", "-a", "--filter", f"name={self.name}", "--format", "{{.Names}}")
-        for name in told.split():
+        for name in self.containers():
             with (folder / f"{name}.log").open("wb") as log:
                 command = [self.podman.program, "logs", name]
                 subprocess.run(
                     command, env=self.podman.environ, stdout=log, stderr=subprocess.STDOUT, check=False
                 )
         return folder
+
+    def containers(self) -> list[str]:
+        """The names of all of its containers."""
+        return self.podman("ps", "-a", "--filter", f"name={self.name}", "--format", "{{.Names}}").split()
 
     def healthy(self, service: str) -> bool:
         """Ask its HEALTHCHECK: nothing does so by itself where there is no systemd."""
@@ -394,9 +397,7 @@ async def cluster(podman: Podman, built: bool) -> None:
         said("through the proxy", f"ready in {until(caller.ready, 'a server'):.1f} s", caller.drawing())
         until(lambda: compose.healthy("head"), "the head")
         await _hurt(compose, key)
-        began = time.monotonic()
-        compose("stop", "-t", "45")
-        said("stopped", f"in {time.monotonic() - began:.1f} s")
+        said("stopped", *_stop(compose))
     except Wrong:
         said("what the containers said", str(compose.keep_logs()))
         raise
@@ -404,6 +405,19 @@ async def cluster(podman: Podman, built: bool) -> None:
         with contextlib.suppress(Wrong):
             compose("down", "-v", "-t", "5")
         shutil.rmtree(compose.folder, ignore_errors=True)
+
+
+def _stop(compose: Compose) -> list[str]:
+    """Stop all of it; gives the seconds, and after how many each container had ended."""
+    began, clock = time.monotonic(), time.time()
+    compose("stop", "-t", "45")
+    took = time.monotonic() - began
+    ended = {
+        name: float(compose.podman("inspect", "--format", "{{.State.FinishedAt.UnixMilli}}", name)) / 1000
+        for name in compose.containers()
+    }
+    parts = [f"{name.removeprefix(compose.name)[1:]} {end - clock:.1f}" for name, end in ended.items()]
+    return [f"in {took:.1f} s", *sorted(parts)]
 
 
 async def _hurt(compose: Compose, key: str) -> None:
