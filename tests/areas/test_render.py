@@ -254,6 +254,27 @@ async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: House, 
     )
 
 
+async def test_a_clip_that_begins_after_its_files_end_is_refused_before_it_is_priced(
+    studio: House, tmp_path: Path
+) -> None:
+    picture_, sound = await uploaded(studio, film(tmp_path / "a.mp4")), await uploaded(studio, wav(1.0, 440))
+    late = {"trim_start": 1.0, "duration": 500}
+    answer = await ordered(
+        studio,
+        project(
+            {"type": "video", "clips": [{"url": picture_, "duration": 1}, {"url": picture_, **late}]},
+            {"type": "audio", "clips": [{"url": sound, **late}]},
+            {"type": "image", "clips": [{"url": picture(), "trim_start": 9, "duration": 0.1}]},
+        ),
+    )
+    assert (answer.status_code, answer.json()["error"]) == (
+        400,
+        "Invalid project: tracks[0].clips[1]: trim_start is beyond its 1 seconds; "
+        "tracks[1].clips[0]: trim_start is beyond its 1 seconds",
+    )
+    assert await studio.standing() == ("5.00", "0.00")
+
+
 async def test_a_failed_render_is_told_and_free(tmp_path: Path) -> None:
     document = assembly.models_document()
     async with house(tmp_path, document, failpoints="engine.run.render=fail", max_attempts=1) as home:

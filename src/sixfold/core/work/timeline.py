@@ -268,16 +268,15 @@ def measured(project: Mapping[str, Any], lengths: Mapping[str, float | None]) ->
     problems: list[Problem] = []
     tracks = [{**track, "clips": [dict(clip) for clip in track["clips"]]} for track in project["tracks"]]
     whole = {**project, "tracks": tracks}
-    for name, _, clip in _clips(whole):
-        if "duration" not in clip:
-            length = lengths.get(name)
-            rest = None if length is None else (length - clip["trim_start"]) / clip["speed"]
-            if rest is None:
+    for name, kind, clip in _clips(whole):
+        length = lengths.get(name) if kind in FILMED else None
+        if length is None:
+            if "duration" not in clip:
                 problems.append(_problem(place_of(name), "duration is required: the file tells none"))
-            elif rest <= 0:
-                problems.append(_problem(place_of(name), f"trim_start is beyond its {length:g} seconds"))
-            else:
-                clip["duration"] = round(rest, 6)
+        elif clip["trim_start"] >= length:
+            problems.append(_problem(place_of(name), f"trim_start is beyond its {length:g} seconds"))
+        else:
+            clip.setdefault("duration", round((length - clip["trim_start"]) / clip["speed"], 6))
     if not problems and seconds(whole) > MOST_SECONDS:
         problems.append(_too_long(whole))
     if problems:

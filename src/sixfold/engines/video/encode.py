@@ -20,9 +20,11 @@ import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
+from sixfold.engines.video import planes
 from sixfold.engines.video.planes import Planes
 
 Array = NDArray[Any]
+Picture = Planes | tuple[Array, ...] | Array  # a tuple: lightness and two colours, 4:2:0
 
 SOUND_RATE = 48_000
 _SOUND_BITS = 160_000
@@ -127,14 +129,14 @@ class Film:
             self._encoder.shutdown(cancel_futures=True)
             self._container.close()
 
-    def add(self, picture: Planes | Array) -> None:
+    def add(self, picture: Picture) -> None:
         """The next frame, in planes, RGB or RGBA; raises what the encoder made of an earlier one."""
         self._pending.append(self._encoder.submit(self._encode, picture))
         while len(self._pending) > _WAITING:
             self._pending.popleft().result()
 
-    def _encode(self, picture: Planes | Array) -> None:
-        frame = _of_planes(picture) if isinstance(picture, Planes) else _of_rgb(picture, self._kind.pixels)
+    def _encode(self, picture: Picture) -> None:
+        frame = _frame(picture, self._kind.pixels)
         frame.color_range, frame.colorspace = _VIDEO_RANGE, _BT709
         frame.pts = self._frames
         frame.time_base = 1 / self._rate
@@ -162,9 +164,24 @@ class Film:
         self._container.mux(self._stream.encode(None))
 
 
-def _of_planes(planes: Planes) -> av.VideoFrame:
-    frame = av.VideoFrame(planes.y.shape[1], planes.y.shape[0], "yuv420p")
-    for plane, pixels in zip(frame.planes, (planes.y, planes.uv[..., 0], planes.uv[..., 1]), strict=True):
+def sheets(rgb: Array) -> tuple[Array, ...]:
+    """RGB of even sides as lightness and two colours."""
+    return planes.of_frame(_of_rgb(rgb, "yuv420p"))
+
+
+def _frame(picture: Picture, wanted: str) -> av.VideoFrame:
+    match picture:
+        case Planes(y, uv):
+            return _of_sheets((y, uv[..., 0], uv[..., 1]))
+        case tuple():
+            return _of_sheets(picture)
+        case _:
+            return _of_rgb(picture, wanted)
+
+
+def _of_sheets(found: tuple[Array, ...]) -> av.VideoFrame:
+    frame = av.VideoFrame(found[0].shape[1], found[0].shape[0], "yuv420p")
+    for plane, pixels in zip(frame.planes, found, strict=True):
         _fill(plane, pixels)
     return frame
 

@@ -30,6 +30,7 @@ def _matrix() -> Array:
 
 
 _TO = _matrix()
+_WEIGHED = np.vstack([_TO / [1, 1, 1, 255], [0, 0, 0, 1]]).astype(np.float32)
 _BACK = np.linalg.inv(np.vstack([_TO, [0, 0, 0, 1]]))[:3].astype(np.float32)
 
 
@@ -53,6 +54,19 @@ def of_rgb(rgb: Array) -> Planes:
     half = (even.shape[1] // 2, even.shape[0] // 2)
     return Planes(
         np.ascontiguousarray(ycc[..., 0]), cv2.resize(ycc[..., 1:], half, interpolation=cv2.INTER_AREA)
+    )
+
+
+def of_weighed(rgba: Array) -> Array:
+    """Weighed RGBA as lightness, two colours and cover, weighed as it is, all at full size."""
+    return cv2.transform(rgba, _WEIGHED)
+
+
+def of_frame(frame: Any) -> tuple[Array, ...]:
+    """The planes of a decoded frame of bytes, as they lie in it."""
+    return tuple(
+        np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: plane.height, : plane.width]
+        for plane in frame.planes
     )
 
 

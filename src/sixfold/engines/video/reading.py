@@ -17,11 +17,11 @@ import av.filter
 import cv2
 import numpy as np
 from av.audio.resampler import AudioResampler
-from av.video.reformatter import Colorspace, Interpolation
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
 from sixfold.core.work.engines import UnusableInput
-from sixfold.engines.video import headers
+from sixfold.engines.video import headers, planes
 from sixfold.engines.video.encode import SOUND_RATE
 
 Array = NDArray[Any]
@@ -32,6 +32,7 @@ _SEEK_FROM = 0.3  # seconds: what lies nearer is decoded through
 _NEARLY = 1.1e-3  # seconds by which a frame may be late: some files count milliseconds
 _MOST_BROKEN = 64  # packets in a row that give nothing
 _COVERED = ("yuva", "rgba", "bgra", "argb", "abgr", "gbrap", "ya", "pal8")
+_HALVED = frozenset({"yuv420p", "yuv422p", "yuv444p", "yuv420p10le"})  # what 4:2:0 is made of at once
 _HIGH = 720  # pixels from which a film that says nothing of its colours has those of television today
 _TURNS = {90: 1, 180: 2, 270: 3}
 
@@ -72,6 +73,7 @@ class Reel:
         shape = stream.sample_aspect_ratio
         self._wider = float(shape) if shape else 1.0
         self._decoder = _decoder(stream)
+        self._reformatter = VideoReformatter()
         self._first = float((stream.start_time or 0) * stream.time_base)
         if begin > _SEEK_FROM:
             self._container.seek(round((begin + self._first) * 1_000_000), backward=True)
@@ -106,8 +108,14 @@ class Reel:
 
     def over(self, second: float) -> bool:
         """Whether the film has ended before a second."""
-        shown = self.at(second)
-        return self.ended and second >= self._time(shown) + 1 / float(self.rate) - _NEARLY
+        self.at(second)
+        return self.ended and second >= self.end - _NEARLY
+
+    @property
+    def end(self) -> float:
+        """The second until which the frame that is shown lasts, where it is the last one."""
+        lasts = float((self._shown.duration or 0) * (self._shown.time_base or 0))
+        return self._time(self._shown) + max(lasts, 1 / float(self.rate))
 
     def _advance(self) -> None:
         self._next = next(self._frames, None)
@@ -141,20 +149,32 @@ class Reel:
         width, height = max(1, round(frame.width * self._wider)), frame.height
         return (height, width) if _turns(frame) % 2 else (width, height)
 
+    def planes(self, frame: Any, size: tuple[int, int]) -> tuple[Array, ...] | None:
+        """The frame's lightness and two colours at an even size, where they are those of our own films."""
+        if _turns(frame) or frame.format.name not in _HALVED or int(frame.color_range) == ColorRange.JPEG:
+            return None
+        if (_colours(frame) or int(frame.colorspace)) != Colorspace.ITU709:
+            return None
+        return planes.of_frame(self._sized(frame, size, "yuv420p", Colorspace.ITU709))
+
     def pixels(self, frame: Any, size: tuple[int, int]) -> Array:
         """The frame at a size (width, height), upright: RGB, or RGBA where it has a cover."""
         turns = _turns(frame)
-        width, height = (size[1], size[0]) if turns % 2 else size
-        smaller = width * height < frame.width * frame.height
         form = "rgba" if frame.format.name.startswith(_COVERED) else "rgb24"
-        found = frame.reformat(
-            width=width,
-            height=height,
-            format=form,
+        found = self._sized(frame, (size[1], size[0]) if turns % 2 else size, form).to_ndarray()
+        return found if not turns else np.ascontiguousarray(np.rot90(found, turns))
+
+    def _sized(self, frame: Any, size: tuple[int, int], form: str, colours: Any = None) -> Any:
+        smaller = size[0] * size[1] < frame.width * frame.height
+        return self._reformatter.reformat(
+            frame,
+            *size,
+            form,
             interpolation=Interpolation.AREA if smaller else Interpolation.BICUBIC,
             src_colorspace=_colours(frame),
-        ).to_ndarray()
-        return found if not turns else np.ascontiguousarray(np.rot90(found, turns))
+            dst_colorspace=colours,
+            threads=1,
+        )
 
 
 def _decoder(stream: Any) -> Any:
@@ -212,6 +232,12 @@ class Voice:
     def close(self) -> None:
         """Let go of the file."""
         self._container.close()
+
+    def over(self) -> bool:
+        """Whether nothing more is to be heard."""
+        if not self._rest.shape[1]:
+            self._rest = next(self._pieces, self._rest)
+        return not self._rest.shape[1]
 
     def read(self, count: int) -> Array:
         """The next `count` samples; silence after the end."""

@@ -13,10 +13,11 @@ import pytest
 from PIL import Image
 
 from sixfold.core.work import timeline
-from sixfold.core.work.engines import Canceled, EngineError, Task
+from sixfold.core.work.engines import Canceled, EngineError, Task, UnusableInput
 from sixfold.engines.video import encode
 from sixfold.engines.video.timeline import lettering, sprites
 from sixfold.engines.video.timeline.engine import TimelineEngine
+from sixfold.engines.video.timeline.gif import Gif
 from sixfold.engines.video.timeline.mixing import CEILING, Limiter
 from tests.areas.moving import Seen, film, near, wav, wave
 from tests.unit.engines.video.films import Recorder
@@ -302,6 +303,19 @@ def test_a_file_that_cannot_be_read_is_named_by_its_clip(tmp_path: Path, shelf: 
             rendered(
                 tmp_path, files, ("image", [good]), (kind, [{"url": url, "duration": 0.2, "fit": "cover"}])
             )
+
+
+def test_a_clip_that_begins_after_an_end_that_no_header_tells_is_named(
+    tmp_path: Path, shelf: Mapping[str, Path]
+) -> None:
+    still = {"url": "wide.png", "duration": 0.3}
+    with Gif(tmp_path / "short.gif", (16, 16), Fraction(10)) as short:
+        short.add((np.zeros((16, 16, 3), np.uint8),))
+    files = {**shelf, "short.gif": tmp_path / "short.gif"}
+    for kind, url in (("video", "short.gif"), ("audio", "low.wav")):
+        clip = {"url": url, "trim_start": 2.5, "duration": 0.2}
+        with pytest.raises(UnusableInput, match=r"^tracks\[1\]\.clips\[0\]: trim_start is beyond its end$"):
+            rendered(tmp_path, files, ("image", [still]), (kind, [clip]))
 
 
 def test_a_canceled_render_stops(tmp_path: Path, shelf: Mapping[str, Path]) -> None:

@@ -15,6 +15,7 @@ from sixfold.engines.video.encode import SOUND_RATE, Film, Sound
 from sixfold.engines.video.timeline import shots
 from sixfold.engines.video.timeline.gif import FASTEST, Gif
 from sixfold.engines.video.timeline.mixing import Mix
+from sixfold.engines.video.timeline.sheets import PAPERS
 from sixfold.engines.video.timeline.shots import Shot
 from sixfold.engines.video.timeline.stage import Stage
 
@@ -81,7 +82,7 @@ def _size(project: Project, wanted: str) -> tuple[int, int]:
 
 def _render(target: Path, plan: _Plan, context: Context) -> None:
     with ExitStack() as stack:
-        stage = stack.enter_context(closing(Stage(plan.project, plan.tracks, plan.size)))
+        stage = stack.enter_context(closing(Stage(plan.project, plan.tracks, plan.size, PAPERS[plan.wanted])))
         film = stack.enter_context(_writer(target, plan, stack))
         for number in range(plan.frames):
             film.add(stage.picture(float(number / plan.rate)))

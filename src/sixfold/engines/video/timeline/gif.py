@@ -49,9 +49,9 @@ class Gif:
         finally:
             self._container.close()
 
-    def add(self, picture: Array) -> None:
-        """The next frame, in RGB."""
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+    def add(self, picture: tuple[Array, ...]) -> None:
+        """The next frame, a single sheet of RGB."""
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture[0]), format="rgb24")
         frame.time_base, frame.pts = _TICK, round(self._frames / self._rate / _TICK)
         self._frames += 1
         self._source.push(frame)

@@ -76,13 +76,20 @@ def _voice(shot: Shot) -> Voice | None:
     if shot.path is None:
         return None
     try:
-        return Voice(shot.path, shot.clip.trim_start, shot.clip.speed)
+        return _begun(shot, Voice(shot.path, shot.clip.trim_start, shot.clip.speed))
     except reading.NoSound:
         if shot.kind == "audio":
             raise UnusableInput(f"{shot.place}: The file has no sound in it") from None
         return None
     except EngineError as error:
         raise type(error)(f"{shot.place}: {error}") from error
+
+
+def _begun(shot: Shot, voice: Voice) -> Voice:
+    if shot.kind == "audio" and shot.clip.trim_start > 0 and voice.over():
+        voice.close()
+        raise UnusableInput("trim_start is beyond its end")
+    return voice
 
 
 class Limiter:

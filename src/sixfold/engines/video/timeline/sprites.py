@@ -1,11 +1,10 @@
-"""Pixels in their place on the canvas: fitted into a box, turned, and laid over what is there.
+"""Pixels in their place on the frame: fitted into a box, cut to it, and turned.
 
-A canvas is RGB bytes. A sprite is RGB that covers all of its place, or RGB weighed by a cover beside it.
+A sprite is RGB that covers all of its place, or RGB weighed by a cover beside it.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,15 +66,26 @@ def fitted(size: tuple[int, int], box: Box, fit: str) -> Box:
     )
 
 
+def seen(at: Box, box: Box, fit: str) -> tuple[int, int, int, int]:
+    """Left, top, width and height of what is seen of pixels that lie `at` a place: all, or their box's."""
+    left, top = round(at.left), round(at.top)
+    width, height = max(1, round(at.width)), max(1, round(at.height))
+    if fit != "cover":
+        return left, top, width, height
+    inner = (
+        min(max(left, round(box.left)), left + width - 1),
+        min(max(top, round(box.top)), top + height - 1),
+    )
+    right = min(left + width, inner[0] + max(1, round(box.width)))
+    lower = min(top + height, inner[1] + max(1, round(box.height)))
+    return *inner, right - inner[0], lower - inner[1]
+
+
 def placed(pixels: Array, at: Box, box: Box, clip: Clip) -> Sprite:
     """Pixels, RGB or weighed RGBA of the size of `at`, cut to their box and turned about its middle."""
-    left, top = round(at.left), round(at.top)
-    if clip.fit == "cover":
-        inner = (max(0, round(box.left) - left), max(0, round(box.top) - top))
-        pixels = pixels[
-            inner[1] : inner[1] + max(1, round(box.height)), inner[0] : inner[0] + max(1, round(box.width))
-        ]
-        left, top = left + inner[0], top + inner[1]
+    left, top, width, height = seen(at, box, clip.fit)
+    aside, down = left - round(at.left), top - round(at.top)
+    pixels = pixels[down : down + height, aside : aside + width]
     if clip.rotation % 360:
         return turned(pixels, (left, top), box, clip.rotation)
     return sprite(pixels, left, top)
@@ -104,25 +114,6 @@ def turned(pixels: Array, corner: tuple[int, int], box: Box, degrees: float) -> 
     return sprite(found, corner[0] - 1 + int(low[0]), corner[1] - 1 + int(low[1]))
 
 
-def lay(canvas: Array, found: Sprite, opacity: float = 1.0, shift: int = 0) -> None:
-    """Lay a sprite over the canvas, `shift` pixels to the right."""
-    left, top = found.left + shift, found.top
-    height, width = found.pixels.shape[:2]
-    x0, y0 = max(0, left), max(0, top)
-    x1, y1 = min(canvas.shape[1], left + width), min(canvas.shape[0], top + height)
-    if x0 >= x1 or y0 >= y1 or opacity <= 0:
-        return
-    part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
-    under, pixels = canvas[y0:y1, x0:x1], found.pixels[part]
-    if found.cover is None:
-        under[:] = pixels if opacity >= 1 else cv2.addWeighted(pixels, opacity, under, 1 - opacity, 0)
-        return
-    cover = found.cover[part]
-    if opacity < 1:
-        pixels, cover = (cv2.convertScaleAbs(one, alpha=opacity) for one in (pixels, cover))
-    under[:] = cv2.add(cv2.multiply(under, cv2.bitwise_not(cover), scale=1 / 255), pixels)
-
-
 def of_picture(rgb: Array, alpha: Array | None, clip: Clip, box: Box) -> Sprite:
     """A still picture in its box."""
     at = fitted((rgb.shape[1], rgb.shape[0]), box, clip.fit)
@@ -135,23 +126,3 @@ def of_picture(rgb: Array, alpha: Array | None, clip: Clip, box: Box) -> Sprite:
         if alpha is not None:  # a cubic may overshoot, and a colour can be no more than its cover
             pixels = np.minimum(pixels, pixels[..., 3:])
     return placed(pixels, at, box, clip)
-
-
-def wiped(under: Array, over: Array, share: float) -> Array:
-    """Two canvases, the second seen from the left up to a soft edge that goes to the right."""
-    width = under.shape[1]
-    soft = max(4.0, width / 40)
-    edge = share * (width + soft) - soft
-    weight = np.clip((edge + soft - np.arange(width)) / soft, 0, 1)
-    first, last = math.floor(max(0, edge)), math.ceil(min(width, max(0, edge + soft)))
-    out = under.copy()
-    out[:, :first] = over[:, :first]
-    strip = weight[None, first:last, None].astype(np.float32)
-    mixed = over[:, first:last] * strip + under[:, first:last] * (1 - strip)
-    out[:, first:last] = np.rint(mixed).astype(np.uint8)
-    return out
-
-
-def mixed(under: Array, over: Array, share: float) -> Array:
-    """Two canvases, the second by its share."""
-    return cv2.addWeighted(over, share, under, 1 - share, 0)

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sixfold.core.work import colours
 from sixfold.core.work.engines import EngineError, UnusableInput
 from sixfold.core.work.timeline import Project
 from sixfold.engines.image import decode
 from sixfold.engines.video import reading
 from sixfold.engines.video.reading import Reel
-from sixfold.engines.video.timeline import lettering, sprites
+from sixfold.engines.video.timeline import lettering, sheets, sprites
+from sixfold.engines.video.timeline.sheets import Layer, Paper, Sheets
 from sixfold.engines.video.timeline.shots import Shot
-from sixfold.engines.video.timeline.sprites import Sprite
-
-Array = NDArray[Any]
+from sixfold.engines.video.timeline.sprites import Box, Sprite
 
 _SEEN = frozenset({"video", "image", "text"})
 
@@ -26,16 +22,20 @@ _SEEN = frozenset({"video", "image", "text"})
 class Stage:
     """Paints a project, second by second, in the order of time; only clips that are on lie in memory."""
 
-    def __init__(self, project: Project, tracks: Sequence[Sequence[Shot]], size: tuple[int, int]) -> None:
+    def __init__(
+        self, project: Project, tracks: Sequence[Sequence[Shot]], size: tuple[int, int], paper: Paper
+    ) -> None:
         self._project = project
+        self._paper = paper
         self._tracks = [shots for shots in tracks if shots and shots[0].kind in _SEEN]
         red, green, blue, cover = colours.rgba(project.background) or (0, 0, 0, 255)
-        ground = [round(part * cover / 255) for part in (red, green, blue)]
-        self._ground = np.full((size[1], size[0], 3), ground, np.uint8)
+        ground = (round(red * cover / 255), round(green * cover / 255), round(blue * cover / 255))
+        self._ground = paper.ground(size, ground)
+        self._width = size[0]
         self._reels: dict[Shot, Reel] = {}
-        self._still: dict[Shot, Sprite] = {}
-        self._moving: dict[Shot, tuple[int, Sprite]] = {}
-        self._last: tuple[Any, Array] | None = None
+        self._still: dict[Shot, Layer] = {}
+        self._moving: dict[Shot, tuple[int, Layer]] = {}
+        self._last: tuple[Any, Sheets] | None = None
 
     def close(self) -> None:
         """Let go of every file."""
@@ -43,14 +43,14 @@ class Stage:
             reel.close()
         self._reels.clear()
 
-    def picture(self, second: float) -> Array:
-        """The frame at a second, in RGB; the very same one where nothing has changed."""
+    def picture(self, second: float) -> Sheets:
+        """The frame at a second; the very same one where nothing has changed."""
         self._forget(second)
         on = [[shot for shot in shots if shot.on(second)] for shots in self._tracks]
         seen = tuple(self._state(shot, second) for shots in on for shot in shots)
         if self._last is not None and self._last[0] == seen:
             return self._last[1]
-        canvas = self._ground.copy()
+        canvas = _copied(self._ground)
         for shots in on:
             canvas = self._track(canvas, shots, second)
         self._last = (seen, canvas)
@@ -65,7 +65,7 @@ class Stage:
             frame = reel.count
         return shot.name, frame, round(float(shot.faded(second)), 4), shot.coming(second)
 
-    def _track(self, canvas: Array, shots: list[Shot], second: float) -> Array:
+    def _track(self, canvas: Sheets, shots: list[Shot], second: float) -> Sheets:
         coming = {shot: share for shot in shots if (share := shot.coming(second)) is not None}
         leaving = {shot.before for shot in coming}
         for shot in shots:
@@ -75,34 +75,33 @@ class Stage:
                 self._lay(canvas, shot, second)
         return canvas
 
-    def _handed_over(self, canvas: Array, shot: Shot, share: float, second: float) -> Array:
+    def _handed_over(self, canvas: Sheets, shot: Shot, share: float, second: float) -> Sheets:
         before = shot.before
         kind = "" if shot.clip.transition is None else shot.clip.transition.type
         if kind == "slide":
-            width = canvas.shape[1]
-            gone = round(share * width)
+            gone = 2 * round(share * self._width / 2)
             if before is not None:
                 self._lay(canvas, before, second, -gone)
-            self._lay(canvas, shot, second, width - gone)
+            self._lay(canvas, shot, second, self._width - gone)
             return canvas
-        over = canvas.copy()
+        over = _copied(canvas)
         if before is not None:
             self._lay(canvas, before, second)
         self._lay(over, shot, second)
-        return sprites.wiped(canvas, over, share) if kind == "wipe" else sprites.mixed(canvas, over, share)
+        return sheets.wiped(canvas, over, share) if kind == "wipe" else sheets.mixed(canvas, over, share)
 
-    def _lay(self, canvas: Array, shot: Shot, second: float, shift: int = 0) -> None:
+    def _lay(self, canvas: Sheets, shot: Shot, second: float, shift: int = 0) -> None:
         opacity = shot.clip.opacity * float(shot.faded(second))
         if opacity > 0:
-            sprites.lay(canvas, self._sprite(shot, second), opacity, shift)
+            sheets.lay(self._paper, canvas, self._layer(shot, second), opacity, shift)
 
     # -- what each clip shows ------------------------------------------------------------------------
 
-    def _sprite(self, shot: Shot, second: float) -> Sprite:
+    def _layer(self, shot: Shot, second: float) -> Layer:
         if shot.kind == "video":
             return self._frame(shot, second)
         if shot not in self._still:
-            self._still[shot] = self._made(shot)
+            self._still[shot] = self._paper.layer(self._made(shot))
         return self._still[shot]
 
     def _made(self, shot: Shot) -> Sprite:
@@ -118,7 +117,7 @@ class Stage:
         except EngineError as error:
             raise UnusableInput(f"{shot.place}: {error}") from error
 
-    def _frame(self, shot: Shot, second: float) -> Sprite:
+    def _frame(self, shot: Shot, second: float) -> Layer:
         reel = self._reel(shot)
         frame = reel.at(shot.source_second(second))
         kept = self._moving.get(shot)
@@ -129,19 +128,34 @@ class Stage:
             at = sprites.fitted(reel.size(frame), box, shot.clip.fit)
         except UnusableInput as error:
             raise UnusableInput(f"{shot.place}: {error}") from error
-        pixels = reel.pixels(frame, (round(at.width), round(at.height)))
-        if pixels.shape[2] == 4:
-            pixels = reading.premultiplied(pixels)
-        found = sprites.placed(pixels, at, box, shot.clip)
+        found = self._as_it_is(reel, frame, at, box, shot)
+        if found is None:
+            pixels = reel.pixels(frame, (round(at.width), round(at.height)))
+            if pixels.shape[2] == 4:
+                pixels = reading.premultiplied(pixels)
+            found = self._paper.layer(sprites.placed(pixels, at, box, shot.clip))
         self._moving[shot] = (reel.count, found)
         return found
+
+    def _as_it_is(self, reel: Reel, frame: Any, at: Box, box: Box, shot: Shot) -> Layer | None:
+        """A frame that needs no way by RGB: made as the paper is, begun and ended where its colours are."""
+        left, top, width, height = sprites.seen(at, box, shot.clip.fit)
+        size, corner = (round(at.width), round(at.height)), (round(at.left), round(at.top))
+        if shot.clip.rotation % 360 or any(part & 1 for part in (left, top, width, height, *size, *corner)):
+            return None
+        found = self._paper.frame(reel, frame, size)
+        if found is None:
+            return None
+        return sheets.cut(self._paper, Layer(found, *corner), (left, top), (width, height))
 
     def _reel(self, shot: Shot) -> Reel:
         if shot not in self._reels:
             if shot.path is None:
                 raise EngineError(f"{shot.place}: The film is missing")
             try:
-                self._reels[shot] = Reel(shot.path, shot.clip.trim_start)
+                self._reels[shot] = reel = Reel(shot.path, shot.clip.trim_start)
+                if reel.over(shot.clip.trim_start):
+                    raise UnusableInput("trim_start is beyond its end")
             except EngineError as error:
                 raise type(error)(f"{shot.place}: {error}") from error
         return self._reels[shot]
@@ -153,3 +167,7 @@ class Stage:
                 if kept is self._reels:
                     self._reels[shot].close()
                 del kept[shot]
+
+
+def _copied(canvas: Sheets) -> Sheets:
+    return tuple(sheet.copy() for sheet in canvas)
