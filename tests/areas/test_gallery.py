@@ -106,11 +106,17 @@ async def test_an_avatar_may_be_a_forms_file(home: House) -> None:
 
 
 async def test_every_character_has_a_name_in_urls_of_its_own(home: House) -> None:
-    names = ["Luna", "luna!", "LUNA", "Ünïcødé", "月", "x" * 80]
+    names = ["Luna", "luna!", "LUNA", "Ünïcødé", "...", "x" * 80]
     made = [(await character(home, name=name)).json()["url_name"] for name in names]
     assert len(set(made)) == len(names)
     assert all(name.isascii() and " " not in name and len(name) <= 64 for name in made)
     assert made[4].startswith("character")
+
+
+async def test_a_name_in_other_letters_is_read_in_latin_ones(home: House) -> None:
+    names = ["月", "Аня", "さくら 2", "Łukasz Ærø", "🐱"]
+    made = [(await character(home, name=name)).json()["url_name"] for name in names]
+    assert made == ["yue", "anya", "sakura-2", "lukasz-aero", "cat"]
 
 
 async def test_lists_go_on_where_they_ended(home: House) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-import unicodedata
 from dataclasses import dataclass
+
+from anyascii import anyascii
 
 from sixfold import errors
 from sixfold.core import ids
@@ -75,9 +76,9 @@ def listed(limit: int, cursor: str | None) -> Transaction[Page[Character]]:
 
 
 def slug(name: str) -> str:
-    """A name as it stands in URLs; `character` where nothing of it can."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_URL_NAME_CHARS].strip("-") or "character"
+    """A name as it stands in URLs, in Latin letters; `character` where it has none that can be read."""
+    plain = re.sub(r"[^a-z0-9]+", "-", anyascii(name).lower())
+    return plain.strip("-")[:_URL_NAME_CHARS].strip("-") or "character"
 
 
 def _free(wanted: str) -> Transaction[str]:
