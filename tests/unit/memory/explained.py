@@ -50,11 +50,26 @@ class Explained:
         await self._connection.close()
 
     async def _explain(self, text: str, given: Sequence[Any]) -> int:
+        """With the plan for these values, and with the one for any, which a session soon falls back on."""
+        arguments = f"({', '.join(map(_literal, given))})" if given else ""
         told = self._connection.transaction()
         await told.start()
-        plan = await self._connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", *given)
+        most = 0
+        for mode in ("force_custom_plan", "force_generic_plan"):
+            await self._connection.execute(
+                f"SAVEPOINT s; SET LOCAL plan_cache_mode = {mode}; PREPARE e AS {text}"
+            )
+            plan = await self._connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE e{arguments}")
+            await self._connection.execute("DEALLOCATE e; ROLLBACK TO s")
+            most = max(most, _most(json.loads(plan)[0]["Plan"]))
         await told.rollback()
-        return _most(json.loads(plan)[0]["Plan"])
+        return most
+
+
+def _literal(value: str | int | float | bytes) -> str:
+    if isinstance(value, bytes):
+        return f"'\\x{value.hex()}'::bytea"
+    return str(value) if not isinstance(value, str) else "'" + value.replace("'", "''") + "'"
 
 
 def _most(node: Mapping[str, Any]) -> int:

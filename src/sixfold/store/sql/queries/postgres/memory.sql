@@ -93,7 +93,9 @@ ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
 
 -- name: links_end | Links that are no longer there.
 UPDATE page_link SET ended_at = :ended_at
-WHERE ended_at IS NULL AND maker = :maker AND (page_id, type, target) IN (
+WHERE ended_at IS NULL AND maker = :maker
+  AND page_id = ANY (ARRAY(SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value)))
+  AND (page_id, type, target) IN (
     SELECT (j.value ->> 'id'), (j.value ->> 'type'), (j.value ->> 'target')
     FROM json_array_elements(:rows::json) AS j (value));
 
@@ -101,7 +103,8 @@ WHERE ended_at IS NULL AND maker = :maker AND (page_id, type, target) IN (
 UPDATE page_link SET context = (j.value ->> 'context') FROM json_array_elements(:rows::json) AS j (value)
 WHERE page_link.page_id = (j.value ->> 'id') AND page_link.type = (j.value ->> 'type')
   AND page_link.target = (j.value ->> 'target') AND page_link.maker = 'body'
-  AND page_link.ended_at IS NULL;
+  AND page_link.ended_at IS NULL
+  AND page_link.page_id = ANY (ARRAY(SELECT (k.value ->> 'id') FROM json_array_elements(:rows::json) AS k (value)));
 
 -- name: links_arrive | Links that waited for some slugs find their pages.
 UPDATE page_link SET by_name = 0, target_id = (
@@ -116,25 +119,31 @@ UPDATE page_link SET by_name = 1, target_id = (
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
   AND target IN (SELECT (j.value ->> 'name') FROM json_array_elements(:rows::json) AS j (value));
 
--- name: links_out_of | The links of some pages, each where it leads.
+-- name: links_out_of | The links of some pages, each where it leads; OFFSET 0: page by page.
 SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
-FROM page_link l LEFT JOIN page t ON t.id = l.target_id
-WHERE l.page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND l.account_id = :account_id AND l.ended_at IS NULL
+FROM json_array_elements_text(:ids::json) AS wanted (id)
+CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.page_id = wanted.id OFFSET 0) AS l
+LEFT JOIN page t ON t.id = l.target_id
+WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed'
 ORDER BY l.page_id, l.created_at, l.target, l.type;
 
 -- name: edges_out | What some pages lead to.
 SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
-FROM page_link l JOIN page t ON t.id = l.target_id
-WHERE l.page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND l.account_id = :account_id AND l.ended_at IS NULL
+FROM json_array_elements_text(:ids::json) AS wanted (id)
+CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.page_id = wanted.id OFFSET 0) AS l
+JOIN page t ON t.id = l.target_id
+WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
 
 -- name: edges_in | What leads to some pages.
 SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
-FROM page_link l JOIN page s ON s.id = l.page_id
-WHERE l.target_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND l.account_id = :account_id AND l.ended_at IS NULL
+FROM json_array_elements_text(:ids::json) AS wanted (id)
+CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.target_id = wanted.id OFFSET 0) AS l
+JOIN page s ON s.id = l.page_id
+WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
 
