@@ -298,10 +298,11 @@ async def test_a_render_can_be_canceled(studio: House) -> None:
     assert await studio.standing() == ("5.00", "0.00")
 
 
-async def test_the_same_project_gives_the_same_film(studio: House) -> None:
+@pytest.mark.parametrize("format_", FORMATS)
+async def test_the_same_project_gives_the_same_film(studio: House, format_: str) -> None:
     files = []
     for _ in range(2):
-        queued = await ordered(studio, project())
+        queued = await ordered(studio, project(), format=format_)
         job = await ended(studio, queued.json()["status_url"])
         files.append((await studio.client.get(job["result"]["video"]["url"])).content)
     assert files[0] == files[1]

@@ -31,9 +31,10 @@ _SOUND_BITS = 160_000
 _WAITING = 3  # frames that may wait for the encoder, which works beside whoever makes them
 _BT709 = 1
 _VIDEO_RANGE = 1
-# Without mbtree, which lets what lay in memory before decide how a block is coded, and on one thread: only
-# so are equal frames equal bytes.
+# Without mbtree, which lets what lay in memory before decide how a block is coded, and on a number of threads
+# that no machine decides: only so are equal frames equal bytes.
 _OPTIONS = {"preset": "veryfast", "crf": "19", "profile": "high", "x264-params": "mbtree=0"}
+_UNSIGNED = {"fflags": "+bitexact"}  # without the number by chance that a WebM is given
 _VP9 = {"deadline": "realtime", "cpu-used": "6", "crf": "30", "b": "0", "row-mt": "0"}
 
 
@@ -55,9 +56,17 @@ class Kind:
 MP4 = Kind("video/mp4", "mp4", "libx264", _OPTIONS, "yuv420p", "aac", 1024, muxing={"movflags": "+faststart"})
 KINDS: Mapping[str, Kind] = {
     "mp4": MP4,
-    "webm": Kind("video/webm", "webm", "libvpx-vp9", _VP9, "yuv420p", "libopus", 960, "flt"),
+    "webm": Kind("video/webm", "webm", "libvpx-vp9", _VP9, "yuv420p", "libopus", 960, "flt", _UNSIGNED),
     "webm-cover": Kind(
-        "video/webm", "webm", "libvpx-vp9", {**_VP9, "auto-alt-ref": "0"}, "yuva420p", "libopus", 960, "flt"
+        "video/webm",
+        "webm",
+        "libvpx-vp9",
+        {**_VP9, "auto-alt-ref": "0"},
+        "yuva420p",
+        "libopus",
+        960,
+        "flt",
+        _UNSIGNED,
     ),
     "mov-cover": Kind(
         "video/quicktime",
@@ -89,7 +98,13 @@ class Film:
     """Writes one film frame by frame."""
 
     def __init__(
-        self, path: Path, size: tuple[int, int], rate: Fraction, sound: Sound | None = None, kind: Kind = MP4
+        self,
+        path: Path,
+        size: tuple[int, int],
+        rate: Fraction,
+        sound: Sound | None = None,
+        kind: Kind = MP4,
+        threads: int = 1,
     ) -> None:
         self._container = av.open(str(path), "w", format=kind.container, options=dict(kind.muxing))
         self._rate = rate
@@ -98,7 +113,7 @@ class Film:
         stream.width, stream.height = size
         stream.pix_fmt = kind.pixels
         codec = stream.codec_context
-        codec.thread_count = 1
+        codec.thread_count = threads
         codec.gop_size = max(1, round(2 * rate))
         codec.color_primaries = codec.color_trc = codec.colorspace = _BT709
         codec.color_range = _VIDEO_RANGE

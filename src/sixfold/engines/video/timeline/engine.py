@@ -22,13 +22,14 @@ from sixfold.engines.video.timeline.stage import Stage
 _GIF = "gif"
 _TYPES = {_GIF: "image/gif", **{name: kind.content_type for name, kind in encode.KINDS.items()}}
 _NEARLY = 1e-6
+_THREADS = 2  # of the encoder, which works longest: the bytes are those of this number
 
 
 class TimelineEngine:
     """Films from projects; the same project and files give the same bytes."""
 
     name = "timeline"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """Render one project."""
@@ -99,4 +100,4 @@ def _writer(target: Path, plan: _Plan, stack: ExitStack) -> Film | Gif:
         samples = round(plan.frames / plan.rate * SOUND_RATE)
         mix = stack.enter_context(closing(Mix(heard, samples)))
         sound = Sound(samples, mix.read)
-    return Film(target, plan.size, plan.rate, sound, encode.KINDS[plan.wanted])
+    return Film(target, plan.size, plan.rate, sound, encode.KINDS[plan.wanted], _THREADS)
