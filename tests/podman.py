@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests import processes
+
 IMAGE = "localhost/sixfold-probe"
+_SECONDS = 240  # for one of its commands, on a machine that has much else to do
 CONFIGURATION = """
 [engine]
 runtime = "runc"
@@ -36,7 +41,7 @@ class Podman:
 
     def said(self, *words: str) -> str:
         """What a command printed; skips the test where it cannot be done on this machine."""
-        done = subprocess.run([*self.command, *words], capture_output=True, text=True, check=False)
+        done = processes.ran([*self.command, *words], _SECONDS)
         if done.returncode:
             pytest.skip(f"podman {words[0]} cannot run here: {done.stderr.strip()[-300:]}")
         return done.stdout
@@ -55,39 +60,41 @@ class Podman:
             str(self._folder / "run"),
         ]
 
-    def build(self) -> None:
-        """The image: one program, and nothing else."""
-        source = Path(__file__).parent / "fakes" / "cog.c"
-        context = self._folder / "image"  # beside the store: a build that reads its own store may never end
-        context.mkdir()
-        subprocess.run(["gcc", "-static", "-Os", "-w", source, "-o", context / "cog"], check=True)
-        (context / "Dockerfile").write_text('FROM scratch\nCOPY cog /cog\nENTRYPOINT ["/cog"]\n')
-        self.said("build", "-q", "-t", "sixfold-probe", str(context))
-        self.said("run", "--rm", "--entrypoint", "/cog", "sixfold-probe", "--once")
+    def make(self) -> None:
+        """The probe's image: one program, and nothing else; no build, which may go on without end."""
+        source, compiled = Path(__file__).parent / "fakes" / "cog.c", self._folder / "cog"
+        done = processes.ran(["gcc", "-static", "-Os", "-w", str(source), "-o", str(compiled)])
+        assert done.returncode == 0, done.stderr
+        packed = self._folder / "image.tar"
+        with tarfile.open(packed, "w") as archive:
+            archive.add(compiled, "cog")
+        self.said("import", "-q", "--change", 'ENTRYPOINT ["/cog"]', str(packed), IMAGE)
+        self.said("run", "--rm", "--entrypoint", "/cog", IMAGE, "--once")
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """The service, once it answers; it ends with all that it began."""
+        service = [*self.command, "system", "service", "--time=0", f"unix://{self.socket}"]
+        process = processes.began(service, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            ends = time.monotonic() + processes.PATIENCE_SECONDS
+            asking = ["podman", "--remote", "--url", f"unix://{self.socket}", "version"]
+            while processes.ran(asking).returncode:  # the service says nowhere that it listens
+                assert time.monotonic() < ends, "Podman's service does not answer"
+            yield
+        finally:
+            processes.ended(process)
+            processes.ran(["umount", "-q", str(self._folder / "store" / "overlay")])  # it leaves that
 
 
 @contextmanager
-def served() -> Iterator[Podman]:
-    """Podman with the image, and its service; skips the test where that cannot be."""
+def served(prepare: Callable[[Podman], None] = Podman.make) -> Iterator[Podman]:
+    """Podman with an image, and its service; skips the test where that cannot be."""
     missing = [program for program in ("podman", "runc", "gcc", "iptables") if not shutil.which(program)]
     if missing or os.getuid() != 0:
         pytest.skip(f"needs {missing[0]}" if missing else "needs root: rootless containers have no address")
     with tempfile.TemporaryDirectory(prefix="pod") as folder:  # Podman's own paths must be short
         made = Podman(Path(folder))
-        made.build()
-        service = [*made.command, "system", "service", "--time=0", f"unix://{made.socket}"]
-        with subprocess.Popen(service, stderr=subprocess.DEVNULL) as process:
-            try:
-                asking = ["podman", "--remote", "--url", f"unix://{made.socket}", "version"]
-                for _ in range(100):  # the service says nowhere that it listens
-                    if not subprocess.run(asking, check=False, capture_output=True).returncode:
-                        break
-                yield made
-            finally:
-                process.terminate()
-                try:
-                    process.wait(60)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                mounted = Path(folder) / "store" / "overlay"  # which a service that is ended leaves
-                subprocess.run(["umount", "-q", mounted], check=False, capture_output=True)
+        prepare(made)
+        with made.serving():
+            yield made
