@@ -24,6 +24,7 @@ from PIL import Image
 
 from sixfold import assembly, faces
 from sixfold.core.work.events import Moved
+from sixfold.core.work.manifest import embedding
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.states import State
 from tests.areas.house import House, client, house
@@ -45,6 +46,7 @@ PAINT: dict[str, Any] = {
     "8": node("VAEDecode", samples=["3", 0], vae=["4", 2]),
     "9": node("SaveImage", filename_prefix="made/by", images=["8", 0]),
 }
+SECOND = {"filename_prefix": "second", "images": ["8", 0]}
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,25 @@ async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) 
     assert again == found
     [cached] = [m["data"]["nodes"] for m in said if isinstance(m, dict) and m["type"] == "execution_cached"]
     assert "9" in cached
+
+
+async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_gave(stage: Stage) -> None:
+    mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
+    product = stage.home.product
+    _, found = await asyncio.to_thread(stage.script.pictures, mixed)
+    page, _ = await product.pipeline.page(stage.home.operator.id, Filter(model="comfyui-prompt"), 1, None)
+    assert page[0].output is not None
+    assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
+    for index, name in enumerate(("9", "1")):
+        signed = product.signer.read(embedding.extract(found[name][0]) or "")
+        assert (signed.valid, signed.manifest.index, signed.manifest.quality) == (True, index, "preview")
+    assert [await product.blobs.get(file.blob) for file in page[0].output.files] == [
+        found["9"][0],
+        found["1"][0],
+    ]
+    assert embedding.extract(found["0"][0]) is not None  # what is only looked at, too
+    _, again = await asyncio.to_thread(stage.script.pictures, mixed)
+    assert again == found
 
 
 async def test_a_picture_may_be_as_large_as_another_whose_size_only_the_run_knows(stage: Stage) -> None:

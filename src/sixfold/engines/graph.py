@@ -18,7 +18,7 @@ from sixfold.core.graphs import embedded, execute, interface, spaces
 from sixfold.core.graphs import ports as graphs
 from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
 from sixfold.core.graphs.execute import Ended, Limits, Place
-from sixfold.core.graphs.keeping import GIVEN
+from sixfold.core.graphs.keeping import GIVEN, Name
 from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
 from sixfold.core.graphs.validate import Verdict
@@ -36,6 +36,7 @@ from sixfold.core.work.records import Prediction
 from sixfold.core.work.remote import Outside
 from sixfold.core.work.states import State
 
+_REMEMBERED_BYTES = 2**20
 _MADE_HERE = 2  # threads for pixels and sound
 
 
@@ -85,8 +86,9 @@ class _Run:
         info: Mapping[str, Any] = extra.get("extra_pnginfo") or {}
         self._workflow = info.get("workflow")
         self._ordered = 0  # micro-dollars
-        self._makers: set[str] = set()
-        self._shown: Counter[bool] = Counter()  # files by whether they are previews
+        self._kept: Counter[bool] = Counter()  # files by whether they are only looked at
+        self._signed: dict[str, Manifest] = {}
+        self._data: dict[str, bytes] = {}  # of small files that were just made
         self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
 
     async def go(self, threads: ThreadPoolExecutor, limits: Limits) -> Result:
@@ -109,7 +111,7 @@ class _Run:
             cache=workshop.outcomes(self._parent.account_id),
             threads=threads,
         )
-        ended = await execute.execute(verdict, place, self._heard, limits)
+        ended = await execute.execute(verdict, place, self._telling.heard, limits)
         return await self._result(ended)
 
     # -- what the graph asks for (ports.Children, Files, Shelf) -------------------------------------
@@ -173,26 +175,21 @@ class _Run:
 
     async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
         """Keep a file under a name of its own: signed, and a PNG or WebP with the graph that made it."""
-        quality = "preview" if preview else "full"
-        manifest = lineage.manifest(self._parent, self._count(node_id, made), GraphEngine.version, quality)
+        manifest = self._manifest(self._kept[made.temporary], preview=preview)
+        self._kept[made.temporary] += 1
         data = await asyncio.to_thread(self._written, made, manifest)
         source = await self._workshop.media.hold(data, made.content_type)
+        self._signed[source.blob] = manifest
+        if len(data) <= _REMEMBERED_BYTES:
+            self._data[source.blob] = data
         kind = "temp" if made.temporary else "output"
         name = await self._workshop.names.kept(self._parent.account_id, kind, made.prefix, source)
         told = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
         return {**told, "blob": source.blob, "content_type": made.content_type, "info": dict(made.info)}
 
-    def _count(self, node_id: str, made: Made) -> int:
-        """How many results, or previews, there are before this one."""
-        self._makers.add(node_id)
-        self._shown[made.temporary] += 1
-        return self._shown[made.temporary] - 1
-
-    def _heard(self, event: Event) -> None:
-        """Count what was made before and is shown again, then tell."""
-        if event.type == "executed" and event.data["node"] not in self._makers:
-            self._shown.update(row["type"] == "temp" for row in _files(event.data["output"]))
-        self._telling.heard(event)
+    def _manifest(self, index: int, *, preview: bool) -> Manifest:
+        quality = "preview" if preview else "full"
+        return lineage.manifest(self._parent, index, GraphEngine.version, quality)
 
     def _written(self, made: Made, manifest: Manifest) -> bytes:
         data = made.data or _taken(made)
@@ -215,14 +212,33 @@ class _Run:
         elif texts:
             unlike = list(dict.fromkeys(texts))
             told = {"text" if rows else "value": unlike[0] if len(unlike) == 1 else unlike}
+        rows = [
+            (node_id, await self._placed(row, self._manifest(index, preview=ended.preview)))
+            for index, (node_id, row) in enumerate(rows)
+        ]
         artifacts = [await self._artifact(node_id, row, named=bool(told)) for node_id, row in rows]
         return Result(tuple(artifacts), told, quality="preview" if ended.preview else "full")
+
+    async def _placed(self, row: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
+        """A file that was signed before its place among all was known is signed anew under its name."""
+        if self._signed.get(row["blob"], manifest) == manifest:
+            return row
+        workshop, content_type = self._workshop, row["content_type"]
+        data = await self._bytes(row)
+        signed = await asyncio.to_thread(workshop.names.signed, data, content_type, manifest)
+        source = await workshop.media.hold(signed, content_type)
+        name = Name(row["filename"], row["subfolder"], row["type"])
+        await workshop.names.put(self._parent.account_id, name, source)
+        return {**row, "blob": source.blob}
 
     async def _artifact(self, node_id: str, row: Mapping[str, Any], *, named: bool) -> Artifact:
         info = {**row["info"], "node": node_id, "filename": row["filename"]}
         if named:
             info["name"] = "file" if self._parent.face != "comfyui" else "files"
-        return Artifact(row["content_type"], await self._workshop.media.blobs.get(row["blob"]), info)
+        return Artifact(row["content_type"], await self._bytes(row), info)
+
+    async def _bytes(self, row: Mapping[str, Any]) -> bytes:
+        return self._data.pop(row["blob"], b"") or await self._workshop.media.blobs.get(row["blob"])
 
     # -- on a ComfyUI --------------------------------------------------------------------------------
 

@@ -120,6 +120,7 @@ class Importing:
         if not verdict.valid:
             return None
         try:
+            self._workshop.require(verdict)
             return self._workshop.estimate(verdict, account_id).record
         except errors.SixfoldError as error:
             return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}

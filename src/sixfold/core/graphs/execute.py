@@ -158,7 +158,8 @@ class _Run:
         self._tell("execution_success", timestamp=_now_ms())
         self._tell("executing", node=None)
         preview = not self._previews.isdisjoint(self._outputs)
-        return Ended(self._shown, tuple(self._executed), tuple(cached), preview)
+        shown = {node_id: self._shown[node_id] for node_id in self._outputs if node_id in self._shown}
+        return Ended(shown, tuple(self._executed), tuple(cached), preview)
 
     async def _remember(self) -> None:
         """Keep what the nodes gave, for the next run; also where a later one failed."""

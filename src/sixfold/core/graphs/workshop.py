@@ -161,13 +161,14 @@ class Workshop:
         self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
     ) -> Verdict:
         """Whether a graph can run: here, or whole on the ComfyUI where that alone has its classes."""
-        verdict = validate(graph, self.registry, targets=targets, strict_models=strict_models)
         theirs = self._theirs()
-        if theirs is None or not (verdict.missing_classes or unrunnable(verdict)):
-            return verdict
-        either = validate(graph, theirs.joined, targets=targets)
-        if either.missing_classes:
-            return either
+        named = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
+        if theirs is None or all(name in self.registry for name in named):
+            verdict = validate(graph, self.registry, targets=targets, strict_models=strict_models)
+            if theirs is None or not unrunnable(verdict):
+                return verdict
+        if not all(name in theirs.joined for name in named):
+            return validate(graph, theirs.joined, targets=targets)
         return dataclasses.replace(validate(graph, theirs.own, targets=targets), elsewhere=True)
 
     @property
@@ -213,6 +214,8 @@ class Workshop:
         if model is None:
             sentence = f"There is no model {asked.model}: no engine can serve this graph here."
             raise errors.EngineUnavailable(sentence)
+        if model.price == CHILDREN:  # they would wait for each other's places
+            raise errors.BadRequest(f"A graph cannot run another graph ({asked.model})")
         quote = self._pipeline.quote(model, _given(model, asked), charged=charged)
         return max(
             quote.price.micros, built_in.price_at_most(model, quote.values, _unknown(model, asked)).micros

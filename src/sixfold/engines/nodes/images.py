@@ -177,6 +177,15 @@ def batch_all(_context: NodeContext, **images: Any) -> tuple[Frames]:
     return (joined,)
 
 
+def rebatch(_context: NodeContext, images: list[Any], batch_size: list[int]) -> tuple[list[Frames]]:
+    """All pictures of several series as a list of series of one length; the last may be shorter."""
+    single = [each[at : at + 1] for each in map(frames, images) for at in range(len(each))]
+    several = [single[at : at + batch_size[0]] for at in range(0, len(single), batch_size[0])]
+    if any(one.shape != some[0].shape for some in several for one in some):
+        raise UnusableInput("pictures of one series have one size")
+    return ([np.concatenate(some) for some in several],)
+
+
 def _channels(image: Frames, count: int) -> Frames:
     if image.shape[-1] < count:
         return np.pad(image, ((0, 0), (0, 0), (0, 0), (0, count - image.shape[-1])), constant_values=1)
@@ -340,6 +349,7 @@ RUNS: Mapping[str, Run] = {
     "GetImageSize": size,
     "ImageBatch": batch,
     "BatchImagesNode": batch_all,
+    "RebatchImages": rebatch,
     "RepeatImageBatch": repeat,
     "ImageFromBatch": from_batch,
     "EmptyImage": empty,

@@ -66,7 +66,7 @@ _TEXTS = ("text", "prompt", "text_g", "text_l", "clip_l", "clip_g", "t5xxl", "ll
 _LOADERS = ("ckpt_name", "unet_name")
 _FILM = 81  # frames of a film whose length only the run will know
 _SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustom", "SamplerCustomAdvanced"})
-_LATENT = ("latent_image", "samples", "latent", "samples1", "samples_to", "destination")
+_LATENT = ("latent_image", "samples", "latent", "latents", "samples1", "samples_to", "destination")
 _PICTURES = ("start_image", "image", "reference_image", "ref_image", "pixels")
 _ALIGNED = ("positive", "negative")  # conditionings that a class gives in this order
 
