@@ -17,6 +17,7 @@ from sixfold.core.work.sessions_moving import Standing
 from sixfold.core.work.sessions_rooms import Kind, Room, Seat
 from sixfold.core.work.sessions_running import Backstage, Ending, Running
 from sixfold.core.work.sessions_states import Event
+from sixfold.core.work.sessions_viewer import Posed
 from tests import databases
 
 LEASE = Lease("boot_test", 30_000_000)
@@ -55,13 +56,15 @@ class Stage:
         self.ready, self.turned = asyncio.Event(), asyncio.Event()
         self._database, self._worker = database, worker
 
-    async def begin(self, place: Standing | None = None) -> Running:
-        """A running session, not yet set going."""
+    async def begin(self, place: Standing | None = None, *before: Event) -> Running:
+        """A running session, not yet set going; `before` happened to it elsewhere."""
         account = await self._database.write(accounts.create("ada@example.com", credit=30_000))
         draft = Draft(
             account.id, "req_x", "m", "e", "preview", "h", {"prompt": "walk"}, 20, 540_000, 10**8, 9
         )
         session = (await self._database.write(sessions.create(draft, LEASE))).session
+        for event in before:
+            session = await self._database.write(sessions.happen(session.id, event, LEASE))
 
         async def hire() -> Builder:
             return self._worker
@@ -131,3 +134,28 @@ async def test_whoever_takes_one_over_asks_at_once_when_its_minute_ends(tmp_path
             await stage.turned.wait()
         running.end(Ending(Event.CLOSE, "closed", 1000))
         await life
+
+
+class Poser(Builder):
+    """A worker that tells a pose for each tick."""
+
+    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+        """At once."""
+        return [Shown(b"\x80", poses=(b"{}",) * ask.ticks) for ask in asked]
+
+
+async def test_who_follows_a_session_that_was_never_written_down_hears_no_pose_twice(tmp_path: Path) -> None:
+    async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
+        stage = Stage(database, Poser())
+        running = await stage.begin(None, Event.START, Event.READY)  # its server died in its first second
+        life = asyncio.create_task(running.run())
+        viewer = running.attach()
+        running.greet(viewer, 1)
+        heard: list[int] = []
+        async with asyncio.timeout(60):
+            while len(heard) < 3:
+                word = await viewer.take()
+                heard += [word.seq] if isinstance(word, Posed) else []
+        running.end(Ending(Event.CLOSE, "closed", 1000))
+        await life
+        assert heard == [2, 3, 4]

@@ -97,7 +97,7 @@ class Running:
         self._state = place.state if place else None
         self._seq = place.seq if place else 0
         self._place = place  # of a second ago: what was shown until then has reached its viewer
-        self._moved_in = place is not None  # and nobody has come yet
+        self._moved_in = session.state is not State.REQUESTED  # from another server, and nobody has come yet
         self._began = 0.0
         self._kept: deque[Posed] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
         self._inputs: list[Input] = []
