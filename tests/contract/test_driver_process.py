@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,19 @@ async def test_a_worker_sees_nothing_of_the_server(
     assert seen["nice"] >= 5
     assert 256 * MIB < seen["address_space"] < 2048 * MIB
     assert seen["environ"]["TMPDIR"] == seen["folder"] == str(tmp_path / f"{worker.id}.tmp")
+
+
+async def test_a_worker_steps_aside_for_the_server_unless_it_is_watched(
+    driver: ProcessDriver, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+    for watched in (False, True):
+        worker = await driver.start(replace(spec("Probe", tmp_path), watched=watched))
+        outcome, _ = await run(worker, {})
+        assert isinstance(outcome, Completed)
+        seen.append(outcome.data["nice"])
+    ours = os.nice(0)
+    assert seen == [min(ours + 5, 19), ours]
 
 
 async def test_too_much_memory_ends_the_run_and_not_the_server(driver: ProcessDriver, tmp_path: Path) -> None:

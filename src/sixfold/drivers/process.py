@@ -451,7 +451,7 @@ class ProcessDriver:
             spec.factory,
             spec.memory_bytes,
             str(spec.scratch.absolute()),
-            self._niceness,
+            0 if spec.watched else self._niceness,
             spec.cpu_seconds,
             spec.lanes,
             dict(spec.options),

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sixfold import errors
@@ -194,6 +194,7 @@ class LiveSessions:
         self, session: Session, engine: EngineSpec, payer: Payer | None, standing: Standing | None = None
     ) -> None:
         spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
+        spec = replace(spec, watched=True)
         backstage = Backstage(
             sit=lambda lost: self._rooms.sit(spec, engine.seats, lost),
             happen=self._happen,

@@ -1,0 +1,70 @@
+"""A space of the real Gradio in a real container: a folder is imported, built and run from the shell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests import gradios
+from tests import podman as podmans
+from tests.podman import Podman
+from tests.unit.cli import conftest
+from tests.unit.cli.conftest import Starter, program
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        not os.environ.get("SIXFOLD_TEST_SPACES"),
+        reason="takes 50 s of processor time, which a run of CI does not have: SIXFOLD_TEST_SPACES=1 runs it",
+    ),
+]
+BASE = "localhost/gradio-six"
+
+
+@pytest.fixture
+def podman(tmp_path: Path) -> Iterator[Podman]:
+    """Podman with an image in which Python starts and finds Gradio."""
+    home, packed = gradios.base("6"), tmp_path / "root.tar"
+
+    def prepare(made: Podman) -> None:
+        gradios.pack("6", packed)
+        changes = [f"--change=ENV {line}" for line in (f"PYTHONHOME={home}", "PYTHONPATH=/packages")]
+        made.said("import", "-q", *changes, str(packed), BASE)
+        packed.unlink()
+
+    with podmans.served(prepare) as made:
+        yield made
+
+
+def test_a_folder_of_real_gradio_runs_in_a_container_with_files_both_ways(
+    podman: Podman, start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conftest, "START_SECONDS", 240)  # Gradio takes a while to start, twice
+    folder, space, picture = tmp_path / "data", tmp_path / "painter", tmp_path / "grey.png"
+    shutil.copytree(gradios.APPLICATION.parent, space, ignore=shutil.ignore_patterns("__pycache__"))
+    (space / "README.md").write_text("---\napp_file: space.py\n---\n")
+    Image.new("RGB", (40, 20), (50, 50, 50)).save(picture)
+    where = {"SIXFOLD_CONTAINER_SOCKET": str(podman.socket), "SIXFOLD_SPACE_BASE_IMAGE": BASE}
+    server = start(folder, **where)
+
+    added = program(folder, "space", "import", str(space), "--run", "container", "--json")
+    assert added.status == 0, added.err
+    assert (added.json["name"], added.json["inputs"]["picture"]["type"]) == ("local-painter", "image")
+    assert podman.said("ps", "-aq") == "", "it was started to be asked what it takes, and has ended"
+    words = ("words=a fox", f"picture=@{picture}", "-o", str(tmp_path / "made.png"))
+    ran = program(folder, "run", "local-painter", *words, "--json")
+    assert ran.status == 0, ran.err
+    assert ran.json["status"] == "succeeded", ran.json
+    assert ran.json["logs"].splitlines()[-2:] == ["mixing", "painting"]
+    with Image.open(tmp_path / "made.png") as made:
+        assert np.asarray(made.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
+    assert podman.said("ps", "-q"), "it stays until it has been idle"
+    assert server.stop() == 0
+    assert podman.said("ps", "-aq") == "", "no container is left"
