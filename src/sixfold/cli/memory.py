@@ -19,7 +19,8 @@ from urllib.parse import quote, unquote, urlencode
 
 from sixfold.cli import syncing
 from sixfold.cli.client import Answer, Client, Document
-from sixfold.cli.syncing import Clash, Refusal, RemoteFile, Sync
+from sixfold.cli.sync_sides import Clash, Listed, Refusal, RemoteFile
+from sixfold.cli.syncing import Sync
 from sixfold.cli.terminal import Counted, Paint, Refused, Waiting, put_json
 
 _JSON = {"Content-Type": "application/json"}
@@ -301,8 +302,8 @@ def sync(arguments: argparse.Namespace) -> int:
                     paint.line(f"  {refusal}")
                 continue
             took, refusal = time.monotonic() - began, ""
-            if arguments.json and done:
-                put_json(done.plain())
+            if arguments.json and (news := work.news()):
+                put_json(news.plain())
     return 1 if done.problems else 0
 
 
@@ -325,9 +326,9 @@ class Memory:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def listed(self) -> dict[str, int]:
-        """Every page's version by its slug."""
-        return {page["slug"]: page["version"] for page in _pages(self._client, {})}
+    def listed(self) -> dict[str, Listed]:
+        """Every page by its slug."""
+        return {page["slug"]: Listed(page["version"], page["id"]) for page in _pages(self._client, {})}
 
     def fetch(self, slug: str) -> RemoteFile | None:
         """A page as a file."""
@@ -342,10 +343,10 @@ class Memory:
         answer = self._client.ask("GET", path, None, {"Accept": "text/markdown"})
         return answer.data if answer.status == 200 else None
 
-    def store(self, slug: str, data: bytes, version: int | None) -> int:
+    def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
         """Write a page."""
         guard = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
-        return _version(self._ask("PUT", slug, data, {**_FILE, **guard}))
+        return _version(self._ask("PUT", slug, data, {**_FILE, **guard, **_origin(path)}))
 
     def remove(self, slug: str, version: int) -> None:
         """Delete a page."""
@@ -353,10 +354,11 @@ class Memory:
         if answer.status == 404:
             raise Clash
 
-    def rename(self, slug: str, to: str, version: int) -> int:
+    def rename(self, slug: str, to: str, version: int, path: str) -> int:
         """Give a page another slug."""
         change = json.dumps({"operation": "rename", "slug": to}).encode()
-        answer = self._ask("PATCH", slug, change, {**_JSON, "If-Match": f'"{version}"'})
+        guard = {"If-Match": f'"{version}"'}
+        answer = self._ask("PATCH", slug, change, {**_JSON, **guard, **_origin(path)})
         if answer.status == 404:
             raise Clash
         return _version(answer)
@@ -371,6 +373,11 @@ class Memory:
         if answer.status >= 400 and answer.status != 404:
             raise Refusal(self._client.reason(answer, path))
         return answer
+
+
+def _origin(path: str) -> dict[str, str]:
+    """Where a page comes from, for the memory to keep."""
+    return {"X-Sixfold-Path": quote(path)}
 
 
 def _version(answer: Answer) -> int:

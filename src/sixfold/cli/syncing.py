@@ -3,7 +3,9 @@
 A state file remembers, for each page, the version and the content of the last time when both sides agreed.
 With it each side tells whether *it* has changed. Where both have, changes that do not touch are merged; else
 the memory's text takes the file, and the folder's stays beside it as `name.conflict-<hash>.md`, which is
-never sent. A step that is cut off is found half done and finished, or done again to the same end.
+never sent. A page that was renamed on one side takes what was written on the other with it: its id, or the
+content of its file, tells that it is the same. A step that is cut off is found half done and finished, or
+done again to the same end.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from sixfold.cli.sync_sides import Clash, Done, Known, Listed, Local, Refusal, Remote, RemoteFile
 from sixfold.core.memory import merge, slugs
 from sixfold.core.memory.exchange.archives import ENDINGS
 
@@ -24,101 +27,6 @@ FOLDER = ".sixfold"
 STATE = "memory-sync.json"
 CONFLICT = ".conflict-"
 _SAVE_EVERY = 50
-_SETTLED_NS = 2_000_000_000  # a file changed so shortly before it was read may change unseen
-
-
-class Clash(Exception):
-    """The page is no longer at the version that was named, or is there when it should be new."""
-
-
-class Refusal(Exception):
-    """The memory does not take this file; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A page as a file: its version, its bytes, the path that it came from ("" if it did not)."""
-
-    version: int
-    data: bytes
-    path: str = ""
-
-
-class Remote(Protocol):
-    """The memory, as a sync sees it."""
-
-    def listed(self) -> dict[str, int]:
-        """Every page's version by its slug."""
-        ...
-
-    def fetch(self, slug: str) -> RemoteFile | None:
-        """A page as a file; None where there is none any more."""
-        ...
-
-    def version(self, slug: str, number: int) -> bytes | None:
-        """What a page said as a file at one of its versions; None where that is not known."""
-        ...
-
-    def store(self, slug: str, data: bytes, version: int | None) -> int:
-        """Write a page at `version` (None: not there yet); gives the new one. Raises `Clash`, `Refusal`."""
-        ...
-
-    def remove(self, slug: str, version: int) -> None:
-        """Delete a page that is at `version`. Raises `Clash`."""
-        ...
-
-    def rename(self, slug: str, to: str, version: int) -> int:
-        """Give a page that is at `version` another slug; gives the new version. Raises `Clash`."""
-        ...
-
-
-@dataclass(slots=True)
-class Known:
-    """What was the same on both sides: the file's path and content, the page's version."""
-
-    path: str
-    version: int
-    digest: str
-    mtime_ns: int = 0
-    size: int = -1
-    seen_ns: int = 0
-
-    def stands(self, stat: os.stat_result) -> bool:
-        """Whether a file surely still has this content, as far as its times and size tell."""
-        same = (stat.st_mtime_ns, stat.st_size) == (self.mtime_ns, self.size)
-        return same and self.mtime_ns + _SETTLED_NS < self.seen_ns
-
-
-@dataclass(slots=True)
-class Done:
-    """What a sync has done, as slugs and paths."""
-
-    sent: list[str] = field(default_factory=list[str])
-    received: list[str] = field(default_factory=list[str])
-    removed_here: list[str] = field(default_factory=list[str])
-    removed_there: list[str] = field(default_factory=list[str])
-    renamed: list[str] = field(default_factory=list[str])
-    merged: list[str] = field(default_factory=list[str])
-    conflicts: list[str] = field(default_factory=list[str])
-    problems: list[str] = field(default_factory=list[str])
-
-    def __bool__(self) -> bool:
-        return any(self.plain().values())
-
-    def plain(self) -> dict[str, list[str]]:
-        """The same for a program."""
-        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
-
-
-@dataclass(frozen=True, slots=True)
-class Local:
-    """A file of the folder as it was just found; `data` is not read where it surely is as it was."""
-
-    path: str
-    digest: str
-    data: bytes
-    mtime_ns: int
-    size: int
 
 
 class Sync:
@@ -142,13 +50,29 @@ class Sync:
         self._load()
         here = self._scan()
         there = self._remote.listed()
+        self._learn(there)
         try:
-            self._follow_renames(here, there)
+            self._follow_pages(here, there)
+            self._follow_files(here, there)
             for slug in sorted(here.keys() | there.keys() | self._known.keys()):
-                self._bring_together(slug, here.get(slug), there.get(slug))
+                page = there.get(slug)
+                self._bring_together(slug, here.get(slug), page.version if page is not None else None)
+            if not all(known.id for known in self._known.values()):
+                self._learn(self._remote.listed())
         finally:
             self._save()
         return self.done
+
+    def news(self) -> Done:
+        """What the last run has done, without the problems that the one before it has told."""
+        return replace(self.done, problems=[said for said in self.done.problems if said not in self._told])
+
+    def _learn(self, there: dict[str, Listed]) -> None:
+        """Note the ids of pages that are as they were known."""
+        for slug, known in self._known.items():
+            page = there.get(slug)
+            if page is not None and page.version == known.version and not known.id:
+                known.id = page.id
 
     # -- one page --------------------------------------------------------------------------------
 
@@ -182,7 +106,7 @@ class Sync:
                 self._forget(slug)
                 self._note("removed_there", slug)
             return
-        version = self._remote.store(slug, file.data, known.version if known is not None else None)
+        version = self._remote.store(slug, file.data, known.version if known is not None else None, file.path)
         self._agree(slug, file, version)
         self._note("sent", slug)
 
@@ -194,6 +118,9 @@ class Sync:
                 return
             self._forget(slug)
             self._note("removed_here", slug)
+            return
+        if file is not None and file.digest == _digest(found.data):  # another version, the same file
+            self._agree(slug, file, found.version)
             return
         self._put(slug, file, found)
         self._note("received", slug)
@@ -208,7 +135,7 @@ class Sync:
             self._note("received", slug)
         elif file is not None and found is None:
             try:
-                version = self._remote.store(slug, file.data, None)
+                version = self._remote.store(slug, file.data, None, file.path)
             except Clash:
                 return  # it came back in this moment: the next sync meets it
             self._agree(slug, file, version)
@@ -223,7 +150,8 @@ class Sync:
         """Two texts of one page: merged where the changes do not touch, else both kept."""
         text = self._merged(slug, file.data, found.data)
         if text is not None:
-            version = found.version if text == found.data else self._remote.store(slug, text, found.version)
+            same = text == found.data
+            version = found.version if same else self._remote.store(slug, text, found.version, file.path)
             self._put(slug, file, RemoteFile(version, text, found.path))
             self._note("merged", slug)
             return
@@ -242,26 +170,69 @@ class Sync:
             return None
         return None if made.conflicts else made.text.encode()
 
-    def _follow_renames(self, here: dict[str, Local], there: dict[str, int]) -> None:
-        """A file that was moved, and is otherwise the same, is a page with another slug."""
+    # -- renames ---------------------------------------------------------------------------------
+
+    def _follow_pages(self, here: dict[str, Local], there: dict[str, Listed]) -> None:
+        """A page that has another slug now takes its file along, with whatever was written into it since."""
+        now = {page.id: slug for slug, page in there.items() if page.id}
+        for old, known in sorted(self._known.items()):
+            slug = now.get(known.id, old)
+            at = old if old in here else self._stray(known, here, there)
+            if slug == old or slug in here or slug in self._known or at is None:
+                continue
+            try:
+                file = self._move(here[at], slug)
+            except (Refusal, OSError):
+                continue
+            if file is not None:
+                del here[at]
+                here[slug] = file
+                self._known[slug] = replace(self._known.pop(old), path=file.path)
+                self._note("renamed", f"{old} → {slug}")
+
+    def _stray(self, known: Known, here: dict[str, Local], there: dict[str, Listed]) -> str | None:
+        """Where a file went that was moved, too, and is otherwise the same."""
+        new = (slug for slug in sorted(here) if slug not in self._known and slug not in there)
+        return next((slug for slug in new if here[slug].digest == known.digest), None)
+
+    def _follow_files(self, here: dict[str, Local], there: dict[str, Listed]) -> None:
+        """A file that was moved, and is otherwise the same, is a page with another slug, whatever it says."""
         gone = {
             known.digest: slug
             for slug, known in self._known.items()
-            if slug not in here and there.get(slug) == known.version
+            if slug not in here and slug in there and known.is_page(there[slug])
         }
         for slug, file in sorted(here.items()):
             old = gone.pop(file.digest, None) if slug not in self._known and slug not in there else None
             if old is None:
                 continue
+            page, known = there[old], self._known[old]
             try:
-                version = self._remote.rename(old, slug, self._known[old].version)
+                version = self._remote.rename(old, slug, page.version, file.path)
             except (Clash, Refusal):
                 continue
-            self._forget(old)
             del there[old]
-            there[slug] = version
-            self._agree(slug, file, version)
+            there[slug] = replace(page, version=version)
+            self._known[slug] = replace(self._known.pop(old), path=file.path)
+            if page.version == known.version:
+                self._agree(slug, file, version)
             self._note("renamed", f"{old} → {slug}")
+
+    def _move(self, file: Local, slug: str) -> Local | None:
+        """Give a file the path of another slug; None where it has gone, or something lies there already."""
+        path = self._path_for(slug, "")
+        target, aside = self._target(slug, path), self._own(f"old-{file.digest[:16]}")
+        try:
+            (self._folder / file.path).rename(aside)
+        except FileNotFoundError:
+            return None
+        try:
+            os.link(aside, target)
+        except FileExistsError:
+            self._put_back(aside, file.path)
+            return None
+        aside.unlink()
+        return self._read(path)
 
     # -- the folder ------------------------------------------------------------------------------
 
@@ -308,12 +279,7 @@ class Sync:
     def _put(self, slug: str, file: Local | None, found: RemoteFile) -> None:
         """Make the file say what the page says, unless somebody has changed it in this moment."""
         path = file.path if file is not None else self._path_for(slug, found.path)
-        target = self._folder / path
-        if not _is_pages(path) or slugs.loosely(_stem(path)) != slug:
-            raise Refusal("a file of this name would not be taken for the page")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.parent.resolve().is_relative_to(self._folder.resolve()):
-            raise Refusal("its folder leads out of this one")
+        target = self._target(slug, path)
         fresh = self._write_aside(found.data)
         try:
             if file is not None and not self._take_away(file):
@@ -326,6 +292,16 @@ class Sync:
         written = self._read(path)
         if written is not None and written.data == found.data:
             self._agree(slug, written, found.version)
+
+    def _target(self, slug: str, path: str) -> Path:
+        """The place of a page's file, with its folder; raises `Refusal` where none can be."""
+        target = self._folder / path
+        if not _is_pages(path) or slugs.loosely(_stem(path)) != slug:
+            raise Refusal("a file of this name would not be taken for the page")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.parent.resolve().is_relative_to(self._folder.resolve()):
+            raise Refusal("its folder leads out of this one")
+        return target
 
     def _path_for(self, slug: str, origin: str) -> str:
         """Where a page of the memory lies in the folder: where it came from, if that is in here and free."""
@@ -344,12 +320,17 @@ class Sync:
         if _digest(aside.read_bytes()) == file.digest:
             aside.unlink()
             return True
-        try:
-            os.link(aside, source)
-        except FileExistsError:
-            self._keep_aside(Local(file.path, _digest(aside.read_bytes()), aside.read_bytes(), 0, 0))
-        aside.unlink()
+        self._put_back(aside, file.path)
         return False
+
+    def _put_back(self, aside: Path, path: str) -> None:
+        """A file that was taken aside goes where it lay; where something else lies there now, beside it."""
+        try:
+            os.link(aside, self._folder / path)
+        except FileExistsError:
+            data = aside.read_bytes()
+            self._keep_aside(Local(path, _digest(data), data, 0, 0))
+        aside.unlink()
 
     def _keep_aside(self, file: Local) -> str:
         """A copy of a file beside it, named by its content; gives its path."""
@@ -416,7 +397,9 @@ class Sync:
         self._unsaved = 0
 
     def _agree(self, slug: str, file: Local, version: int) -> None:
-        self._known[slug] = Known(file.path, version, file.digest, file.mtime_ns, file.size, time.time_ns())
+        page_id = self._known[slug].id if slug in self._known else ""
+        times = (file.mtime_ns, file.size, time.time_ns())
+        self._known[slug] = Known(file.path, version, file.digest, *times, page_id)
         self._changed()
 
     def _forget(self, slug: str) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.cli import local_key
+from sixfold.cli.client import Client
 from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -152,6 +154,17 @@ def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) 
     done = memory(server, "sync", str(folder), "--json").json
     assert (folder / done["conflicts"][0]).read_text() == "# Here\nby hand\n"
     assert (folder / "Here.md").read_text().endswith("by an agent\nby an agent again")
+    (folder / "Odd, Name.md").write_text("odd")
+    memory(server, "sync", str(folder))
+    memory(server, "edit", "odd-name", "--append", "!")
+    (folder / "Odd, Name.md").rename(folder / "Odder: Name.md")
+    assert memory(server, "sync", str(folder)).out == "  → odd-name → odder-name\n  ↓ odder-name\n"
+    (folder / "Odder: Name.md").unlink()
+    memory(server, "sync", str(folder))
+    client = Client(server.url, local_key.kept(server.folder))
+    assert client.post("/api/versions/odder-name", {"version": 1})["version"] > 1
+    memory(server, "sync", str(folder))
+    assert (folder / "Odder: Name.md").read_text() == "odd"
     (folder / "bad.md").write_bytes(b"\xff")
     refused = memory(server, "sync", str(folder))
     assert (refused.status, "bad.md: The body is no text in UTF-8" in refused.out) == (1, True)
@@ -177,6 +190,6 @@ def test_a_watch_goes_on_until_it_is_interrupted_and_holds_the_folder(server: Se
         assert memory(server, "read", "m").out == "mine"
     finally:
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == 130
+        assert watching.wait(60) == 130
         watching.stdout.close()
     assert (folder / ".sixfold" / "memory-sync.json").exists()

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sixfold.cli.syncing import CONFLICT, Clash, RemoteFile, Sync
+from sixfold.cli.sync_sides import Clash, Listed, RemoteFile
+from sixfold.cli.syncing import CONFLICT, Sync
 
 SLUGS = ("a", "b", "x/a")
 STEPS = frozenset({"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.scandir"})
@@ -29,6 +30,8 @@ class Memory:
     """A memory in plain Python, with every text that it ever had."""
 
     pages: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)  # by slug, of deleted pages too
+    paths: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     history: set[bytes] = field(default_factory=set)
     every: dict[tuple[str, int], bytes] = field(default_factory=dict)
@@ -36,24 +39,33 @@ class Memory:
 
     def put(self, slug: str, data: bytes) -> int:
         """Somebody else writes."""
-        self.versions[slug] = self.versions.get(slug, 0) + 1
-        self.pages[slug] = (self.versions[slug], data)
+        page = self.ids.setdefault(slug, f"{slug}{len(self.every)}")
+        self.versions[page] = self.versions.get(page, 0) + 1
+        self.pages[slug] = (self.versions[page], data)
         self.history.add(data)
-        self.every[slug, self.versions[slug]] = data
-        return self.versions[slug]
+        self.every[page, self.versions[page]] = data
+        return self.versions[page]
 
-    def listed(self) -> dict[str, int]:
+    def move(self, slug: str, to: str) -> int:
+        """Somebody else renames, where that is possible."""
+        if slug not in self.pages or to in self.ids:
+            return 0
+        data = self.pages.pop(slug)[1]
+        self.ids[to] = self.ids.pop(slug)
+        return self.put(to, data)
+
+    def listed(self) -> dict[str, Listed]:
         self.step()
-        return {slug: version for slug, (version, _) in self.pages.items()}
+        return {slug: Listed(version, self.ids[slug]) for slug, (version, _) in self.pages.items()}
 
     def fetch(self, slug: str) -> RemoteFile | None:
         self.step()
         found = self.pages.get(slug)
-        return RemoteFile(*found) if found is not None else None
+        return RemoteFile(*found, self.paths.get(slug, "")) if found is not None else None
 
     def version(self, slug: str, number: int) -> bytes | None:
         self.step()
-        return self.every.get((slug, number))
+        return self.every.get((self.ids.get(slug, ""), number))
 
     def _check(self, slug: str, version: int | None) -> None:
         self.step()
@@ -61,8 +73,9 @@ class Memory:
         if (found[0] if found is not None else None) != version:
             raise Clash
 
-    def store(self, slug: str, data: bytes, version: int | None) -> int:
+    def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
         self._check(slug, version)
+        self.paths[slug] = path
         stored = self.put(slug, data)
         self.step()  # the answer may not arrive
         return stored
@@ -72,12 +85,12 @@ class Memory:
         del self.pages[slug]
         self.step()
 
-    def rename(self, slug: str, to: str, version: int) -> int:
+    def rename(self, slug: str, to: str, version: int, path: str) -> int:
         self._check(slug, version)
-        if to in self.pages:
+        stored = self.move(slug, to)
+        if not stored:
             raise Clash
-        data = self.pages.pop(slug)[1]
-        stored = self.put(to, data)
+        self.paths[to] = path
         self.step()
         return stored
 
@@ -180,6 +193,10 @@ class World:
         if slug in self.memory.pages:
             self.memory.put(slug, self.text() + self.memory.pages[slug][1])
 
+    def elsewhere(self, slug: str) -> None:
+        """Somebody else renames a page."""
+        self.memory.move(slug, "x/renamed")
+
     def gone(self, slug: str) -> None:
         """Somebody else deletes a page."""
         self.memory.pages.pop(slug, None)
@@ -219,13 +236,13 @@ class World:
 
 
 ACTIONS = st.tuples(
-    st.sampled_from(["edit", "add", "add", "drop", "move", "other", "begin", "begin", "gone"]),
+    st.sampled_from(["edit", "add", "add", "drop", "move", "other", "begin", "begin", "gone", "elsewhere"]),
     st.sampled_from(SLUGS),
 )
 MIDST = st.dictionaries(
     st.integers(1, 60),
     st.tuples(
-        st.sampled_from(["kill", "kill", "edit", "add", "drop", "other", "begin", "gone"]),
+        st.sampled_from(["kill", "kill", "edit", "add", "drop", "other", "begin", "gone", "elsewhere"]),
         st.sampled_from(SLUGS),
     ),
     max_size=3,
@@ -300,6 +317,62 @@ def test_a_moved_file_is_a_renamed_page(world: World) -> None:
     assert set(world.memory.pages) == {"moved"}
 
 
+def test_a_file_that_was_moved_takes_what_was_written_on_its_page_meanwhile(world: World) -> None:
+    world.edit("a")
+    world.sync({})
+    world.move("a")
+    world.begin("a")
+    done = Sync(world.folder, world.memory, "test").run()
+    assert (done.renamed, done.received) == (["a → moved"], ["moved"])
+    assert world.files() == {"moved.md": b"text 2\ntext 1\n"}
+    assert set(world.memory.pages) == {"moved"}
+
+
+def test_a_page_that_was_renamed_takes_what_was_written_into_its_file_meanwhile(world: World) -> None:
+    world.edit("a")
+    world.edit("b")
+    world.sync({})
+    world.add("a")
+    world.memory.move("a", "new/a")
+    world.memory.move("b", "new/b")
+    done = Sync(world.folder, world.memory, "test").run()
+    assert (done.renamed, done.merged) == (["a → new/a", "b → new/b"], ["new/a"])
+    assert (done.received, done.removed_here, done.sent) == ([], [], [])
+    assert world.files() == {"new/a.md": b"text 1\ntext 3\n", "new/b.md": b"text 2\n"}
+    assert world.memory.pages["new/a"][1] == b"text 1\ntext 3\n"
+    assert set(world.memory.pages) == {"new/a", "new/b"}
+
+
+def test_of_two_new_names_the_memorys_holds_and_the_page_stays_one(world: World) -> None:
+    world.edit("a")
+    world.sync({})
+    world.move("a")
+    world.memory.move("a", "b")
+    assert Sync(world.folder, world.memory, "test").run().renamed == ["a → b"]
+    assert (world.files(), set(world.memory.pages)) == ({"b.md": b"text 1\n"}, {"b"})
+
+
+def test_another_page_that_took_an_old_name_is_no_edit_of_the_one_that_had_it(world: World) -> None:
+    world.edit("a")
+    world.sync({})
+    world.memory.move("a", "b")
+    world.other("a")
+    Sync(world.folder, world.memory, "test").run()
+    assert world.files() == {"a.md": b"text 2\n", "b.md": b"text 1\n"}
+
+
+def test_a_page_that_comes_back_has_the_odd_name_of_its_file_again(world: World) -> None:
+    odd = world.folder / "An Odd, Odd Name.md"
+    odd.write_bytes(b"1")
+    world.sync({})
+    odd.unlink()
+    world.sync({})
+    assert world.memory.pages == {}
+    world.memory.put("an-odd-odd-name", b"1")
+    world.sync({})
+    assert world.files() == {odd.name: b"1"}
+
+
 @pytest.mark.parametrize("slug", [".hidden", ".sixfold/memory-sync", f"a{CONFLICT}b", "x/.git/config"])
 def test_a_page_that_cannot_be_a_file_stays_where_it_is(world: World, slug: str) -> None:
     world.other(slug)
@@ -346,6 +419,7 @@ def test_a_watch_says_once_what_it_cannot_take(world: World) -> None:
     watch = Sync(world.folder, world.memory, "test", lambda _verb, what: said.append(what))
     assert [bool(watch.run().problems) for _ in range(3)] == [True, True, True]
     assert len(said) == 1
+    assert not watch.news()
 
 
 def test_another_servers_state_is_not_believed(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from sixfold.areas.memory.files import Files
 from sixfold.areas.memory.keys import caller_of
 from sixfold.core.memory import limits, plain, slugs, tools
 from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.exchange import transfer
 from sixfold.core.memory.links import Route as Walking
 from sixfold.core.memory.model import Caller, Entry, Link
 from sixfold.core.memory.reading import View
@@ -95,7 +96,7 @@ class Pages:
         slug = slugs.normalize(_slug(request))
         if bodies.media_type(request) == MARKDOWN:
             given: dict[str, Any] = {}
-            wanted = Wanted(slug, _text(await request.body()), whole=True)
+            wanted = Wanted(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
             given = await requests.from_body(requests.PAGE, request)
             wanted = _wanted({**given, "slug": slug})
@@ -109,7 +110,8 @@ class Pages:
         if given["operation"] == "rename":
             if given["slug"] is None:
                 raise errors.InvalidInput([errors.Problem("slug", "rename needs slug", "missing")])
-            saved = await self._memory.rename(caller, slug, given["slug"], terms)
+            origin = _origin(request, given["slug"])
+            saved = await self._memory.rename(caller, slug, given["slug"], terms, origin)
         else:
             saved = await self._memory.edit(caller, slug, tools.wanted_edit(given), terms)
         return await self._written(caller, replace(saved, created=False))
@@ -261,6 +263,11 @@ def _part(
 def _wants_file(request: Request) -> bool:
     """Whether markdown is liked better than JSON."""
     return accept.best(request.headers.get("accept"), ("application/json", MARKDOWN)) == MARKDOWN
+
+
+def _origin(request: Request, slug: str) -> str:
+    """The file that a page comes from, if the request names one that would be the page's."""
+    return transfer.origin(unquote(request.headers.get("x-sixfold-path", "")), slugs.normalize(slug))
 
 
 def _slug(request: Request) -> str:

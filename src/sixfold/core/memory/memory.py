@@ -158,10 +158,10 @@ class Memory:
             writing.edit(self._writer(caller), slugs.normalize(slug), change, terms)
         )
 
-    async def rename(self, caller: Caller, slug: str, to: str, terms: Terms) -> Saved:
-        """Give a page another slug."""
+    async def rename(self, caller: Caller, slug: str, to: str, terms: Terms, path: str = "") -> Saved:
+        """Give a page another slug; `path` is the file that it comes from now."""
         old, new = slugs.normalize(slug), slugs.normalize(to)
-        return await self.database.write(writing.rename(self._writer(caller), old, new, terms))
+        return await self.database.write(writing.rename(self._writer(caller), old, new, terms, path))
 
     async def tag(self, caller: Caller, slug: str, change: writing.Tagging, terms: Terms) -> Saved:
         """Add tags to a page, or take some off."""

@@ -115,8 +115,11 @@ def tag(writer: Writer, slug: str, change: Tagging, terms: Terms) -> Transaction
     return (yield from _changed(writer, "tag", found.page, replace(drafts.of(found.page), tags=tags)))
 
 
-def rename(writer: Writer, slug: str, to: str, terms: Terms) -> Transaction[Saved]:
-    """Give a page another slug: links to it follow, the old one leads there. Raises `Conflict`."""
+def rename(writer: Writer, slug: str, to: str, terms: Terms, path: str = "") -> Transaction[Saved]:
+    """Give a page another slug, and another file: links to it follow, the old one leads there.
+
+    Raises `Conflict`.
+    """
     found = yield from _open(writer, slug, terms)
     if to == found.page.slug:
         return Saved(found.page, changed=False)
@@ -125,7 +128,8 @@ def rename(writer: Writer, slug: str, to: str, terms: Terms) -> Transaction[Save
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
         raise errors.Conflict(f"{to} is the slug of another {state}")
     title = to if found.page.title == found.page.slug else found.page.title
-    draft = replace(drafts.of(found.page), slug=to, title=title, path=f"{to}.md" if found.page.path else "")
+    path = path or (f"{to}.md" if found.page.path else "")
+    draft = replace(drafts.of(found.page), slug=to, title=title, path=path)
     return Saved((yield from _save(writer, "rename", Plan(found.page, draft, reads_links=False))))
 
 
@@ -149,7 +153,9 @@ def restore(writer: Writer, slug: str, version: int, terms: Terms) -> Transactio
     if row is None:
         raise errors.NotFound(f"{found.page.slug} has no version {version}")
     old = pages.of({**row, "id": row["page_id"], "updated_at": row["created_at"]})
-    draft = replace(drafts.of(old), slug=found.page.slug)
+    title = found.page.slug if old.title == old.slug else old.title
+    path = found.page.path or old.path
+    draft = replace(drafts.of(old), slug=found.page.slug, title=title, path=path)
     page = yield from _save(writer, "restore", Plan(found.page, draft, deleted=found.deleted))
     return Saved(page, created=found.deleted)
 

@@ -14,7 +14,8 @@ from sixfold import errors
 from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import drafts, frontmatter, links, pages, reading, slugs, timeline, usage
 from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.exchange.archives import ENDINGS, File, Report
+from sixfold.core.memory.exchange.archives import ENDINGS, File, Report, is_page
+from sixfold.core.memory.exchange.archives import file as checked_file
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.model import Caller, Entry, Page
 from sixfold.core.memory.pages import Plan
@@ -58,6 +59,12 @@ class Naming:
 
 def _outlined(name: str) -> str:
     return _JOURNAL.sub(r"journals/\1-\2-\3", name).removeprefix("pages/").replace("___", "/")
+
+
+def origin(path: str, slug: str) -> str:
+    """A path that somebody says a page comes from, if a file there would be this page; else ""."""
+    fits = is_page(path) and not checked_file(path, b"", _PLAIN).error and Naming().slug(path) == slug
+    return path if fits else ""
 
 
 def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Report]:
