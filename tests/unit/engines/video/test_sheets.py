@@ -1,0 +1,82 @@
+"""What a frame is painted on: a film's own planes go through as they are, and both papers show the same."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold.core.work import timeline
+from sixfold.engines.video import encode, planes
+from sixfold.engines.video.planes import Planes
+from sixfold.engines.video.reading import Reel
+from sixfold.engines.video.timeline import sheets, shots
+from sixfold.engines.video.timeline.sheets import PAPERS, Sheets
+from sixfold.engines.video.timeline.sprites import Sprite
+from sixfold.engines.video.timeline.stage import Stage
+
+SIZE = (64, 48)
+
+
+def textured(seed: int, size: tuple[int, int] = SIZE) -> np.ndarray[Any, Any]:
+    """Soft spots of colour."""
+    across, down = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
+    parts = [128 + 90 * np.sin(across / (7 + seed + part) + down / 9 + part) for part in range(3)]
+    return np.stack(parts, axis=-1).astype(np.uint8)
+
+
+def seen(canvas: Sheets) -> np.ndarray[Any, Any]:
+    """A canvas in RGB."""
+    if len(canvas) == 1:
+        return canvas[0].astype(int)
+    return planes.to_rgb(Planes(canvas[0], np.dstack(canvas[1:]))).astype(int)
+
+
+@pytest.fixture(scope="module")
+def reel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A film of our own."""
+    path = tmp_path_factory.mktemp("reel") / "a.mp4"
+    with encode.Film(path, SIZE, Fraction(10)) as film:
+        for number in range(4):
+            film.add(textured(number))
+    return path
+
+
+@pytest.mark.parametrize(("fit", "box"), [("contain", {}), ("cover", {"width": 64, "height": 32})])
+def test_a_film_that_nothing_lies_over_is_not_changed(reel: Path, fit: str, box: dict[str, int]) -> None:
+    clip = {"url": "a", "duration": 0.4, "fit": fit, **box}
+    said = {"width": 64, "height": 48, "fps": 10, "tracks": [{"type": "video", "clips": [clip]}]}
+    project = timeline.read(timeline.bare(timeline.measured(timeline.check(said), {})))
+    tracks = shots.of(project, {timeline.name_of(0, 0): reel})
+    top, rows = (8, 32) if box else (0, 48)
+    with closing(Stage(project, tracks, SIZE, PAPERS["mp4"])) as stage, closing(Reel(reel)) as own:
+        for second in (0.0, 0.1, 0.2, 0.3):
+            wanted = planes.of_frame(own.at(second))
+            for step, found, plane in zip((1, 2, 2), stage.picture(second), wanted, strict=True):
+                shown = slice(0, rows // step), slice(top // step, (top + rows) // step)
+                assert np.array_equal(found[shown[0]], plane[shown[1]])
+
+
+PLACES = [(0, 0), (7, 4), (6, 5), (9, 11), (-5, -3), (50, 37)]
+
+
+@pytest.mark.parametrize(("left", "top"), PLACES)
+@pytest.mark.parametrize("opacity", [1.0, 0.4])
+def test_a_sprite_anywhere_looks_the_same_on_both_papers(left: int, top: int, opacity: float) -> None:
+    pixels = textured(5, (21, 17))
+    cover = np.broadcast_to(np.linspace(0, 255, 21).astype(np.uint8)[None, :, None], pixels.shape)
+    weighed = (pixels * (cover / 255)).astype(np.uint8)
+    for sprite in (Sprite(pixels, left, top), Sprite(weighed, left, top, np.ascontiguousarray(cover))):
+        shown = []
+        for kind in ("gif", "mp4"):
+            paper = PAPERS[kind]
+            canvas = paper.ground(SIZE, (40, 80, 160))
+            sheets.lay(paper, canvas, paper.layer(sprite), opacity)
+            shown.append(seen(canvas))
+        apart = np.abs(shown[0] - shown[1])
+        assert apart.mean() < 2.5
+        assert np.median(apart) <= 2
