@@ -20,7 +20,7 @@ import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
-from sixfold.engines.video import planes
+from sixfold.engines.video import opening, planes
 from sixfold.engines.video.planes import Planes
 
 Array = NDArray[Any]
@@ -118,6 +118,7 @@ class Film:
         codec.color_primaries = codec.color_trc = codec.colorspace = _BT709
         codec.color_range = _VIDEO_RANGE
         codec.time_base = 1 / rate
+        opening.opened(stream)
         self._stream = stream
         self._sound = sound
         self._voice: Any = self._container.add_stream(kind.voice, rate=SOUND_RATE) if sound else None

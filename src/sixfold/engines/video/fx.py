@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.engines.video import container, planes
+from sixfold.engines.video import container, opening, planes
 
 Array = NDArray[Any]
 
@@ -38,7 +38,7 @@ CODECS = {
     "h264_hw": Codec(
         "libx264", "x264", {"preset": "veryfast", "crf": "17", "profile": "high", "x264-params": "mbtree=0"}
     ),
-    "av1_hw": Codec("libsvtav1", "SVT-AV1", {"preset": "10", "crf": "28", "svtav1-params": "lp=1"}),
+    "av1_hw": Codec(opening.AV1, "SVT-AV1", {"preset": "10", "crf": "28", "svtav1-params": "lp=1"}),
 }
 
 
@@ -98,6 +98,7 @@ class _Work:
         one.color_range = _VIDEO_RANGE
         self._time_base = self._seen.time_base or 1 / rate
         one.time_base = self._time_base
+        opening.opened(self._shown)
         self._heard = next(iter(self._source.streams.audio), None)
         self._voice: Any = None
         if self._heard is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ def test_tones_come_in_as_many_steps_as_were_asked_for(tmp_path: Path, codec: st
     with av.open(str(artifact.path)) as container:
         codecs = {"libdav1d": "av1", "av1": "av1", "h264": "h264"}
         assert codecs[container.streams.video[0].codec_context.name] == name
+    threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
+    assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_OTHER}, "nobody goes first"
 
 
 def test_two_levels_are_black_and_white_and_all_levels_change_nothing_to_speak_of(tmp_path: Path) -> None:
