@@ -56,6 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--pictures", action="store_true", help="make the pictures of docs/pictures that tests make, anew"
     )
+    parser.addoption(
+        "--spaces", action="store_true", help="also run real Gradio in a container: about a minute"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

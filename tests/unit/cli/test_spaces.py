@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,20 +16,15 @@ from tests.podman import Podman
 from tests.unit.cli import conftest
 from tests.unit.cli.conftest import Starter, program
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        not os.environ.get("SIXFOLD_TEST_SPACES"),
-        reason="takes 50 s of processor time, which a run of CI does not have: SIXFOLD_TEST_SPACES=1 runs it",
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 BASE = "localhost/gradio-six"
 
 
 @pytest.fixture
-def podman(tmp_path: Path) -> Iterator[Podman]:
+def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
     """Podman with an image in which Python starts and finds Gradio."""
+    if not request.config.getoption("--spaces"):
+        pytest.skip("takes a minute of two processors, which CI does not have: --spaces runs it")
     home, packed = gradios.base("6"), tmp_path / "root.tar"
 
     def prepare(made: Podman) -> None:
