@@ -7,6 +7,7 @@ Serve, each in an environment of its own. The client is the same for all, 16 cal
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import socket
@@ -71,7 +72,8 @@ async def _running(command: list[str], port: int, path: str, **environ: str) -> 
             await _until(client, address + path)
         yield address
     finally:
-        process.terminate()
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            process.terminate()
         await process.wait()
 
 
@@ -169,8 +171,11 @@ async def _theirs(folder: Path, peer: Peer) -> list[Row]:
         return [Row(f"{name}: left out", 0, "", note=f"{package} could not be installed")]
     (folder / f"{name}.py").write_text(script)
     port = _free()
-    async with _running([python, str(folder / f"{name}.py"), str(port)], port, path) as address:
-        return await _figures(name, address, call)
+    try:
+        async with _running([python, str(folder / f"{name}.py"), str(port)], port, path) as address:
+            return await _figures(name, address, call)
+    except TimeoutError:
+        return [Row(f"{name}: left out", 0, "", note=f"it did not answer within {_START_SECONDS} s")]
 
 
 async def _measure(folder: Path) -> list[Row]:
