@@ -103,10 +103,10 @@ class Halved:
             value=(0, 0, 0, 0),
         )
         full = planes.of_weighed(weighed)
-        half = cv2.resize(full, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-        sheets = tuple(np.ascontiguousarray(one) for one in (full[..., 0], half[..., 1], half[..., 2]))
-        covers = tuple(np.ascontiguousarray(one[..., 3]) for one in (full, half, half))
-        return Layer(sheets, sprite.left - before, sprite.top - above, covers)
+        light, _, _, whole = cv2.split(full)
+        _, *colours, part = cv2.split(cv2.resize(full, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA))
+        covers = (whole, part, part)
+        return Layer((light, *colours), sprite.left - before, sprite.top - above, covers)
 
     def frame(self, reel: Reel, frame: Any, size: tuple[int, int]) -> Sheets | None:
         """The frame's own planes, where they are such ones."""
