@@ -59,7 +59,10 @@ async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
         await page.wait_for_selector(".node.finished[data-node='7'] .done")
         assert await page.locator(".node.finished").count() >= 2
         await page.focus("[data-pane]")
-        for key in ("+", "ArrowLeft"):
+        first = await page.locator(".pane .value").first.bounding_box()
+        assert first is not None
+        assert first["height"] >= 10  # the words of its nodes can be read
+        for key in ("0", "+", "ArrowLeft"):
             await page.keyboard.press(key)
         assert "scale(1.25)" in await page.eval_on_selector(".pane svg", "s => s.style.transform")
         await page.keyboard.press("0")

@@ -66,8 +66,8 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
 
   const { width: wide, height: tall } = picture.viewBox.baseVal;
   pane.style.height = `${Math.min(0.72 * innerHeight, Math.max(innerWidth > 700 ? 320 : 220, (pane.clientWidth * tall) / wide))}px`;
-  const small = 0.6 / Math.min(pane.clientWidth / wide, pane.clientHeight / tall);
-  if (small > 1.4) closer(small, 0); // where its words could not be read, one begins closer, at its beginning
+  const small = 0.9 / Math.min(pane.clientWidth / wide, pane.clientHeight / tall); // ten pixels for the smallest words
+  if (small > 1) closer(small, 0); // where its words could not be read, one begins closer, at its beginning
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 
