@@ -12,9 +12,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+import requests
 import schemathesis
 import uvicorn
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, Phase
 from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -28,6 +29,7 @@ from sixfold.core.accounts import accounts
 from sixfold.errors import SixfoldError
 from sixfold.faces import documents
 from tests.areas.house import House, house
+from tests.processes import PATIENCE_SECONDS
 from tests.tidy import source
 
 AREAS = ("media", "gateway", "image", "hosting", "replicate", "memory", "platform")
@@ -78,7 +80,8 @@ class Served:
         self.ready = threading.Event()
         self.server: uvicorn.Server | None = None
         self.url = self.key = ""
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self.session = requests.Session()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     async def _serve(self) -> None:
         async with house(self._folder, inline_seconds=5, queue_limit=100_000) as home:
@@ -100,14 +103,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One server for all operations."""
     found = Served(tmp_path_factory.mktemp("served"))
     found.thread.start()
-    assert found.ready.wait(20)
+    assert found.ready.wait(PATIENCE_SECONDS)
     yield found
+    found.session.close()
     assert found.server is not None
     found.server.should_exit = True
-    found.thread.join(20)
+    found.thread.join(PATIENCE_SECONDS)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(360)
 @pytest.mark.parametrize("area", AREAS)
 def test_no_request_of_an_operation_breaks_its_description(served: Served, area: str) -> None:
     """Fifty cases and more of each operation, keyed and not: no undocumented 5xx, answers as described."""
@@ -129,6 +134,7 @@ def probe(served: Served, operation: Any, mode: GenerationMode) -> int:
         deadline=None,
         derandomize=True,
         database=None,
+        phases=(Phase.generate,),  # what fails is told as it was asked: to make it smaller takes minutes
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
@@ -136,7 +142,8 @@ def probe(served: Served, operation: Any, mode: GenerationMode) -> int:
         nonlocal asked
         asked += 1
         headers = {"Authorization": f"Bearer {served.key}"} if asked % 5 else {}
-        answer = case.call(base_url=served.url, headers=headers)
+        how = {"headers": headers, "session": served.session, "timeout": PATIENCE_SECONDS}
+        answer = case.call(base_url=served.url, **how)
         case.validate_response(answer, checks=CHECKS)
         if answer.status_code not in DOCUMENTED:
             case.validate_response(answer, checks=[not_a_server_error])
