@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -12,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from sixfold import assembly
 from sixfold.upstreams.chat.llama.running import Running
@@ -86,6 +89,21 @@ async def test_a_file_answers_in_all_three_protocols_and_as_the_template(tmp_pat
         calls = await there.settled(6)
         assert {call["target"] for call in calls} == {"own/tiny"}
         assert {call["cost_usd"] for call in calls} == {"0.00"}
+
+
+async def test_a_file_beside_it_lets_a_model_see(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    Image.new("RGB", (40, 30), (200, 30, 30)).save(made, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(made.getvalue()).decode()}"
+    (tmp_path / "models").mkdir()
+    tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
+    async with talking(tmp_path) as there:
+        seen = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": url}}]
+        messages: list[Any] = [{"role": "user", "content": seen}]
+        said = await there.openai().chat.completions.create(model="own/tiny", messages=messages, **ASKED)
+        assert said.usage is not None
+        assert said.usage.prompt_tokens == 24 + 1 + 4, "words, a line's end, four patches"
+        assert said.choices[0].message.content
 
 
 async def test_a_stream_says_what_the_whole_answer_says_and_counts_the_same(tmp_path: Path) -> None:
