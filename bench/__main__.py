@@ -35,6 +35,7 @@ NAMES = (
     "cold",
     "forecast",
     "graphs",
+    "hearing",
 )
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from numpy.typing import NDArray
 pytest.importorskip("espeakng_loader", reason="needs the extra `embedded`")
 pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
 
+from pocketsphinx import get_model_path
+
 from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.engines.speech import ears as voices
 from sixfold.engines.speech import files, hearing
 from sixfold.engines.speech.engine import SpeechEngine
 from sixfold.engines.speech.sphinx import ListeningEngine
@@ -64,6 +69,22 @@ def test_words_are_found_with_their_times_and_how_sure_they_are(
     assert 0.05 < told["confidence"] < 1
     assert told["language"] == "en"
     assert heard(ears, path) == told
+
+
+def test_our_own_voices_are_understood(tmp_path: Path, ears: ListeningEngine) -> None:
+    said = "Good morning, would you mind speaking a little more slowly?"
+    told = heard(ears, recording(tmp_path, said, voice="henry"), timestamps=False)
+    right = re.sub(r"[^a-z ]", "", said.lower()).split()
+    alike = difflib.SequenceMatcher(None, right, told["text"].split(), autojunk=False)
+    assert sum(block.size for block in alike.get_matching_blocks()) >= 0.8 * len(right), told["text"]
+
+
+def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
+    model = Path(get_model_path()) / "en-us" / "en-us"
+    moved = voices.moved(model)
+    assert np.array_equal(voices.means(voices.write(model, moved, tmp_path / "means").parent), moved)
+    assert np.array_equal(voices.steps(model, voices.means(model)), np.zeros(moved.shape, np.int8))
+    assert np.abs(voices.steps(model, moved)).max() > 0
 
 
 def test_a_pause_parts_segments(tmp_path: Path, ears: ListeningEngine) -> None:
