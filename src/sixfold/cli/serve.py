@@ -27,10 +27,12 @@ from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.faces import create_app
 from sixfold.settings import Settings
 from sixfold.web import logs
+from sixfold.web.protocol import Line, hang_up
 
 _BACKLOG = 2048
 _CLOSE_SECONDS = 5  # for connections that are still open once every run has ended
 _KEEP_ALIVE_SECONDS = 30
+_TICKS = 10  # uvicorn's, in a second
 _GARBAGE_EVERY = 20_000  # objects: a request leaves no cycles, and what is there at the start stays
 
 
@@ -155,6 +157,13 @@ class _Server(uvicorn.Server):
         gc.set_threshold(_GARBAGE_EVERY, 20, 20)
         self.up.set()
 
+    async def on_tick(self, counter: int) -> bool:
+        """Look who is idle, once a second; gives whether to end."""
+        if counter % _TICKS == 0:
+            connections, moment = self.server_state.connections, asyncio.get_running_loop().time()
+            hang_up(connections, _KEEP_ALIVE_SECONDS, moment)
+        return await super().on_tick(counter)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to `_Ending`."""
@@ -185,7 +194,7 @@ async def _serve(configured: Settings, doors: list[socket.socket], lock: ServerL
 def _config(product: Product) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(product),
-        http="httptools",
+        http=Line,
         ws="websockets-sansio",
         ws_ping_interval=10,
         ws_per_message_deflate=False,

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from sixfold.web import limits
 
 JSON = (b"content-type", b"application/json")
+AT_ONCE = "sixfold.at_once"  # of a scope: sends a whole `Answer`, or says that it has to go the long way
 Header = tuple[bytes, bytes]
 
 
@@ -67,6 +68,9 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
+        way: Callable[[Answer], bool] | None = scope.get(AT_ONCE)
+        if way is not None and scope["method"] != "HEAD" and way(self):
+            return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body})
 

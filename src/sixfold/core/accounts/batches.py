@@ -7,8 +7,8 @@ where that is refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from sixfold import errors
 from sixfold.core.accounts import ledger, limits
@@ -17,8 +17,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Transaction, Value, now
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A hold that is asked for beside others."""
 
     account_id: str
@@ -27,8 +26,7 @@ class Wanted:
     payer: Payer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(NamedTuple):
     """What is to be captured of a hold, beside others; an `amount` of 0 releases it.
 
     `key_id` is whose budgets it counts against, `held_at` (epoch µs) when it was made.
@@ -76,21 +74,8 @@ def _hold_row(wanted: Wanted) -> dict[str, Value]:
 
 def capture_all(charges: Sequence[Charge]) -> Transaction[None]:
     """End many pending holds, all of them or none; raises `LedgerFault` as `capture` does."""
-    states = ("released", "captured")
-    told = yield Query(
-        "hold_end_each",
-        {},
-        [
-            {
-                "id": charge.hold_id,
-                "account_id": charge.account_id,
-                "amount": charge.held,
-                "state": states[charge.amount > 0],
-                "captured": charge.amount,
-            }
-            for charge in charges
-        ],
-    )
+    rows = [_charge_row(charge) for charge in charges]
+    told = yield Query("hold_end_each", {}, rows)
     if told[0]["changed"] != len(charges) or any(charge.amount > charge.held for charge in charges):
         raise ledger.LedgerFault(
             "a hold is not pending, or holds another amount or less than is to be captured"
@@ -106,13 +91,23 @@ def capture_all(charges: Sequence[Charge]) -> Transaction[None]:
         yield Query("ledger_settle", params)
     if total := paid.total():
         yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": total})
-        yield Query("transfer_insert", {}, [_capture_row(charge) for charge in charges if charge.amount])
+        yield Query("transfer_of_each", {}, [row for row in rows if row["captured"]])
     for (key_id, day), amount in unspent.items():
         if amount:
             yield from limits.give_back(key_id, day * DAY_US, amount)
 
 
-def _capture_row(charge: Charge) -> Mapping[str, Value]:
-    sides = (charge.account_id, ledger.REVENUE)
-    name = f"capture:{charge.hold_id}"
-    return ledger.transfer(name, sides, charge.amount, charge.entry, charge.hold_id).params
+def _charge_row(charge: Charge) -> dict[str, Value]:
+    """What ends a hold, and what the journal says of it."""
+    kind, description, request_id = charge.entry
+    return {
+        "id": charge.hold_id,
+        "account_id": charge.account_id,
+        "amount": charge.held,
+        "state": "captured" if charge.amount > 0 else "released",
+        "captured": charge.amount,
+        "credit": ledger.REVENUE,
+        "kind": kind,
+        "description": description,
+        "request_id": request_id,
+    }

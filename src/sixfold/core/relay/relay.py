@@ -246,7 +246,7 @@ class Relay:
         if ask.most is not None:
             targets = tuple(target for target in targets if target.speaks(ask.wire))
         priced = [(target, self._rates(target)) for target in targets]
-        allowed = tuple((target, rates) for target, rates in priced if rates is not None)
+        allowed = tuple([(target, rates) for target, rates in priced if rates is not None])
         if not allowed:
             raise errors.UnpricedModel(
                 f"{targets[0].name} has no price: an operator can set one in "
@@ -254,7 +254,7 @@ class Relay:
             )
         expected = _estimate(ask) if ask.most is None else ask.most.input
         most = ask.most or Usage(expected, ask.max_tokens or self.policy.max_tokens)
-        held = 0 if ask.prepaid else max(rates.cost(most) for _, rates in allowed)
+        held = 0 if ask.prepaid else max([rates.cost(most) for _, rates in allowed])
         return Plan(allowed, expected, held)
 
     def _rates(self, target: Target) -> Rates | None:

@@ -59,12 +59,12 @@ class Ending(msgspec.Struct, frozen=True):
 def begin(call: Call, holder: str, payer: Payer | None) -> Transaction[None]:
     """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded`, and then nothing was written."""
     yield from ledger.hold(call.account_id, call.id, call.held, payer)
-    yield Query("relay_begin", {**_who(call, holder), "held": call.held})
+    yield Query("relay_begin", _who(call, holder))
 
 
 def finish(call: Call, ending: Ending) -> Transaction[None]:
     """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
-    rows = yield Query("relay_finish", _ended(call, ending))
+    rows = yield Query("relay_finish", _end(call, ending))
     if rows:
         yield from ledger.capture(call.id, ending.cost, _entry(call))
 
@@ -85,7 +85,7 @@ def book(
         moment = yield from batches.hold_all(
             [batches.Wanted(call.account_id, call.id, call.held, payer) for call, payer in begun]
         )
-        yield Query("relay_begin", {}, [{**_who(call, holder), "held": call.held} for call, _ in begun])
+        yield Query("relay_begin", {}, [_who(call, holder) for call, _ in begun])
         for call, _ in begun:
             call.held_at = moment
     free = [{**_who(call, holder), **_end(call, ending)} for call, ending in ended if not call.held]
@@ -93,7 +93,7 @@ def book(
         yield Query("relay_insert", {}, free)
     held = [(call, ending) for call, ending in ended if call.held]
     if held:
-        told = yield Query("relay_finish_each", {}, [_ended(call, ending) for call, ending in held])
+        told = yield Query("relay_finish_each", {}, [_end(call, ending) for call, ending in held])
         if told[0]["changed"] != len(held):
             raise ledger.LedgerFault("a call was ended before")
         for call, _ in held:
@@ -156,19 +156,10 @@ def page(
     return found, str(found[-1]["id"]) if len(rows) > limit else None
 
 
-def _ended(call: Call, ending: Ending) -> dict[str, Value]:
-    return {"id": call.id, "target": call.target, **_end(call, ending)}
-
-
 def _charge(call: Call, ending: Ending) -> batches.Charge:
+    key_id = call.key_id if call.counted else None
     return batches.Charge(
-        account_id=call.account_id,
-        hold_id=call.id,
-        held=call.held,
-        amount=ending.cost,
-        entry=_entry(call),
-        key_id=call.key_id if call.counted else None,
-        held_at=call.held_at,
+        call.account_id, call.id, call.held, ending.cost, _entry(call), key_id, call.held_at
     )
 
 
@@ -187,6 +178,7 @@ def _who(call: Call, holder: str) -> dict[str, Value]:
         "target": call.target,
         "holder": holder,
         "streamed": int(call.streamed),
+        "held": call.held,
     }
 
 
@@ -194,6 +186,8 @@ def _end(call: Call, ending: Ending) -> dict[str, Value]:
     error = ending.error[:_MAX_ERROR]
     words = " ".join(filter(None, (call.id, call.model, call.target, error, call.request, call.response)))
     return {
+        "id": call.id,
+        "target": call.target,
         "state": ending.state,
         "attempts": call.attempts,
         "input_tokens": ending.usage.input,

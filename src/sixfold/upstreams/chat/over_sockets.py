@@ -8,6 +8,7 @@ once an answer has come to its end, and is closed when it says anything that nob
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
@@ -19,8 +20,8 @@ from sixfold.upstreams.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
 
 _KEPT, _KEPT_SECONDS = 256, 60.0  # connections to one server that wait for the next call, and for how long
 _AHEAD = 256 * 1024  # bytes of a stream that wait for their reader before the server has to
-_MAX_URLS = 64
-_SAID = {**HEADERS, "User-Agent": USER_AGENT, "Accept": "*/*"}
+_MAX_URLS = 64  # whose beginnings are kept, and as many sets of headers
+_ALWAYS = {**HEADERS, "User-Agent": USER_AGENT, "Accept": "*/*"}
 
 
 class _Address(NamedTuple):
@@ -128,7 +129,7 @@ class Client:
     def _address(self, url: str) -> _Address:
         parts = urlsplit(url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        said = "".join(f"{name}: {value}\r\n" for name, value in {"Host": parts.netloc, **_SAID}.items())
+        said = "".join(f"{name}: {value}\r\n" for name, value in {"Host": parts.netloc, **_ALWAYS}.items())
         hosted = f" HTTP/1.1\r\n{said}".encode("ascii")
         address = _Address(parts.hostname or "", parts.port or 80, path.encode("ascii"), hosted)
         if len(self._addresses) >= _MAX_URLS:
@@ -379,8 +380,13 @@ class Answer:
 
 def _headed(headers: Mapping[str, str], more: bytes) -> bytes:
     """Headers as they are sent; of two names that differ in their case only the later one counts."""
-    lines = {name.lower(): f"{name}: {value}\r\n" for name, value in headers.items()}
+    return _said(tuple(headers.items())) + more
+
+
+@functools.lru_cache(maxsize=_MAX_URLS)
+def _said(headers: tuple[tuple[str, str], ...]) -> bytes:
+    lines = {name.lower(): f"{name}: {value}\r\n" for name, value in headers}
     said = "".join(lines.values())
     if said.count("\r") + said.count("\n") != 2 * len(lines):
         raise Broken("cannot be told such headers")
-    return said.encode("latin-1") + more
+    return said.encode("latin-1")

@@ -30,6 +30,10 @@ UPDATE account SET posted = posted + :amount WHERE id = :account_id RETURNING id
 INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, created_at)
 VALUES (:id, :debit, :credit, :amount, :hold_id, :kind, :description, :request_id, :now);
 
+-- name: transfer_of_each | The line of the journal of a hold that was captured, among others.
+INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, created_at)
+VALUES ('capture:' || :id, :account_id, :credit, :captured, :id, :kind, :description, :request_id, :now);
+
 -- name: transfer_of_hold | The capture of a hold.
 SELECT debit, amount FROM transfer WHERE hold_id = :hold_id;
 

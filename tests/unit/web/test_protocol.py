@@ -1,0 +1,126 @@
+"""uvicorn's protocol with the short way out, spoken to over a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from sixfold.web.plain import AT_ONCE, Answer
+from sixfold.web.protocol import Line, hang_up
+
+_ASKED = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def _app(scope: Any, receive: Any, send: Any) -> None:
+    """Says its path, and in a header, too, with every `!` a line's end; `late` waits until it is told."""
+    path = scope["path"][1:].encode()
+    if path == b"late":
+        scope["state"]["asked"].set()
+        await scope["state"]["told"].wait()
+    await Answer(path, [(b"x-path", path.replace(b"!", b"\r\n"))])(scope, receive, send)
+
+
+@asynccontextmanager
+async def _served() -> AsyncGenerator[tuple[int, ServerState, asyncio.Event, asyncio.Event]]:
+    asked, told, state = asyncio.Event(), asyncio.Event(), ServerState()
+    state.default_headers = [(b"date", b"now")]
+    config = uvicorn.Config(_app, lifespan="off", log_config=None)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: Line(config=config, server_state=state, app_state={"asked": asked, "told": told}),
+        "127.0.0.1",
+        0,
+    )
+    try:
+        yield server.sockets[0].getsockname()[1], state, asked, told
+    finally:
+        told.set()
+        server.close()
+        for line in tuple(state.connections):
+            line.shutdown()
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[list[bytes], bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
+    length = next(line for line in head if line.startswith(b"content-length: "))
+    return head, await reader.readexactly(int(length[16:]))
+
+
+async def test_a_whole_answer_has_its_headers_and_those_of_the_server() -> None:
+    async with _served() as (port, *_), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_ASKED % b"one")
+        head, body = await _answer(reader)
+        assert (head[0], body) == (b"HTTP/1.1 200 OK", b"one")
+        assert {b"date: now", b"x-path: one", b"content-type: application/json"} < set(head)
+        writer.close()
+
+
+async def test_what_is_asked_ahead_is_answered_in_its_order() -> None:
+    async with _served() as (port, state, asked, told), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_ASKED % b"late" + _ASKED % b"two" + _ASKED % b"three")
+        await asked.wait()
+        told.set()
+        assert [(await _answer(reader))[1] for _ in range(3)] == [b"late", b"two", b"three"]
+        assert state.total_requests == 3
+        writer.close()
+
+
+async def test_a_header_with_a_line_s_end_is_never_sent() -> None:
+    async with _served() as (port, *_), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_ASKED % b"one!set-cookie:")
+        assert await reader.read() == b""  # uvicorn hangs up
+        writer.close()
+
+
+async def test_head_has_no_body_and_who_asks_to_close_is_closed() -> None:
+    async with _served() as (port, *_), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HEAD /one HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b"content-length: 3" in await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"GET /two HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        head, body = await _answer(reader)
+        assert b"connection: close" in head
+        assert (body, await reader.read()) == (b"two", b"")
+        writer.close()
+
+
+async def test_who_is_idle_is_hung_up_on_and_who_waits_for_an_answer_is_not() -> None:
+    async with _served() as (port, state, asked, told), asyncio.timeout(60):
+        idle, closing = await asyncio.open_connection("127.0.0.1", port)
+        closing.write(_ASKED % b"one")
+        await _answer(idle)
+        waiting, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_ASKED % b"one")
+        await _answer(waiting)
+        writer.write(_ASKED % b"late")
+        await asked.wait()
+        moment = asyncio.get_running_loop().time()
+        hang_up(state.connections, 30, moment + 29)
+        assert len(state.connections) == 2
+        hang_up(state.connections, 30, moment + 31)
+        assert await idle.read() == b""
+        told.set()
+        assert (await _answer(waiting))[1] == b"late"
+        for each in (closing, writer):
+            each.close()
+
+
+async def test_an_answer_goes_the_long_way_where_the_server_has_no_short_one() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    await Answer(b"one", [])({"method": "GET", AT_ONCE: lambda _: False}, receive, send)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
