@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ class _Peer:
         """Write the pages as files, index them, and ask every question."""
         shutil.rmtree(self.folder / "home", ignore_errors=True)
         home = self.folder / "home" / "notes"
-        told_apart = len({note.title for note in corpus.notes}) == len(corpus.notes)
+        told_apart = _told_apart(corpus)
         for note in corpus.notes:
             path = home / f"{note.slug}.md"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -240,6 +241,11 @@ class _Peer:
         assert done.returncode == 0, (arguments, done.stdout[-2000:], done.stderr[-2000:])
 
 
+def _told_apart(corpus: Corpus) -> bool:
+    """Whether each page has a title of its own."""
+    return len({note.title for note in corpus.notes}) == len(corpus.notes)
+
+
 def _without_project(permalink: str) -> str:
     return permalink.removeprefix("bench/")
 
@@ -258,7 +264,9 @@ def _peer(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
                     found, took = peer.measure(corpus)
                     judged += found
                     seconds += took
-                rows.append(_row(group, f"{PEER}, text search", quality.mean(judged), seconds))
+                row = _row(group, f"{PEER}, text search", quality.mean(judged), seconds)
+                named = "" if all(map(_told_apart, parts)) else "; slugs for titles"
+                rows.append(replace(row, note=row.note + named))
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
             return [Row(f"{PEER}: left out", 0, "", note=str(error)[:200].replace("|", "/"))]
         return rows

@@ -79,8 +79,12 @@ async def test_no_scenario_of_the_official_suite_fails(
             *map(str, suite), *arguments, cwd=tmp_path, env=settings.worker_environment(),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        async with asyncio.timeout(RUN_SECONDS):
-            said, _ = await child.communicate()
+        try:
+            async with asyncio.timeout(RUN_SECONDS):
+                said, _ = await child.communicate()
+        finally:
+            if child.returncode is None:
+                child.kill()
     text = said.decode()
     total = _TOTAL.search(text)
     assert total is not None, text[-2000:]
