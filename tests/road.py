@@ -114,7 +114,7 @@ class Road:
     async def run(self, model: str = "echo", **changes: Any) -> Prediction:
         """Submit an order and wait for its end."""
         prediction = await self.pipeline.submit(self.order(model, **changes))
-        return await self.pipeline.wait(prediction, 30)
+        return await self.pipeline.wait(prediction, 60)
 
     async def account(self) -> Account:
         """The paying account as it stands."""

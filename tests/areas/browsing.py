@@ -72,7 +72,7 @@ async def tab(chromium: Any, home: House, url: str, look: Look | None = None) ->
         color_scheme=look.scheme,
         java_script_enabled=look.scripts,
     )
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     found = Tab(await context.new_page(), url)
     found.page.on("console", found.note)
     found.page.on("pageerror", lambda error: found.wrong.append(str(error)))

@@ -61,7 +61,7 @@ class Gateway:
 
     async def settled(self, count: int = 1) -> list[dict[str, Any]]:
         """The log, once so many calls have ended."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 found = [call for call in await self.calls() if call["status"] != "running"]
                 if len(found) >= count:

@@ -61,7 +61,7 @@ class House:
 
     async def until(self, posted: str, held: str) -> None:
         """Wait until the first account's money stands so."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.standing() != (posted, held):  # noqa: ASYNC110 - money has no event to wait for
                 await asyncio.sleep(0.005)
 

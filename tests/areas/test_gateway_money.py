@@ -114,7 +114,7 @@ async def test_who_leaves_pays_what_was_delivered(tmp_path: Path) -> None:
             async for line in answer.aiter_lines():
                 if line.count("word"):
                     break
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await door.acme.left.wait()
         [call] = await door.settled()
         assert call["status"] == "left"

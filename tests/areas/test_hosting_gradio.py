@@ -161,7 +161,7 @@ async def test_who_waits_knows_his_place_and_who_leaves_frees_it(
         for words, line in (("hold", "begun: hold"), ("b", "queue position 1"), ("c", "queue position 2")):
             body = {"model": f"acme-{ports['wait']}", "input": {"words": words}, "wait": 0}
             urls.append((await post(home, RUN, body)).json()["urls"]["get"])
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while line not in await lines.get():
                     pass
         await home.client.delete(urls[0], headers=home.bearer)
@@ -174,7 +174,7 @@ async def finished(home: House, url: str) -> dict[str, Any]:
     """A prediction at its end."""
     prediction = url.rsplit("/", 1)[1]
     with home.product.bus.listen(prediction) as events:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 told = (await home.client.get(url, headers=home.bearer)).json()
                 if told["completed_at"]:

@@ -115,7 +115,7 @@ async def test_a_canceled_run_leaves_the_queue_of_the_space(tmp_path: Path) -> N
         await post(home, IMPORT, {"space": "acme/paint"})
         space.hang = True
         queued = await post(home, RUN, {"model": "acme-paint", "input": {"prompt": "x"}, "wait": 0})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await space.began.wait()
             await home.client.delete(queued.json()["urls"]["get"], headers=home.bearer)
             await space.left.wait()

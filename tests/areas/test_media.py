@@ -210,7 +210,7 @@ async def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(home: 
 
 async def finished(home: House, status_url: str) -> dict[str, Any]:
     """A job's status once it has ended."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             body = (await home.client.get(status_url)).json()
             if body["status"] != "in_progress":

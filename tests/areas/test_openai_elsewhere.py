@@ -214,10 +214,10 @@ async def test_who_leaves_a_speech_in_its_middle_pays_for_it(door: Gateway) -> N
         async with visitor.stream("POST", "/v1/audio/speech", json=body, headers=door.headers) as answer:
             async for _ in answer.aiter_bytes():
                 break
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await door.acme.left.wait()
     call = (await door.settled())[0]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while call["status"] != "left":
             await asyncio.sleep(0.005)
             call = (await door.calls())[0]

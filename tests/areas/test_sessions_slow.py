@@ -55,5 +55,5 @@ async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.Mo
     await asyncio.sleep(0.3)
     assert not talking.done()
     socket.read.set()
-    await asyncio.wait_for(talking, 5)
+    await asyncio.wait_for(talking, 60)
     assert socket.closed == (TOO_SLOW, "too slow")

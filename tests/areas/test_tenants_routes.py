@@ -74,7 +74,7 @@ async def owned(home: House) -> dict[str, str]:
     prompt = (await client.post("/prompt", json={"prompt": PAINT}, headers=mine)).json()
     job = {"api_key": home.key, "prompt": SECRET, "response_mode": "polling"}
     polled = (await client.post("/api/ra1", json=job)).json()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await home.standing())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
             await asyncio.sleep(0.02)
     return COMMON | {

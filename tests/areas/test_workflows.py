@@ -194,11 +194,11 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
             if isinstance(event, NodeMoved) and (event.node, event.state) == ("5", "started"):
                 break
         await home.client.post(answer.json()["urls"]["cancel"], headers=home.bearer)
-        told = await pipeline.wait(whole, 20)
+        told = await pipeline.wait(whole, 60)
         assert (str(told.state), told.cost) == ("canceled", 0)
         page = await home.client.get("/api/containers/predictions?limit=50", headers=home.bearer)
         for child in page.json()["predictions"]:
-            last = await pipeline.wait(await pipeline.any(child["id"]), 20)
+            last = await pipeline.wait(await pipeline.any(child["id"]), 60)
             assert (last.is_terminal, last.cost) == (True, 0)
         assert await home.standing() == ("5.00", "0.00")
         assert await home.faults() == ()
@@ -325,7 +325,7 @@ async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
         assert "longer than 0.5 seconds" in told["error"]
         page = await home.client.get("/api/containers/predictions?model=graph-image", headers=home.bearer)
         for child in page.json()["predictions"]:  # one, unless the machine was too busy to order it
-            ended = await home.product.pipeline.wait(await home.product.pipeline.any(child["id"]), 20)
+            ended = await home.product.pipeline.wait(await home.product.pipeline.any(child["id"]), 60)
             assert str(ended.state) == "canceled"
         assert await home.standing() == ("5.00", "0.00")
 

@@ -106,7 +106,7 @@ def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> Non
         writer.start()
     written = backup.Written()
     try:
-        assert busy.wait(30)
+        assert busy.wait(60)
         for round_number in range(3):
             written = asyncio.run(write_backup(source, path))
             assert written.missing == []

@@ -78,7 +78,7 @@ def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> No
     writer.start()
     written = Written()
     try:
-        assert busy.wait(30)
+        assert busy.wait(60)
         for back in ("sqlite", "postgres"):
             written = asyncio.run(plain.write_backup(source, path))
             folder = tmp_path / back

@@ -161,7 +161,7 @@ class Comfy:
         )
         self._server = server = uvicorn.Server(config)
         self._tasks = [asyncio.create_task(server._serve()), asyncio.create_task(self._worker())]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.005)
         port = server.servers[0].sockets[0].getsockname()[1]

@@ -42,7 +42,7 @@ async def main(folder: Path, failpoints: str, mutant: str) -> None:
         MUTANTS[mutant]()
     async with road(folder, Options(failpoints=failpoints, driver=ProcessDriver())) as built:
         for prediction in await submit_all(built):
-            await built.pipeline.wait(prediction, 30)
+            await built.pipeline.wait(prediction, 60)
         print("done", flush=True)  # noqa: T201 - what the parent reads
 
 

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection
 from sixfold import assembly, faces
 from tests.areas.house import House, house
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ async def main(folder: Path, seconds: float) -> None:
             if isinstance(event, Progressed):
                 print("running", flush=True)  # noqa: T201 - what the parent reads
                 break
-        ended = await built.pipeline.wait(prediction, 20)
+        ended = await built.pipeline.wait(prediction, 60)
         print(f"{ended.state} {ended.attempt}", flush=True)  # noqa: T201 - what the parent reads
 
 

@@ -89,7 +89,7 @@ async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
             if isinstance(event, Progressed):
                 break
         await asks.pipeline.cancel(prediction.id, prediction.account_id)
-        ended = await asks.pipeline.wait(prediction, 20)
+        ended = await asks.pipeline.wait(prediction, 60)
         assert ended.state is State.CANCELED
         assert (await asks.account()).posted == CREDIT
         assert await works.faults() == ()
@@ -106,7 +106,7 @@ async def test_a_word_that_is_lost_is_made_up_for_by_looking(
             if isinstance(event, Progressed):
                 break
         await asks.pipeline.cancel(slow.id, slow.account_id)
-        assert (await asks.pipeline.wait(slow, 20)).state is State.CANCELED
+        assert (await asks.pipeline.wait(slow, 60)).state is State.CANCELED
 
 
 async def test_who_starts_takes_nothing_from_a_server_that_lives(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_who_starts_takes_nothing_from_a_server_that_lives(tmp_path: Path)
             if isinstance(event, Progressed):
                 break
         await late.start()
-        ended = await works.pipeline.wait(prediction, 20)
+        ended = await works.pipeline.wait(prediction, 60)
         assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
 
 
@@ -127,7 +127,7 @@ async def test_who_starts_takes_back_at_once_what_a_dead_server_held(tmp_path: P
         (claimed,) = await asks.database.write(predictions.claim("echo", gone, 1, warm=True))
         assert claimed.id == prediction.id
         await late.start()
-        ended = await late.pipeline.wait(prediction, 30)  # its lease has an hour to go
+        ended = await late.pipeline.wait(prediction, 60)  # its lease has an hour to go
         assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
 
 

@@ -105,7 +105,7 @@ async def runs_a_workflow(tab: Tab, pictures: Path) -> None:
 
 async def adds_up(tab: Tab, home: House, pictures: Path) -> None:
     """The account: nothing on hold, and the ledger's lines are the balance."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while (await home.standing())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
             await asyncio.sleep(0.02)
     page = tab.page

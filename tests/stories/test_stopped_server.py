@@ -23,7 +23,7 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
         child.send_signal(signal.SIGSTOP)
         async with road(either, Options(lease_seconds=0.6)) as other:
             (prediction,), _ = await other.pipeline.page(other.payer.id, predictions.Filter(), 10, None)
-            ended = await other.pipeline.wait(prediction, 30)
+            ended = await other.pipeline.wait(prediction, 60)
             assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
             await child.communicate()

@@ -40,7 +40,7 @@ async def test_a_full_disk_refuses_orders_cleanly_and_takes_them_again_later(tmp
         await built.supervisor.start()
         last = await built.run(extras={"n": 61})
         assert last.state is State.SUCCEEDED
-        ended = [await built.pipeline.wait(prediction, 30) for prediction in accepted]
+        ended = [await built.pipeline.wait(prediction, 60) for prediction in accepted]
         assert {prediction.state for prediction in ended} <= {State.SUCCEEDED}
         assert await built.faults() == ()
 

@@ -126,7 +126,7 @@ async def test_the_embedder_works_beside_the_searches_until_it_is_told_to_end(pl
     found = await finder(place.memory.database, model)
     await put(place, "page", "A cat.")
     task = asyncio.create_task(found.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (answer := await ask(found, place, "feline")).hits:  # noqa: ASYNC110  # it waits for the work
             await asyncio.sleep(0)
     task.cancel()

@@ -59,16 +59,16 @@ async def test_tls_greets_and_verifies_the_name_while_the_address_is_pinned(cert
     fetcher = Fetcher(AllowList.parse("127.0.0.0/8"), lookup=lookup, tls=trusting)
     async with serving(routes={"/": reply(b"secret")}, tls=serving_tls) as server:
         good = server.url(host=NAME, scheme="https")
-        got = await fetcher.fetch(good, max_bytes=100, timeout_seconds=5)
+        got = await fetcher.fetch(good, max_bytes=100, timeout_seconds=60)
         assert got.body == b"secret"
         assert greeted == [NAME]
         assert server.requests[0].headers["host"] == f"{NAME}:{server.port}"
         other = server.url(host="other.test", scheme="https")
         with pytest.raises(FetchFailed, match="no valid certificate"):
-            await fetcher.fetch(other, max_bytes=100, timeout_seconds=5)
+            await fetcher.fetch(other, max_bytes=100, timeout_seconds=60)
         stranger = Fetcher(AllowList.parse("127.0.0.0/8"), lookup=lookup)
         with pytest.raises(FetchFailed, match="no valid certificate"):
-            await stranger.fetch(good, max_bytes=100, timeout_seconds=5)
+            await stranger.fetch(good, max_bytes=100, timeout_seconds=60)
         server.routes["/down"] = redirect(f"http://{NAME}:{server.port}/")
         with pytest.raises(FetchRefused, match="from https to http"):
-            await fetcher.fetch(good + "down", max_bytes=100, timeout_seconds=5)
+            await fetcher.fetch(good + "down", max_bytes=100, timeout_seconds=60)

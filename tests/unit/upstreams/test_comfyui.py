@@ -77,7 +77,7 @@ def graph(seed: int = 1, prompt: str = "a lake", **changes: Any) -> dict[str, An
 
 async def reached(event: asyncio.Event) -> None:
     """Wait for an event of the fake."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await event.wait()
 
 
@@ -175,7 +175,7 @@ async def test_every_call_says_that_it_comes_from_a_sixfold(place: Place) -> Non
 
 async def gone(comfy: Comfy) -> None:
     """Wait until nothing runs and nothing waits."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while comfy.running or comfy.pending:
             comfy.changed.clear()
             await comfy.changed.wait()

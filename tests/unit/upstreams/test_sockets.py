@@ -154,7 +154,7 @@ async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: over_
         await reader.read()
         gone.set()
 
-    async with serving(talk) as url, asyncio.timeout(5):
+    async with serving(talk) as url, asyncio.timeout(60):
         asking = asyncio.create_task(_asked(client, url))
         await asked.wait()
         asking.cancel()

@@ -44,7 +44,7 @@ async def line(tmp_path: Path) -> AsyncIterator[Road]:
 
 
 async def ends(line: Road, *waiting: Prediction) -> list[Prediction]:
-    return await asyncio.gather(*(line.pipeline.wait(one, 30) for one in waiting))
+    return await asyncio.gather(*(line.pipeline.wait(one, 60) for one in waiting))
 
 
 def together(ended: Prediction) -> int:

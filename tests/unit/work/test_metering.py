@@ -89,7 +89,7 @@ async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: 
         assert (part.parent_id, part.cost) == (whole.id, PRICE)
     assert (await line.account()).held == HELD.micros
     gate.touch()
-    ended = await line.pipeline.wait(whole, 30)
+    ended = await line.pipeline.wait(whole, 60)
     assert (ended.cost, ended.credits) == (2 * PRICE, 2)
     assert await spent(line) == 2 * PRICE
 
@@ -103,7 +103,7 @@ async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road,
     assert first.id == ids.derived(whole.id, "node 7")
     assert len(first.id) == len(whole.id)
     gate.touch()
-    assert (await line.pipeline.wait(whole, 30)).cost == PRICE
+    assert (await line.pipeline.wait(whole, 60)).cost == PRICE
 
 
 async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
@@ -114,7 +114,7 @@ async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
     order = line.order("slow", parent=Parent(whole.id, "1"), extras={"seconds": 3600})
     orphan = await line.pipeline.submit(order)
     await line.pipeline.cancel(whole.id, whole.account_id)
-    assert (await line.pipeline.wait(orphan, 30)).state is State.CANCELED
+    assert (await line.pipeline.wait(orphan, 60)).state is State.CANCELED
     assert await spent(line) == 0
 
 
@@ -125,9 +125,9 @@ async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp
         line.order("slow", parent=Parent(whole.id, "2"), extras={"seconds": 60})
     )
     await line.pipeline.cancel_children(whole.id)
-    assert (await line.pipeline.wait(waits, 30)).state is State.CANCELED
+    assert (await line.pipeline.wait(waits, 60)).state is State.CANCELED
     await line.pipeline.cancel(whole.id, whole.account_id)
-    assert (await line.pipeline.wait(whole, 30)).state is State.CANCELED
+    assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
     assert (await line.pipeline.get(done.id, done.account_id)).cost == 0
     assert await spent(line) == 0
     with pytest.raises(errors.Conflict):

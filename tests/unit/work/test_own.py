@@ -78,4 +78,4 @@ async def test_a_restart_knows_the_own_engines_of_what_waits(tmp_path: Path) -> 
         waiting = await before.pipeline.submit(before.order("mine"))
     async with road(tmp_path) as after:
         await after.pipeline.own.load()
-        assert (await after.pipeline.wait(waiting, 30)).state is State.SUCCEEDED
+        assert (await after.pipeline.wait(waiting, 60)).state is State.SUCCEEDED

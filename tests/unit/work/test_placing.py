@@ -71,4 +71,4 @@ async def test_what_cannot_run_here_is_left_to_others(tmp_path: Path) -> None:
         assert (await built.run()).state is State.SUCCEEDED
         assert (await built.pipeline.get(left.id, left.account_id)).state is State.QUEUED
         built.supervisor.can = lambda _engine: True
-        assert (await built.pipeline.wait(left, 10)).state is State.SUCCEEDED
+        assert (await built.pipeline.wait(left, 60)).state is State.SUCCEEDED

@@ -39,5 +39,5 @@ async def test_a_worker_goes_on_while_what_it_made_is_stored(
         assert (await built.pipeline.any(fourth.id)).state is State.QUEUED
         gate.set()
         for each in (first, third, fourth):
-            assert (await built.pipeline.wait(each, 20)).state is State.SUCCEEDED
+            assert (await built.pipeline.wait(each, 60)).state is State.SUCCEEDED
         assert await built.faults() == ()
