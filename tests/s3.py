@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import settings
+from tests import processes
 
 _PACKAGES = ("obstore", "moto", "flask")
 LACKING = next((f"{name} is not installed" for name in _PACKAGES if not importlib.util.find_spec(name)), "")
@@ -86,11 +87,6 @@ def server() -> S3:
         stderr=subprocess.DEVNULL,
         env=settings.worker_environment(),
     )
-    atexit.register(_end, child)
+    atexit.register(processes.kill, child)
     assert child.stdout is not None
     return S3(int(child.stdout.readline()))
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    child.kill()
-    child.wait()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import settings
-from tests import ground
+from tests import ground, processes
 
 START_SECONDS = 60
 
@@ -81,13 +81,13 @@ class Server:
     async def kill(self) -> None:
         """kill −9."""
         self.process.kill()
-        await self.process.wait()
+        await processes.gone(self.process)
         await self.reader
 
     async def terminate(self) -> int:
         """SIGTERM; gives the exit status."""
         self.process.send_signal(signal.SIGTERM)
-        status = await self.process.wait()
+        status = await processes.gone(self.process)
         await self.reader
         return status
 

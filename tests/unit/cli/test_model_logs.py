@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.unit.cli.conftest import Starter, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -65,7 +66,5 @@ def test_an_author_sees_what_was_printed_what_was_raised_and_what_is_wrong_with_
     (folder / "models" / "speaker.py").write_text("def (\n")
     said = json.loads(following.stdout.readline())
     assert said == {"model": "speaker", "fault": "line 1: invalid syntax"}
-    following.send_signal(signal.SIGINT)
-    assert following.wait(20) == 130
-    following.stdout.close()
+    assert processes.ended(following, signal.SIGINT) == 130
     assert "speaker: line 1: invalid syntax" in program(folder, "model", "logs", "speaker").out

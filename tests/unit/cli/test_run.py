@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import struct
 import subprocess
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests import processes
 from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -177,25 +180,19 @@ def test_a_run_is_canceled_and_costs_nothing(start: Starter, tmp_path: Path) -> 
 def test_whoever_interrupts_a_run_is_told_how_to_find_it(start: Starter, tmp_path: Path) -> None:
     environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra2=hang"}
     server = start(tmp_path / "data", **environ)
-    client = subprocess.Popen(
-        [sys.executable, "-m", "sixfold.cli.main", "run", "ra2", "prompt=x", *SMALL],
-        env=minimal(server.folder),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (rows := program(server.folder, "predictions", "--json").json["predictions"]):
-        pass
-    while client.poll() is None:
-        client.send_signal(signal.SIGINT)
-        try:
-            client.wait(0.5)
-        except subprocess.TimeoutExpired:
-            continue
-    assert client.stderr is not None
-    said = client.stderr.read()
-    client.stderr.close()
-    assert client.returncode == 130
-    assert f"sixfold predictions cancel {rows[0]['id']}" in said
+    ours, theirs = os.openpty()
+    words = [sys.executable, "-m", "sixfold.cli.main", "run", "ra2", "prompt=x", *SMALL]
+    client = processes.began(words, env=minimal(server.folder), stderr=theirs)
+    os.close(theirs)
+    said = os.read(ours, 4096)  # its bar: it has been told which prediction is its own
+    client.send_signal(signal.SIGINT)
+    assert client.wait(processes.PATIENCE_SECONDS) == 130
+    with contextlib.suppress(OSError):  # a terminal whose other end is gone
+        while more := os.read(ours, 4096):
+            said += more
+    os.close(ours)
+    (row,) = program(server.folder, "predictions", "--json").json["predictions"]
+    assert f"sixfold predictions cancel {row['id']}" in said.decode()
 
 
 def test_a_failed_run_says_why_and_is_status_1(start: Starter, tmp_path: Path) -> None:
