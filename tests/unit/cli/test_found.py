@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -64,14 +63,12 @@ async def test_another_program_on_its_port_is_not_taken_for_it(
         assert (await look(tmp_path))["Ollama"].found is None
 
 
-async def test_a_server_that_does_not_answer_is_waited_for_a_fifth_of_a_second(
+async def test_a_server_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with answering(None) as port:
         ollama_at(monkeypatch, port)
-        began = time.monotonic()
-        assert (await look(tmp_path))["Ollama"].found is None
-        assert time.monotonic() - began < 0.9
+        assert (await look(tmp_path))["Ollama"].found is None  # it would be silent for ever
 
 
 async def test_nothing_is_asked_when_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
