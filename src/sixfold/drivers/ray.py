@@ -40,6 +40,7 @@ RayError: Any = importlib.import_module("ray.exceptions").RayError
 
 NAMESPACE = "sixfold"
 START_SECONDS = 120.0
+STARTS = 3  # how often an actor is placed anew whose machine went away before its engine was loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,10 @@ class Event:
     kind: Literal["progress", "log", "ended"]
     value: Any
     contents: tuple[bytes, ...] = ()
+
+
+class Vanished(StartFailed):
+    """The actor's process or its machine went away while the engine was loaded."""
 
 
 class Seat:
@@ -181,7 +186,7 @@ class RayWorker:
             raise StartFailed("the cluster had no room for it, or its engine did not load in time") from error
         except RayError as error:
             self.end_now("did not start")
-            raise StartFailed(_first_line(error)) from error
+            raise Vanished(_first_line(error)) from error
         if problem:
             self.end_now("could not load its engine")
             raise StartFailed(problem)
@@ -365,10 +370,17 @@ class RayDriver:
             raise StartFailed("the driver is closed")
         await asyncio.to_thread(spec.scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
         await self._join()
-        worker = RayWorker(self, spec, await asyncio.to_thread(self._seat, spec))
-        self.workers.add(worker)
-        await worker.begin()
-        return worker
+        for left in reversed(range(STARTS)):
+            worker = RayWorker(self, spec, await asyncio.to_thread(self._seat, spec))
+            self.workers.add(worker)
+            try:
+                await worker.begin()
+            except Vanished:
+                if not left:
+                    raise
+            else:
+                return worker
+        raise AssertionError  # the last one has returned or raised
 
     async def look(self) -> None:
         """One was lost: find out who went with its machine, before the run comes to such a one again.
