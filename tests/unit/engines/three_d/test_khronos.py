@@ -1,0 +1,58 @@
+"""The validator of those who write the format finds nothing in our GLB files: no error, no warning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.work.manifest import embedding
+from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
+from sixfold.engines.three_d.prompted import WordsEngine
+from tests import nodejs, processes
+from tests.unit.engines import orders
+from tests.unit.engines.three_d.test_pictures import SMALL, figure
+
+VALIDATOR = "gltf-validator@2.0.0-dev.3.10"
+PROGRAM = """
+const fs = require("fs"), validator = require("gltf-validator");
+validator.validateBytes(new Uint8Array(fs.readFileSync(process.argv[2])))
+  .then(report => console.log(JSON.stringify(report)));
+"""
+PLANS: list[tuple[type, dict[str, Any]]] = [
+    (VoxelEngine, {"style": "voxel32"}),
+    (VoxelEngine, {"style": "mesh", "mc_resolution": 64}),
+    (ReliefEngine, {**SMALL, "seed": 1}),
+    (WordsEngine, {"prompt": "two red chairs, a golden table and a tall lamp of glass", "seed": 1}),
+]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def validator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Node and a program that prints the validator's report on a file."""
+    folder = tmp_path_factory.mktemp("khronos")
+    node = nodejs.installed(folder, VALIDATOR)
+    (folder / "report.js").write_text(PROGRAM)
+    return node, folder / "report.js"
+
+
+@pytest.mark.parametrize(("engine", "inputs"), PLANS, ids=["voxels", "mesh", "relief", "words"])
+def test_the_official_validator_finds_no_fault(
+    validator: tuple[Path, Path], tmp_path: Path, engine: type, inputs: dict[str, Any]
+) -> None:
+    files = {} if engine is WordsEngine else {"image": orders.saved(tmp_path / "in.png", figure())}
+    artifact, _, _ = orders.run(engine(), tmp_path, inputs, **files)
+    for name, data in (
+        ("bare", artifact.data),
+        ("signed", embedding.embed(artifact.data, "model/gltf-binary", '{"model":"x"}')),
+    ):
+        path = tmp_path / f"{name}.glb"
+        path.write_bytes(data)
+        done = processes.ran([*validator, path])
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)["issues"]
+        assert (found["numErrors"], found["numWarnings"]) == (0, 0), found["messages"]
