@@ -20,7 +20,7 @@ from sixfold.upstreams import calls, cog
 SOCKETS = (Path("/var/run/docker.sock"), Path("/run/podman/podman.sock"))
 LABEL = "sixfold.owner"
 _CALL_SECONDS = 60.0
-_PULL_SECONDS = 3600.0
+_PULL_SECONDS, _BUILD_SECONDS = 3600.0, 900.0
 _FRAME_HEADER_BYTES = 8
 
 
@@ -93,7 +93,7 @@ class Containers:
                 params={"t": image, "rm": "true", "forcerm": "true"},
                 content=context,
                 headers={"Content-Type": "application/x-tar"},
-                timeout=_PULL_SECONDS,
+                timeout=_BUILD_SECONDS,
             )
         except httpx.HTTPError as error:
             raise ContainersFailed(f"Docker or Podman does not answer: {error}") from error
