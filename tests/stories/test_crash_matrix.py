@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
 import signal
 import sys
@@ -29,7 +31,17 @@ async def _child(folder: Path, failpoints: str = "", mutant: str = "") -> asynci
         mutant,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
+
+
+async def _ended(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    """What it said, once it has ended; workers that it was just starting would hold its pipes open."""
+    while child.returncode is None:  # noqa: ASYNC110 - `wait` waits for the pipes as well
+        await asyncio.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    return await child.communicate()
 
 
 def _accepted(output: bytes) -> set[str]:
@@ -64,7 +76,7 @@ async def _check(folder: Path, accepted: set[str]) -> None:
 @pytest.mark.parametrize("point", SERVER_POINTS)
 async def test_a_server_killed_there_loses_and_doubles_nothing(either: Path, point: str, moment: int) -> None:
     child = await _child(either, f"{point}=crash@{moment}")
-    output, errors = await child.communicate()
+    output, errors = await _ended(child)
     assert child.returncode == -signal.SIGKILL, errors.decode()
     await _check(either, _accepted(output))
 
@@ -76,14 +88,14 @@ async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(either: P
     lines = random.Random(seed).randint(1, road_child.ORDERS)  # noqa: S311 - a test that repeats
     seen = b"".join([await child.stdout.readline() for _ in range(lines)])
     child.kill()
-    rest, _ = await child.communicate()
+    rest, _ = await _ended(child)
     await _check(either, _accepted(seen + rest))
 
 
 @pytest.mark.parametrize("point", [p for p in SERVER_POINTS if p not in {"accept.before", "accept.after"}])
 async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point: str) -> None:
     child = await _child(either, f"{point}=fail")
-    output, _ = await child.communicate()
+    output, _ = await _ended(child)
     assert child.returncode == 0
     async with road(either) as again:
         account = await again.account()
@@ -96,7 +108,7 @@ async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point:
 
 async def test_a_mutant_that_captures_apart_from_success_is_caught(either: Path) -> None:
     child = await _child(either, "capture.after=crash", "capture-apart")
-    await child.communicate()
+    await _ended(child)
     assert child.returncode == -signal.SIGKILL
     async with road(either) as again:
         assert await again.faults() != ()
