@@ -248,6 +248,7 @@ def test_holds_that_end_together_twice_are_caught() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # ten thousand commits of a database, on whatever disk
 @pytest.mark.parametrize("back", databases.BACKS)
 def test_ten_thousand_steps_break_nothing(back: str) -> None:
     assert _play(back, examples=100, steps=100)
