@@ -77,7 +77,7 @@ async def handed_on(client: httpx.AsyncClient, url: str, graph: dict[str, Any]) 
     """Seconds from the prompt to its end, as a client of ComfyUI sees them."""
     me = uuid.uuid4().hex
     address = f"{url.replace('http', 'ws', 1)}/ws?clientId={me}"
-    async with connect(address, proxy=None, compression=None, max_size=None) as socket:
+    async with connect(address, proxy=None, compression=None, max_size=None, ping_interval=None) as socket:
         began = time.perf_counter()
         sent = await client.post(f"{url}/prompt", json={"prompt": graph, "client_id": me})
         sent.raise_for_status()
