@@ -71,7 +71,7 @@ soak: $(STAMP)-test ## let a small cluster work and suffer for a while (ARGS="--
 assurance: $(STAMP)-test ## run the tests behind every promise of safety and money, and write their page
 	@$(BIN)/python -m tools.assurance $(ARGS)
 
-images: $(STAMP)-test ## build the image and the compose file's cluster with podman, use them, hurt them (root)
+images: $(STAMP)-test ## build the image, the compose file's cluster and a space with podman, use and hurt them (root)
 	@$(BIN)/python -m tools.images $(ARGS)
 
 packages: $(STAMP)-dev ## a wheel and a source archive in dist/, installed in a clean environment and tried

@@ -1,8 +1,9 @@
-"""Build the image, start it with podman alone and as the compose file does, use it, hurt it, and weigh it.
+"""Build the image, start it with podman alone and as the compose file does, use it, hurt it, and weigh it;
+then build a space of real Gradio, and run it.
 
     make images                       stand-ins for the images of others: see deploy/check/Dockerfile
     make images ARGS="--real"         the images themselves, from their registry
-    make images ARGS="--only server"  one server alone, or `cluster`
+    make images ARGS="--only server"  one server alone, or `cluster`, or `space`
 
 It needs root, and podman, runc, netavark, aardvark-dns and debootstrap of Debian; podman-compose it installs
 into an environment of its own. What it makes stays in --folder, so that a second time is quick.
@@ -446,6 +447,18 @@ async def _hurt(compose: Compose, key: str) -> None:
     said("the books", f"{work.charged} USD charged", "ledger verified, nothing lost, nothing paid twice")
 
 
+def space() -> None:
+    """A folder of real Gradio, imported, built and run: by its test, whose minute CI does not have."""
+    began = time.monotonic()
+    for words in (["tools/gradios.py", "6"], ["-m", "pytest", "--spaces", "tests/unit/cli/test_spaces.py"]):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=lock.ROOT, capture_output=True, text=True, check=False
+        )
+    if done.returncode or "1 passed" not in done.stdout:
+        raise Wrong(f"a space in a container:\n{done.stdout[-2000:]}{done.stderr[-500:]}")
+    said("a space of Gradio 6, a container", f"built, run, gone in {time.monotonic() - began:.0f} s")
+
+
 def main() -> int:
     """Read what is wanted, and do it."""
     parser = argparse.ArgumentParser(
@@ -456,17 +469,19 @@ def main() -> int:
         "--folder", type=Path, default=folder, help=f"where images are kept (default: {folder})"
     )
     parser.add_argument("--real", action="store_true", help="take the images of others from their registry")
-    parser.add_argument("--only", choices=["server", "cluster"], help="one part of it")
+    parser.add_argument("--only", choices=["server", "cluster", "space"], help="one part of it")
     parser.add_argument("--built", action="store_true", help="take the cluster's image as it is")
     given = parser.parse_args()
     podman = Podman(given.folder)
     try:
-        if not given.real and not given.built:
+        if not given.real and not given.built and given.only != "space":
             stand_ins(podman)
-        if given.only != "cluster":
+        if given.only in (None, "server"):
             one_server(podman)
-        if given.only != "server":
+        if given.only in (None, "cluster"):
             asyncio.run(cluster(podman, given.built))
+        if given.only in (None, "space"):
+            space()
     except Wrong as wrong:
         print(wrong, file=sys.stderr)
         return 1
