@@ -300,6 +300,8 @@ async def test_errors_are_said_in_the_dialect_of_whoever_asks(door: Gateway) -> 
     with pytest.raises(openai.NotFoundError) as unknown:
         await door.openai().chat.completions.create(model="none", messages=said("Hello"))
     assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError):
+        await door.openai().chat.completions.create(model="acme/small\r\nx: 1", messages=said("Hello"))
     with pytest.raises(anthropic.NotFoundError) as missing:
         await door.anthropic().messages.create(model="none", max_tokens=5, messages=said("Hello"))
     assert cast("Any", missing.value.body)["error"]["type"] == "not_found_error"

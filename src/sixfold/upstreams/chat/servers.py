@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ _BASES = {
     "vllm": "http://127.0.0.1:8000/v1",
 }
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_NEAR = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _VERSION = "2023-06-01"
 _LIST_SECONDS, _PROBE_SECONDS, _KEY_SECONDS = 5.0, 0.5, 1.0
 _any = msgspec.json.Decoder().decode
@@ -73,6 +75,7 @@ class Server:
         self._headed: tuple[str | None, dict[str, str]] = (None, {})
         own = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (own and not key())
+        self.near = self.local or _stands_near(urlsplit(self.base_url).hostname or "")
         speaks = self.base_url == _BASES["openai"] if row.responses is None else row.responses
         self._own = {"messages"} if row.kind == "anthropic" else _WIRES.keys() - {"messages"}
         if not speaks:
@@ -89,8 +92,8 @@ class Server:
         return _WIRES[asked] if asked in self._own else self._main
 
     def serves(self, model: str) -> bool:
-        """Whether it has a model; one without a list is simply asked."""
-        return model in self._row.models if self._row.models else bool(model)
+        """Whether it has a model; one without a list is simply asked, for what a header can tell."""
+        return model in self._row.models if self._row.models else bool(model) and model.isprintable()
 
     def models(self) -> tuple[str, ...]:
         """What it has."""
@@ -132,6 +135,14 @@ class Server:
             headers["Authorization"] = f"Bearer {key}"
         self._headed = (key, headers)
         return headers
+
+
+def _stands_near(host: str) -> bool:
+    """Whether a host is of this machine or its network, by its name or its address."""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith(_NEAR)
 
 
 def _names(body: bytes) -> tuple[str, ...]:
