@@ -10,10 +10,12 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
+from anthropic import APIStatusError as AnthropicError
+from openai import APIStatusError as OpenAIError
 from PIL import Image
 
 from sixfold import assembly
@@ -28,12 +30,12 @@ ASKED: dict[str, Any] = {"max_tokens": 24, "temperature": 0.9, "seed": 5}
 
 
 @asynccontextmanager
-async def talking(folder: Path, **row: Any) -> AsyncIterator[Gateway]:
+async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterator[Gateway]:
     """A gateway whose upstream `own` is a folder with one model, `tiny`."""
     tiny_gguf.write(folder / "models" / "tiny.gguf", context=row.pop("trained", 512))
     upstreams = {"own": {"kind": "gguf", "source": str(folder / "models"), "threads": 1, **row}}
     more: dict[str, Any] = {"upstreams": upstreams, "prices": {}, "timeout_seconds": 60}
-    async with gateway(folder, models=assembly.models_document(), **more) as there:
+    async with gateway(folder, settings, assembly.models_document(), **more) as there:
         yield there
 
 
@@ -91,19 +93,90 @@ async def test_a_file_answers_in_all_three_protocols_and_as_the_template(tmp_pat
         assert {call["cost_usd"] for call in calls} == {"0.00"}
 
 
-async def test_a_file_beside_it_lets_a_model_see(tmp_path: Path) -> None:
+def picture() -> str:
+    """A small picture, within its address."""
     made = io.BytesIO()
     Image.new("RGB", (40, 30), (200, 30, 30)).save(made, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(made.getvalue()).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(made.getvalue()).decode()}"
+
+
+def shown(url: str) -> list[Any]:
+    """A conversation that shows a picture."""
+    seen = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": url}}]
+    return [{"role": "user", "content": seen}]
+
+
+async def test_a_file_beside_it_lets_a_model_see(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
     async with talking(tmp_path) as there:
-        seen = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": url}}]
-        messages: list[Any] = [{"role": "user", "content": seen}]
-        said = await there.openai().chat.completions.create(model="own/tiny", messages=messages, **ASKED)
+        create = there.openai().chat.completions.create
+        said = await create(model="own/tiny", messages=shown(picture()), **ASKED)
         assert said.usage is not None
         assert said.usage.prompt_tokens == 24 + 1 + 4, "words, a line's end, four patches"
         assert said.choices[0].message.content
+        made = await there.openai().images.generate(model="ra2", prompt="a hill", size=cast("Any", "64x64"))
+        assert made.data is not None
+        assert made.data[0].url is not None
+        again = await create(model="own/tiny", messages=shown(made.data[0].url), **ASKED)
+        assert again.usage is not None
+        assert again.usage.prompt_tokens == said.usage.prompt_tokens
+
+
+async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
+    asked: list[str] = []
+
+    async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readline()).decode())
+        writer.close()
+
+    closed = {"fetch_allow": ""}
+    async with (
+        await asyncio.start_server(visited, "127.0.0.1", 0) as secret,
+        talking(tmp_path, closed) as there,
+    ):
+        url = f"http://127.0.0.1:{secret.sockets[0].getsockname()[1]}/latest/meta-data"
+        client, claude = there.openai(), there.anthropic()
+        film: list[Any] = [{"type": "video_url", "video_url": {"url": url}}]
+        source: Any = {"type": "image", "source": {"type": "url", "url": url}}
+        for ask in (
+            client.chat.completions.create(model="own/tiny", messages=shown(url)),
+            client.chat.completions.create(model="own/tiny", messages=[{"role": "user", "content": film}]),
+            client.responses.create(
+                model="own/tiny",
+                input=[{"role": "user", "content": cast("Any", [{"type": "input_image", "image_url": url}])}],
+            ),
+            claude.messages.create(
+                model="own/tiny", max_tokens=4, messages=[{"role": "user", "content": [source]}]
+            ),
+        ):
+            with pytest.raises((OpenAIError, AnthropicError)) as refused:
+                await ask
+            assert refused.value.status_code == 400
+        assert asked == []
+        assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
+
+
+async def test_what_a_model_has_no_sense_for_is_said_and_puts_it_out_of_no_order(tmp_path: Path) -> None:
+    async with talking(tmp_path) as there:
+        client = there.home.client
+        for part, sense in (
+            (shown(picture())[0]["content"][1], "sees no pictures"),
+            ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "hears no sound"),
+        ):
+            body = {"model": "own/tiny", "messages": [{"role": "user", "content": [part]}]}
+            for stream in (False, True) * 3:
+                told = await client.post(
+                    "/v1/chat/completions", json={**body, "stream": stream}, headers=there.headers
+                )
+                assert told.status_code == 400, told.text
+                assert sense in told.json()["error"]["message"]
+        broken: dict[str, Any] = {"model": "own/tiny", "messages": [{"content": "x"}]}
+        told = await client.post("/v1/chat/completions", json=broken, headers=there.headers)
+        assert told.status_code == 400, told.text
+        assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
 
 
 async def test_a_stream_says_what_the_whole_answer_says_and_counts_the_same(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ class Standin:
     """A server that has some models and answers nothing."""
 
     local = False
+    near = False
 
     def __init__(self, name: str, *models: str, ready: bool = True) -> None:
         self.name = name

@@ -19,6 +19,7 @@ from sixfold.core.relay.policy import Policy
 from sixfold.core.relay.ports import Ask, Broken, Stream, Wire
 from sixfold.core.relay.requestlog import Call
 from sixfold.core.relay.routing import Target
+from sixfold.core.relay.showing import Showing
 from sixfold.core.relay.usage import Rates, Usage
 
 _LOG = logging.getLogger("sixfold.relay")
@@ -26,6 +27,7 @@ REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 _OURS = frozenset({401, 402, 403})  # the operator's key or account is at fault, not the caller
 _REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 _LONGEST_PAUSE = 2.0
+_SHOWN = frozenset({"chat", "messages", "responses"})  # protocols of conversations
 
 Told = tuple[Usage | None, int]  # what a whole answer says that it used, and its characters
 Take = Callable[[Stream, Wire], Awaitable[tuple[bytes, Told]]]
@@ -80,9 +82,10 @@ class Failure:
 class Attempts:
     """Opens answers by the policy: retries, fallbacks, circuits."""
 
-    def __init__(self, policy: Policy, health: Health) -> None:
+    def __init__(self, policy: Policy, health: Health, showing: Showing) -> None:
         self._policy = policy
-        self._health = health
+        self.health = health
+        self.showing = showing
         self._deadlines = Deadlines(policy.timeout_seconds)
 
     async def open(self, asked: Asked, take: Take) -> Opened:
@@ -90,7 +93,7 @@ class Attempts:
         failure: Failure | None = None
         for target, rates in asked.plan.targets:
             for attempt in range(1 + self._policy.retries):
-                if not self._health.allows(target.name) or (attempt and not self._health.may_retry()):
+                if not self.health.allows(target.name) or (attempt and not self.health.may_retry()):
                     break
                 asked.call.attempts += 1
                 got = await self._attempt(asked, target, rates, take)
@@ -112,14 +115,16 @@ class Attempts:
     async def _attempt(self, asked: Asked, target: Target, rates: Rates, take: Take) -> Opened | Failure:
         ask, name = asked.ask, target.name
         wire = target.upstream.wire(ask.wire)
-        if wire.name == ask.wire:
-            body = wire.pass_on(ask.body, target.model)
-        else:
-            try:
+        try:
+            if wire.name == ask.wire:
+                body = wire.pass_on(ask.body, target.model)
+            else:
                 body = wire.ask(asked.conversation(), target.model, stream=ask.stream)
-            except errors.SixfoldError:
-                self._health.untried(name)
-                raise
+            if target.upstream.near and wire.name in _SHOWN:
+                body = await self.showing.within(ask.account_id, body)
+        except BaseException:
+            self.health.untried(name)
+            raise
         began = time.perf_counter()
         stream: Stream | None = None
         try:
@@ -131,16 +136,16 @@ class Attempts:
         except (Broken, TimeoutError) as error:
             if stream is not None:
                 await stream.aclose()
-            self._health.failed(name)
+            self.health.failed(name)
             said = str(error) or "did not answer in time"
             return Failure(errors.EngineFailed(f"The model server {said}"), again=isinstance(error, Broken))
         except BaseException:
             if stream is not None:
                 await stream.aclose()
-            self._health.untried(name)
+            self.health.untried(name)
             raise
         seconds = time.perf_counter() - began
-        self._health.succeeded(name, seconds)
+        self.health.succeeded(name, seconds)
         asked.call.target = name
         asked.call.first_us = int((time.perf_counter() - asked.began) * 1_000_000)
         return Opened(target, rates, wire, stream, first, told)
@@ -153,10 +158,10 @@ class Attempts:
         finally:
             await stream.aclose()
         if status in REFUSED:
-            self._health.untried(name)
+            self.health.untried(name)
             error = errors.UpstreamRefused(message, status=status, param=param)
             return Failure(error, final=status != 404)
-        self._health.failed(name)
+        self.health.failed(name)
         if status == 429:
             busy = errors.TooManyRequests("The model server is busy", retry_after=max(1, int(after or 1)))
             return Failure(busy, again=True, after=after)

@@ -103,6 +103,7 @@ class Upstream(Protocol):
 
     name: str
     local: bool
+    near: bool  # it stands on this machine or in its network
 
     @property
     def ready(self) -> bool:

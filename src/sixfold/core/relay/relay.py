@@ -28,7 +28,6 @@ from sixfold.core.relay.asking import REFUSED, Asked, Attempts, Opened, Plan, fi
 from sixfold.core.relay.cache import Cache
 from sixfold.core.relay.chat import Answer, Chat
 from sixfold.core.relay.flow import Flow
-from sixfold.core.relay.health import Health
 from sixfold.core.relay.policy import Policy
 from sixfold.core.relay.ports import Ask, Broken
 from sixfold.core.relay.requestlog import Call, Ending
@@ -69,7 +68,7 @@ class Relay:
         self,
         database: Database,
         router: Router,
-        health: Health,
+        attempts: Attempts,
         prices: PriceBook,
         policy: Policy,
         limiter: limits.Rates,
@@ -80,8 +79,8 @@ class Relay:
         self.watch: Callable[[Call, Ending], None] | None = None  # is told of every call that has ended
         self._till = Till(database)
         self._database = database
-        self._health = health
-        self._attempts = Attempts(policy, health)
+        self._health = attempts.health
+        self._attempts = attempts
         self._prices = prices
         self._limiter = limiter
         self._suspects: frozenset[str] | None = None  # servers that were gone at the last look
@@ -187,6 +186,8 @@ class Relay:
             if wire.name != ask.wire or ask.wire != "messages":
                 continue
             body = wire.pass_on(ask.body, target.model)
+            if target.upstream.near:
+                body = await self._attempts.showing.within(ask.account_id, body)
             try:
                 async with asyncio.timeout(self.policy.timeout_seconds):
                     stream = await target.upstream.open(

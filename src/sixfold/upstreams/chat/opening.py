@@ -15,10 +15,12 @@ from sixfold import errors
 from sixfold.core.accounts import limits
 from sixfold.core.database import Database
 from sixfold.core.relay import policy as policies
+from sixfold.core.relay.asking import Attempts
 from sixfold.core.relay.health import Health
 from sixfold.core.relay.policy import Policy
 from sixfold.core.relay.relay import Relay
 from sixfold.core.relay.routing import Router
+from sixfold.core.relay.showing import Media, Showing
 from sixfold.core.relay.usage import PriceBook
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
@@ -77,7 +79,7 @@ class Relaying:
                 await self.relay.sweep()
 
 
-def build(settings: Settings, database: Database) -> Relaying:
+def build(settings: Settings, database: Database, media: Media) -> Relaying:
     """The relay of these settings; raises `InvalidSetting`."""
     table: Mapping[str, Any] = settings.tables.get("gateway", {})
     try:
@@ -90,7 +92,8 @@ def build(settings: Settings, database: Database) -> Relaying:
     health = Health(time.monotonic)
     router = Router(servers, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
-    relay = Relay(database, router, health, prices, policy, limiter)
+    attempts = Attempts(policy, health, Showing(media))
+    relay = Relay(database, router, attempts, prices, policy, limiter)
     relay.watch = tracing.settled if tracing is not None else None
     return Relaying(relay, servers, tracing)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -16,6 +17,14 @@ from sixfold.upstreams.chat.llama.running import House
 from sixfold.upstreams.chat.transport import Transport
 
 PACKAGE = "xllamacpp"
+_SENSELESS = re.compile(r"(image|audio|video) input is not supported")
+_CALLERS = re.compile(rf"{_SENSELESS.pattern}|Invalid base64|Failed to parse")  # it calls them its own
+_INNER = re.compile(r"\[json\.exception[^]]*\] ")
+_WITHOUT = {
+    "image": "This model sees no pictures: no projector (mmproj-….gguf) lies beside its file",
+    "audio": "This model hears no sound: no projector (mmproj-….gguf) beside its file is made for it",
+    "video": "This model sees no films: no projector (mmproj-….gguf) lies beside its file",
+}
 
 
 class _Asked(msgspec.Struct):
@@ -24,6 +33,7 @@ class _Asked(msgspec.Struct):
 
 class _Excess(msgspec.Struct):
     type: str = ""
+    message: str = ""
     n_prompt_tokens: int = 0
     n_ctx: int = 0
 
@@ -40,15 +50,21 @@ class _Wire(Completions):
     """Chat completions as llama.cpp answers them."""
 
     def refusal(self, body: bytes) -> tuple[str, str]:
-        """What it says, but for a conversation that is too long."""
+        """What it says, but for a conversation that is too long, or shows what the model has no sense for."""
         try:
             told = _refused(body).error
         except msgspec.MsgspecError:
             return super().refusal(body)
-        if told.type != "exceed_context_size_error":
+        if told.type == "exceed_context_size_error":
+            tokens, context = told.n_prompt_tokens, told.n_ctx
+            said = f"This conversation has {tokens} tokens, and the model has a context of {context}"
+            return said, "messages"
+        sense = _SENSELESS.match(told.message)
+        if sense is not None:
+            return _WITHOUT[sense[1]], "messages"
+        if not _CALLERS.match(told.message):
             return super().refusal(body)
-        tokens, context = told.n_prompt_tokens, told.n_ctx
-        return f"This conversation has {tokens} tokens, and the model has a context of {context}", "messages"
+        return _INNER.sub("", told.message).partition("\n")[0][:300], ""
 
 
 _WIRE = _Wire()
@@ -58,6 +74,7 @@ class GgufServer:
     """One `[gateway.upstreams.NAME]` of the kind `gguf`, or what was added by `sixfold engines add chat`."""
 
     local = True
+    near = True
 
     def __init__(
         self, name: str, find: Callable[[], Mapping[str, Model]], options: Options, transport: Transport
@@ -102,14 +119,55 @@ class GgufServer:
         ours = {"Content-Type": "application/json", "Authorization": f"Bearer {running.key}"}
         try:
             opened = await self._transport.post(f"{running.url}/v1{path}", ours, body, stream=stream)
+            if opened.status != 500:
+                return _Held(opened, leave)
+            told = await _whole(opened)
         except BaseException:
             leave()
             raise
-        return _Held(opened, leave)
+        leave()
+        return _Told(_status_of(told), told)
 
     async def aclose(self) -> None:
         """End its processes."""
         await self.house.aclose()
+
+
+async def _whole(opened: Stream) -> bytes:
+    try:
+        return await opened.whole()
+    finally:
+        await opened.aclose()
+
+
+def _status_of(told: bytes) -> int:
+    """Whose fault an answer of 500 tells of."""
+    try:
+        return 400 if _CALLERS.match(_refused(told).error.message) else 500
+    except msgspec.MsgspecError:
+        return 500
+
+
+class _Told:
+    """An answer that is here already."""
+
+    retry_after = ""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self._left = body
+
+    async def read(self) -> bytes:
+        """All of it, once."""
+        told, self._left = self._left, b""
+        return told
+
+    async def whole(self) -> bytes:
+        """All of it."""
+        return await self.read()
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
 
 
 class _Held:

@@ -1,0 +1,101 @@
+"""What a conversation shows by its address, fetched here for servers that stand near.
+
+A provider far away fetches an address from its own network. A server on this machine or in its network would
+fetch it from ours, and a caller could send it to whatever answers there: so what it is to see goes by the
+guarded fetcher, as every input does, and the server gets the bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.work.inputs import Descriptor
+
+MOST = 32  # addresses in one request
+_BYTES = 64 * 2**20  # of all that they show
+_MAYBE = re.compile(rb'_url"|"source"|\\u')  # a name may be escaped
+_ADDRESS = re.compile(r"\s*https?:", re.IGNORECASE)
+_KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.encode
+
+
+class Media(Protocol):
+    """Where the bytes of an input come from, by the guard's rules."""
+
+    async def resolve(self, account_id: str, descriptor: Descriptor, text: str, /) -> Any:
+        """What lies at an address, stored; raises `InvalidInput`."""
+        ...
+
+    @property
+    def blobs(self) -> Any:
+        """Where it is stored."""
+        ...
+
+
+class Showing:
+    """Puts what lies at addresses into requests."""
+
+    def __init__(self, media: Media) -> None:
+        self._media = media
+
+    async def within(self, account_id: str, body: bytes) -> bytes:
+        """A request with the bytes in place of addresses; raises `InvalidInput`."""
+        if _MAYBE.search(body) is None:
+            return body
+        try:
+            document = _decode(body)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise errors.BadRequest("The request is no JSON that can be read") from error
+        found = _addresses(document)
+        if len(found) > MOST:
+            raise errors.InvalidInput.of("messages", f"messages may show {MOST} files by their addresses")
+        room = _BYTES
+        for place, name in found:
+            source, data = await self._fetched(account_id, place, name)
+            room -= len(data)
+            if room < 0:
+                raise errors.InvalidInput.of("messages", f"messages may show {_BYTES >> 20} MiB of files")
+            text = base64.b64encode(data).decode()
+            if name == "source":
+                place[name] = {"type": "base64", "media_type": source.content_type, "data": text}
+            else:
+                shown = f"data:{source.content_type};base64,{text}"
+                place[name] = {**place[name], "url": shown} if isinstance(place[name], dict) else shown
+        return _encode(document)
+
+    async def _fetched(self, account_id: str, place: dict[str, Any], name: str) -> tuple[Any, bytes]:
+        wanted = Descriptor(name, cast("Any", _KINDS.get(name, "file")))
+        source = await self._media.resolve(account_id, wanted, _address(place[name]).strip())
+        return source, await self._media.blobs.get(source.blob)
+
+
+def _addresses(document: Any) -> list[tuple[dict[str, Any], str]]:
+    """Where parts of turns show something by its address: in what, and under which name."""
+    found: list[tuple[dict[str, Any], str]] = []
+    whole = cast("dict[str, Any]", document if isinstance(document, dict) else {})
+    left: list[Any] = [whole.get("messages"), whole.get("input")]
+    while left:
+        one = left.pop()
+        if isinstance(one, list):
+            left += cast("list[Any]", one)
+        elif isinstance(one, dict):
+            part = cast("dict[str, Any]", one)
+            left += [part.get("content"), part.get("output")]
+            found += [
+                (part, name)
+                for name, value in part.items()
+                if (name == "source" or name.endswith("_url")) and _ADDRESS.match(_address(value))
+            ]
+    return found
+
+
+def _address(value: Any) -> str:
+    """The address that a part has, as it is or in an object."""
+    inner = cast("dict[str, Any]", value).get("url") if isinstance(value, dict) else value
+    return inner if isinstance(inner, str) else ""
