@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from sixfold.cli import main
 from sixfold.core.accounts import keys
 from sixfold.upstreams import bubblewrap
 from tests.areas.house import House, bearer, house
+from tests.mcp.agent import Agent
 
 RUN = "/api/containers/run"
+TEMPLATE = "/api/containers/templates/greet"
 GREET = '''
 from typing import Annotated
 import sixfold
@@ -68,6 +71,40 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         assert home.product.shelf.faults == {}
         assert not beside.exists()
         assert (await home.client.post(RUN, json=body, headers=header)).status_code == 404
+
+
+async def test_ten_lines_that_are_dropped_there_have_a_price_a_queue_a_form_and_a_tool(
+    tmp_path: Path,
+) -> None:
+    assert len(GREET.strip().splitlines()) <= 10
+    folder = tmp_path / "models"
+    folder.mkdir()
+    async with house(tmp_path, driver="process") as home:
+        header = await operators_key(home)
+        watching = asyncio.create_task(home.product.shelf.run())
+        try:
+            await asyncio.to_thread((folder / "greet.py").write_text, GREET, "utf-8")
+            async with asyncio.timeout(120):
+                shown = 404
+                while shown == 404:
+                    shown = (await home.client.get(TEMPLATE, headers=header)).status_code
+                    await asyncio.sleep(0.05)
+        finally:
+            watching.cancel()
+        body = {"input": {"name": "ada", "times": 3}}
+        quote = (await home.client.post("/api/containers/greet/quote", json=body, headers=header)).json()
+        assert float(quote["price_usd"]) > 0
+        joined = await home.client.post("/api/containers/greet/queue/join", json=body, headers=header)
+        assert joined.status_code == 202
+        events = (await home.client.get(joined.json()["events_url"], headers=header)).text
+        assert "hello ada hello ada hello ada" in events
+        page = (await home.client.get("/catalog/greet", headers=header)).text
+        assert re.search(r'<input[^>]*name="times"[^>]*max="3"', page), page
+        agent = Agent(home, header["Authorization"].removeprefix("Bearer "))
+        assert "greet" in {each["model"] for each in (await agent.call("models"))["models"]}
+        ran = await agent.call("run", model="greet", input={"name": "ben"})
+        assert ran["status"] == "succeeded"
+        assert "hello ben" in str(ran)
 
 
 PEEK = """

@@ -8,6 +8,7 @@ from typing import Any
 from sixfold import assembly
 from tests.areas.gateway import gateway
 from tests.areas.house import house
+from tests.areas.test_gateway import PIXEL
 
 RUN = "/api/containers/run"
 
@@ -27,6 +28,27 @@ async def test_text_is_answered_by_the_model_server_and_paid_by_time(tmp_path: P
         (call,) = await there.settled()
         assert call["cost_usd"] == "0.00", call
         assert await there.pending() == 0
+
+
+async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
+    wish: dict[str, Any] = {
+        "max_tokens": 7,
+        "temperature": 0.2,
+        "top_p": 0.5,
+        "system": "be short",
+        "image": PIXEL,
+    }
+    async with gateway(tmp_path, models=assembly.models_document()) as there:
+        body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "what is it?", **wish}}
+        told = (await there.home.client.post(RUN, json=body, headers=there.headers)).json()
+        assert (told["status"], told["output"]) == ("succeeded", "I see a picture"), told
+        asked = there.acme.seen[-1].document
+        assert (asked["max_tokens"], asked["temperature"], asked["top_p"]) == (7, 0.2, 0.5)
+        system, user = asked["messages"]
+        assert system == {"role": "system", "content": "be short"}
+        words, picture = user["content"]
+        assert words == {"type": "text", "text": "what is it?"}
+        assert picture["image_url"]["url"] == PIXEL
 
 
 async def test_without_a_model_server_it_says_what_unlocks_it(tmp_path: Path) -> None:

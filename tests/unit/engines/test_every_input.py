@@ -1,0 +1,193 @@
+"""Every input of every template: the same inputs give the same bytes, and another value of any gives others.
+
+What exactly an input does is for its engine's own tests. What is left out here is named, with its reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold import assembly
+from sixfold.core.work.engines import Task
+from sixfold.engines.audio import files as sounds
+from sixfold.engines.video import encode, planes
+from sixfold.settings import Settings
+from sixfold.worker import runner
+from tests.unit.engines import orders
+
+CATALOGUE = assembly.catalog(Settings(), assembly.price_table(Settings()))
+FILES = {"image", "mask", "audio", "video", "media", "voice_sample"}
+
+# A template's usual inputs, and another value for each of them.
+SMALL = {"prompt": "a red fox on a meadow", "width": 256, "height": 256, "seed": 3}
+NATIVE = {"prompt": "hills", "negative_prompt": "fox", "width": 272, "height": 272, "num_inference_steps": 9}
+CASES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "anime-image": (
+        {"prompt": SMALL["prompt"], "seed": 3, "output_format": "png"},
+        {
+            **NATIVE,
+            "width": 512,
+            "height": 512,
+            "num_inference_steps": 50,
+            "guidance_scale": 8,
+            "seed": 4,
+            "output_format": "jpeg",
+        },
+    ),
+    "fast-image-space": (SMALL, {**NATIVE, "seed": 4}),
+    "fast-image-native": (SMALL, {**NATIVE, "seed": 4, "output_format": "png"}),
+    "video-fx": ({"video": "film"}, {"video": "other", "num_levels": 3, "output_codec": "av1_hw"}),
+    "world-model": ({"prompt": "islands", "steps": 2}, {"prompt": "forest", "keys": "w", "steps": 9}),
+    "motion-model": ({"prompt": "walk", "steps": 9}, {"prompt": "run", "steps": 8}),
+    "tts-a": (
+        {"input": "One."},
+        {"input": "Two.", "voice": "ben", "response_format": "wav", "speed": 2, "language": "fr"},
+    ),
+    "tts-b": ({"text": "One."}, {"text": "Two.", "voice": "ben", "format": "opus"}),
+    "tts-b-gpu": ({"text": "One."}, {"text": "Two.", "voice": "ben", "format": "wav"}),
+    "piano": (
+        {"bars": 1, "tempo": 220},
+        {"model": "open-piano-jazz", "sound": "felt", "bars": 2, "tempo": 120, "key": "D", "seed": 5},
+    ),
+    "stem-separator": ({"audio": "tone"}, {"audio": "noise", "stems": "four", "format": "wav"}),
+    "upscaler": ({"image": "one"}, {"image": "two", "scale": 2, "model": "anime"}),
+    "bg-remover": ({"image": "one"}, {"image": "two"}),
+    "depth-fx": (
+        {"image": "one", "seconds": 1},
+        {"image": "two", "effect": "heatmap", "strength": 0.9, "seconds": 2},
+    ),
+    "inpaint-cleaner": (
+        {"image": "one", "mask": "spot"},
+        {"image": "two", "mask": "stain", "grow": 1, "feather": 0},
+    ),
+    "image-to-3d-voxel": (
+        {"image": "one", "style": "voxel48", "mc_resolution": 128},
+        {"image": "two", "style": "voxel32", "foreground_ratio": 0.6, "mc_resolution": 192},
+    ),
+    "vectorizer": (
+        {"image": "one"},
+        {"image": "two", "preset": "pixel", "speckle": 40, "color_precision": 3},
+    ),
+    "media-encode": (
+        {"media": "film", "operation": "gif"},
+        {"media": "other", "operation": "thumbnail", "width": 32, "start": 0.5, "duration": 0.25},
+    ),
+    "media-optimizer": (
+        {"media": "one", "operation": "image-responsive", "widths": "40"},
+        {
+            "media": "two",
+            "operation": "image-cdn-auto",
+            "widths": "48",
+            "formats": "jpeg",
+            "quality": 20,
+        },
+    ),
+    "embeddings": ({"texts": "a fox\na boat"}, {"texts": "a river", "normalize": False}),
+    "video-t2v": (
+        {"prompt": "a red fox on a meadow, pan left", "seed": 5},
+        {
+            "prompt": "waves on a beach",
+            "negative_prompt": "fox",
+            "num_frames": 17,
+            "resolution": "480x832",
+            "steps": 50,
+            "guidance": 9,
+            "seed": 6,
+            "cache_accel": False,
+        },
+    ),
+}
+SMALLER: Mapping[str, dict[str, Any]] = {  # than a request may ask for: an engine takes it
+    "anime-image": {"width": 256, "height": 256},
+    "video-t2v": {"num_frames": 5},
+}
+ELSEWHERE = {  # what another test asserts, or no embedded engine does
+    ("fast-image-space", "randomize_seed"): "settled before an engine: tests/areas/test_template_pictures.py",
+    ("tts-a", "voice_sample"): "wants weights: tests/unit/engines/speech/test_weights.py",
+    ("tts-b", "voice_sample"): "the same",
+    ("tts-b-gpu", "voice_sample"): "the same",
+    ("piano", "policy_url"): "another engine's: tests/unit/engines/audio/test_policy.py",
+    ("stem-separator", "model"): "names weights: tests/unit/engines/audio/test_stems.py",
+    ("upscaler", "face_enhance"): "wants weights, else a 503: tests/areas/test_template_pictures.py",
+    ("bg-remover", "model"): "names weights: tests/areas/test_template_pictures.py",
+    ("media-optimizer", "heights"): "a film's: tests/unit/engines/test_encode.py",
+    ("video-t2v", "image"): "ignored, as the contract says: tests/unit/engines/video/test_fx.py",
+}
+WHOLE = {  # every input of these has a test of its own, and a run of them takes long
+    "text-llm": "tests/areas/test_hosting_text.py",
+    "speech-to-speech": "tests/areas/test_conversing.py",
+    "music-diffusion": "tests/unit/engines/audio/test_music.py",
+    "song-gen": "tests/unit/engines/audio/test_song.py",
+    "image-to-3d-pbr": "tests/unit/engines/three_d/test_pictures.py",
+}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The files that inputs name."""
+    folder = tmp_path_factory.mktemp("kept")
+    mask = np.zeros((64, 64), np.uint8)
+    mask[20:30, 20:30] = 255
+    wave = np.sin(np.arange(24_000) * 0.05).astype(np.float32) * 0.4
+    noise = np.random.default_rng(1).normal(0, 0.1, (2, 24_000)).astype(np.float32)
+    paths = {
+        "one": orders.saved(folder / "one.png", orders.scenery((64, 64))),
+        "two": orders.saved(folder / "two.png", orders.scenery((64, 64), 2)),
+        "spot": orders.saved(folder / "spot.png", mask),
+        "stain": orders.saved(folder / "stain.png", mask.T[::-1]),
+        "tone": sounds.written(np.stack([wave, wave]), "wav", folder / "tone.wav").path,
+        "noise": sounds.written(noise, "wav", folder / "noise.wav").path,
+        "film": filmed(folder / "film.mp4", orders.scenery((48, 64))),
+        "other": filmed(folder / "other.mp4", orders.scenery((48, 64), 2)),
+    }
+    return {name: path for name, path in paths.items() if path is not None}
+
+
+def filmed(path: Path, picture: Any) -> Path:
+    """A second of a picture that wanders to the left."""
+    with encode.Film(path, (64, 48), Fraction(8), None) as film:
+        for at in range(8):
+            film.add(planes.of_rgb(np.ascontiguousarray(np.roll(picture, -4 * at, axis=1))))
+    return path
+
+
+def made(template: str, folder: Path, kept: Mapping[str, Path], given: Mapping[str, Any]) -> str:
+    """A digest of all that the template's embedded engine makes of these inputs."""
+    model = CATALOGUE[template]
+    files = {name: kept[given[name]] for name in FILES & given.keys()}
+    checked = model.check({**given, **dict.fromkeys(files, "https://example.com/file")})
+    checked |= {name: value for name, value in SMALLER.get(template, {}).items() if name not in given}
+    engine = next(engine for engine in model.engines if engine.kind == "embedded")
+    task = Task("t", template, model.for_engine(checked), files)
+    result = runner.load(engine.factory, engine.options).run(task, orders.Note(folder))
+    said = hashlib.sha256(json.dumps(dict(result.data), sort_keys=True, default=str).encode())
+    for artifact in result.artifacts:
+        said.update(f"{artifact.content_type} {artifact.info.get('name')}".encode())
+        said.update(artifact.data if artifact.path is None else artifact.path.read_bytes())
+    return said.hexdigest()
+
+
+@pytest.mark.parametrize("template", CASES)
+def test_each_input_is_honoured_and_the_same_inputs_give_the_same_bytes(
+    template: str, tmp_path: Path, kept: Mapping[str, Path]
+) -> None:
+    usual, others = CASES[template]
+    once = made(template, tmp_path, kept, usual)
+    assert made(template, tmp_path, kept, usual) == once
+    for name, value in others.items():
+        assert made(template, tmp_path, kept, {**usual, name: value}) != once, name
+
+
+def test_no_template_and_no_input_is_forgotten() -> None:
+    asked = {(name, each) for name, (_, others) in CASES.items() for each in others}
+    inputs = {(name, each.name) for name in CASES for each in CATALOGUE[name].inputs}
+    assert (asked | set(ELSEWHERE), asked & set(ELSEWHERE)) == (inputs, set())
+    assert CASES.keys() | WHOLE.keys() == set(assembly.read_toml("templates.toml"))
