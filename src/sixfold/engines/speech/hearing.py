@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ _FRAME = 0.02
 _QUIET_DB = 22.0  # below what is loud in a recording, nobody speaks
 _FLOOR_DB = 5.0  # above what is quiet in it, somebody may
 _PAUSE, _SHORTEST, _LONGEST, _MARGIN = 0.45, 0.15, 25.0, 0.2
+_BREATH = 5  # frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +93,31 @@ def spoken(wave: Wave) -> list[tuple[int, int]]:
     if loud < -65:  # silence
         return []
     least = max(loud - _QUIET_DB, min(float(np.percentile(level, 10)) + _FLOOR_DB, loud - 6))
-    return [
-        (max(0, round((start - _MARGIN) * RATE)), min(wave.size, round((end + _MARGIN) * RATE)))
-        for start, end in _stretches(np.flatnonzero(level > least) * _FRAME)
-    ]
+    found: list[tuple[int, int]] = []
+    for start, end in _stretches(np.flatnonzero(level > least) * _FRAME):
+        edges = [start - _MARGIN, *_cuts(start, end, level), end + _MARGIN]
+        samples = [min(wave.size, max(0, round(edge * RATE))) for edge in edges]
+        found += itertools.pairwise(samples)
+    return found
 
 
 def _stretches(times: NDArray[Any]) -> list[tuple[float, float]]:
     found: list[list[float]] = []
     for time in map(float, times):
-        if found and time - found[-1][1] < _PAUSE and time - found[-1][0] < _LONGEST:
+        if found and time - found[-1][1] < _PAUSE:
             found[-1][1] = time
         else:
             found.append([time, time])
     return [(start, end) for start, end in found if end - start >= _SHORTEST]
+
+
+def _cuts(start: float, end: float, level: NDArray[Any]) -> Iterator[float]:
+    """Where a stretch that is too long is parted: where it is quietest, for a breath."""
+    while end - start > _LONGEST:
+        first, last = (round((start + share * _LONGEST) / _FRAME) for share in (0.6, 1.0))
+        quiet = np.convolve(level[first:last], np.ones(_BREATH), "same")
+        start = (first + int(quiet[_BREATH:-_BREATH].argmin()) + _BREATH + 0.5) * _FRAME
+        yield start
 
 
 def told(segments: Sequence[Segment], wave: Wave, task: Task, quality: Quality, language: str) -> Result:

@@ -122,6 +122,19 @@ def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
     assert found[0][1] / RATE == pytest.approx(1 + voice.size / RATE, abs=0.4)
 
 
+def test_who_makes_no_pause_is_parted_where_it_is_quietest_and_no_word_is_heard_twice() -> None:
+    rng, moments = np.random.default_rng(3), np.arange(70 * RATE) / RATE
+    voice = 0.2 * rng.standard_normal(moments.size).astype(np.float32)
+    for gap in (19.0, 41.0, 62.0):
+        voice[(moments > gap) & (moments < gap + 0.2)] = 0
+    found = hearing.spoken(voice)
+    assert [(start / RATE, end / RATE) for start, end in found] == [
+        pytest.approx(part, abs=0.25) for part in ((0, 19.1), (19.1, 41.1), (41.1, 62.1), (62.1, 70))
+    ]
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(found))
+    assert 19 < found[0][1] / RATE < 19.2
+
+
 def test_talking_speaks_transcribes_and_says_again(tmp_path: Path) -> None:
     engine = TalkingEngine()
     spoken = engine.run(
