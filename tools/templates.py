@@ -3,13 +3,14 @@
     SIXFOLD_API_KEY=sf_... python tools/templates.py FOLDER
 
 The server's address is SIXFOLD_URL, or http://127.0.0.1:8600. Inputs that are files are made by other
-templates: a picture for those that take one, a piece of music for those that listen.
+templates, a picture for those that take one, a piece of music for those that listen; or drawn here.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import struct
 import sys
@@ -17,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,12 @@ RUNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
         {"prompt": "a fishing village under snowy mountains", "width": 768, "height": 512, "seed": 3},
     ),
     ("upscaler", {"image": "$fast-image-space", "scale": 2}),
-    ("bg-remover", {"image": "$fast-image-native"}),
+    ("bg-remover", {"image": "$thing"}),
     ("depth-fx", {"image": "$fast-image-space", "effect": "parallax", "seconds": 2}),
     ("inpaint-cleaner", {"image": "$fast-image-space", "mask": "$mask"}),
-    ("vectorizer", {"image": "$fast-image-native", "preset": "logo"}),
-    ("image-to-3d-voxel", {"image": "$fast-image-native", "style": "voxel32"}),
-    ("image-to-3d-pbr", {"image": "$fast-image-native", "texture_size": 1024, "resolution": 1024, "seed": 1}),
+    ("vectorizer", {"image": "$thing", "preset": "logo"}),
+    ("image-to-3d-voxel", {"image": "$thing", "style": "voxel32"}),
+    ("image-to-3d-pbr", {"image": "$thing", "texture_size": 1024, "resolution": 1024, "seed": 1}),
     ("video-t2v", {"prompt": "waves on a beach at dawn, the camera pans left", "num_frames": 33, "seed": 5}),
     ("video-fx", {"video": "$video-t2v", "num_levels": 6}),
     ("world-model", {"prompt": "an island with palm trees at sunset", "keys": "w", "steps": 8}),
@@ -67,12 +68,14 @@ RUNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("text-llm", {"prompt": "Say hello."}),
 )
 
+SPOTS = ((-0.3, -0.2, 0.1), (0.02, -0.42, 0.12), (0.3, -0.16, 0.09), (-0.08, -0.1, 0.07))  # of a mushroom
+
 
 def main() -> None:
     """Run them all."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "templates")
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"$mask": _mask(768, 512)}
+    made = {"$mask": _png(768, 512, _disc), "$thing": _png(512, 512, _mushroom)}
     print(f"{'template':20}{'engine':22}{'quality':9}{'seconds':>8}  {'USD':<10}output")
     for name, given in RUNS:
         began = time.monotonic()
@@ -123,16 +126,39 @@ def _media(output: Any) -> list[dict[str, Any]]:
     return [media for value in output for media in _media(value)] if isinstance(output, list) else []
 
 
-def _mask(width: int, height: int) -> str:
-    """A white disc on black, as a data URI of a PNG."""
+def _disc(x: float, y: float) -> tuple[int, int, int]:
+    """A white disc on black."""
+    return (255, 255, 255) if math.hypot(x, y) < 1 / 4 else (0, 0, 0)
+
+
+def _mushroom(x: float, y: float) -> tuple[int, int, int]:
+    """One thing on a plain ground, lit from the left: to be cut out, traced and built."""
+    cap = math.hypot(x / 0.62, (y + 0.08) / 0.56)
+    lit = 1.15 - 0.5 * abs(x + 0.2) / 0.62
+    if y < 0.02 and cap < 1:
+        spot = any(math.hypot(x - at, y - up) < size for at, up, size in SPOTS)
+        tone, lit = ((240, 232, 220) if spot else (196, 36, 30)), lit - 0.35 * cap**4
+    elif 0.02 <= y < 0.66 and abs(x) < 0.17 + 0.06 * y * y:
+        tone, lit = (226, 208, 178), 1.05 - 1.3 * abs(x + 0.06)
+    else:
+        tone, lit = (214, 226, 232), 1 - 0.08 * y
+    red, green, blue = (min(255, max(0, round(part * lit))) for part in tone)
+    return red, green, blue
+
+
+def _png(width: int, height: int, paint: Callable[[float, float], tuple[int, int, int]]) -> str:
+    """A picture as a data URI; `paint` is asked from -1 to 1, down and across, on the shorter side."""
+    half = min(width, height) / 2
     rows = b"".join(
         b"\0"
         + bytes(
-            255 * ((x - width / 2) ** 2 + (y - height / 2) ** 2 < (height / 8) ** 2) for x in range(width)
+            part
+            for x in range(width)
+            for part in paint((x + 0.5 - width / 2) / half, (y + 0.5 - height / 2) / half)
         )
         for y in range(height)
     )
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
     png = b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
