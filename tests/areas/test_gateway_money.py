@@ -255,6 +255,28 @@ async def test_without_money_nothing_is_asked(tmp_path: Path) -> None:
         assert not door.acme.seen
 
 
+async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Path) -> None:
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("chat/completions", {"n": -1000}),
+        ("chat/completions", {"n": 0}),
+        ("chat/completions", {"n": 10**9, "max_tokens": 1}),
+        ("chat/completions", {"max_tokens": 10**30}),
+        ("chat/completions", {"max_completion_tokens": 5, "max_tokens": -5}),
+        ("responses", {"max_output_tokens": -100_000}),
+        ("responses", {"max_output_tokens": 10**20}),
+        ("messages", {"max_tokens": 10**20}),
+    ]
+    said = [{"role": "user", "content": "say 3 words"}]
+    async with gateway(tmp_path) as door:
+        for path, asked in wrong:
+            body = {"model": "acme/small", "messages": said, "input": "say 3 words", **asked}
+            answer = await door.home.client.post(f"/v1/{path}", json=body, headers=door.headers)
+            assert answer.status_code == 400, (asked, answer.text)
+        assert not door.acme.seen
+        both = await door.chat(max_completion_tokens=1, max_tokens=100)  # a server may heed either
+        assert both.headers["x-sixfold-cost"] == (await door.chat()).headers["x-sixfold-cost"]
+
+
 async def test_exactly_as_many_are_answered_as_there_is_money_for(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         answers = await asyncio.gather(*(door.chat(max_tokens=900, text="Hello") for _ in range(10)))

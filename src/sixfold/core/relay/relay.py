@@ -37,6 +37,7 @@ from sixfold.core.relay.usage import FREE, PriceBook, Rates, Usage, settled
 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
+_MOST_TOKENS = 1_000_000_000  # of output that a call may ask for, and be reckoned with
 _KEPT_CHARS = 100_000  # of a body that the log keeps
 
 
@@ -223,6 +224,8 @@ class Relay:
     # -- before a server is asked ------------------------------------------------------------------
 
     async def _begin(self, ask: Ask, payer: Payer | None) -> Asked:
+        if not 0 <= (ask.max_tokens or 0) <= _MOST_TOKENS:
+            raise errors.InvalidInput.of("max_tokens", f"max_tokens must be from 1 to {_MOST_TOKENS}")
         plan = self._plan(ask)
         if ask.tpm is not None and ask.key_id is not None:
             await self._limiter.spend(ask.key_id, ask.tpm, plan.input_tokens)

@@ -44,6 +44,7 @@ _STOPS: Mapping[Stop, str] = {
     "tool": "tool_calls",
     "filter": "content_filter",
 }
+_MOST_ANSWERS = 128
 _encode = reading.encode
 
 
@@ -69,10 +70,13 @@ def wanted(raw: bytes) -> Wanted:
     head = cast("_Head", reading.head(_head, raw))
     if not head.messages:
         raise Wrong("messages must have at least one message", param="messages")
-    most = head.max_completion_tokens or head.max_tokens
-    if most is not None and most < 0:
+    limits = [limit for limit in (head.max_completion_tokens, head.max_tokens) if limit is not None]
+    if limits and min(limits) < 0:
         raise Wrong("max_tokens must be positive", param="max_tokens")
-    number = head.n or 1
+    most = max(limits, default=None)  # which of the two a server heeds is its own affair
+    number = 1 if head.n is None else head.n
+    if not 1 <= number <= _MOST_ANSWERS:
+        raise Wrong(f"n must be from 1 to {_MOST_ANSWERS}", param="n")
     options = head.stream_options
     return Wanted(
         model=head.model,
