@@ -75,7 +75,9 @@ def test_files_are_named_encoded_and_as_long_as_the_mix(tmp_path: Path, stems: s
         {"stems": stems, "format": kind, "model": "htdemucs"},
         {"audio": mixed(tmp_path)},
     )
-    result = StemEngine().run(task, Recorder(tmp_path))
+    context = Recorder(tmp_path)
+    result = StemEngine().run(task, context)
+    assert context.logs[0].startswith("htdemucs needs weights"), "whose name was asked for is said"
     found = by_name(result.artifacts)
     assert set(found) == set(STEMS[stems])
     assert {one.content_type for one in result.artifacts} == {files.KINDS[kind].content_type}
