@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -194,6 +195,8 @@ async def test_health_and_figures(home: House) -> None:
     assert "guess-me-not" not in figures
     assert 'sixfold_predictions{state="queued"} 0.0' in figures
     assert "sixfold_held_usd 0.0" in figures
+    workers = re.findall(r'sixfold_workers{engine="scene-painter",state="(?:busy|idle)"} (\S+)', figures)
+    assert sum(map(float, workers)) == 1, "the one that made the picture"
     away = home.visitor("203.0.113.9")
     assert (await away.get("/metrics")).status_code == 401
     assert (await away.get("/metrics", headers=home.bearer)).status_code == 403
