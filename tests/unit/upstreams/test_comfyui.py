@@ -20,7 +20,7 @@ from sixfold.upstreams.comfyui.server import File, Limits, Server
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
 
-LIMITS = Limits(connect_seconds=1, answer_seconds=1, quiet_seconds=0.3, gone_seconds=0.3, withdraw_seconds=2)
+LIMITS = Limits(connect_seconds=30, answer_seconds=1, quiet_seconds=0.3, gone_seconds=0.3, withdraw_seconds=2)
 
 
 @dataclass
