@@ -87,6 +87,8 @@ async def test_what_was_taught_is_a_service_of_its_account_alone(home: House) ->
     assert row["available"]
     assert await picture(home, DRAWN) != await picture(home, {**DRAWN, "service": "ra2"})
     await home.until("3.92", "0.00")
+    theirs = (await home.client.get("/api/services", headers=bearer(home.other))).json()["services"]
+    assert "custom:glow" not in [each["service"] for each in theirs]
     other = await home.client.post("/api/service", json=DRAWN, headers=bearer(home.other))
     assert other.status_code == 404
     assert other.json()["code"] == "unknown_service"
