@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,35 +14,20 @@ URL = "https://example.com/a.png"
 DATA = "data:image/png;base64,aGk="
 
 
-@dataclass
-class Source:
-    """What lies somewhere."""
-
-    blob: str
-    content_type: str = "image/png"
-
-
 class Store:
     """Everything that is asked for says hi."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    @property
-    def blobs(self) -> Store:
-        return self
-
-    async def resolve(self, _account_id: str, descriptor: Any, text: str) -> Source:
-        self.asked.append(f"{descriptor.type} {text}")
-        return Source(text)
-
-    async def get(self, _key: str) -> bytes:
-        return b"hi"
+    async def fetch(self, _account_id: str, _name: str, kind: str, address: str) -> tuple[str, bytes]:
+        self.asked.append(f"{kind} {address}")
+        return "image/png", b"hi"
 
 
 async def shown(store: Store, body: Any) -> Any:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return json.loads(await Showing(store).within("acct_1", raw))
+    return json.loads(await Showing(store.fetch).within("acct_1", raw))
 
 
 def turn(*parts: Any) -> Any:
@@ -87,7 +71,7 @@ async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
     body = {"messages": [call, *turn({"image_url": {"url": DATA}}, {"image_url": 5}, "x")["messages"], 5]}
     assert await shown(store, body) == body
     plain = b'{"messages": [{"content":  "https://example.com"}]}'
-    assert await Showing(store).within("acct_1", plain) == plain
+    assert await Showing(store.fetch).within("acct_1", plain) == plain
     assert store.asked == []
 
 

@@ -9,40 +9,30 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import msgspec
 
 from sixfold import errors
-from sixfold.core.work.inputs import Descriptor
 
 MOST = 32  # addresses in one request
 _BYTES = 64 * 2**20  # of all that they show
 _MAYBE = re.compile(rb'_url"|"source"|\\u')  # a name may be escaped
 _ADDRESS = re.compile(r"\s*https?:", re.IGNORECASE)
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
+# By account, an input's name and type, and an address: the content type and the bytes that lie there, as the
+# guard lets them in; raises `InvalidInput`.
+Fetch = Callable[[str, str, str, str], Awaitable[tuple[str, bytes]]]
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
-
-
-class Media(Protocol):
-    """Where the bytes of an input come from, by the guard's rules."""
-
-    async def resolve(self, account_id: str, descriptor: Descriptor, text: str, /) -> Any:
-        """What lies at an address, stored; raises `InvalidInput`."""
-        ...
-
-    @property
-    def blobs(self) -> Any:
-        """Where it is stored."""
-        ...
 
 
 class Showing:
     """Puts what lies at addresses into requests."""
 
-    def __init__(self, media: Media) -> None:
-        self._media = media
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
 
     async def within(self, account_id: str, body: bytes) -> bytes:
         """A request with the bytes in place of addresses; raises `InvalidInput`."""
@@ -57,22 +47,18 @@ class Showing:
             raise errors.InvalidInput.of("messages", f"messages may show {MOST} files by their addresses")
         room = _BYTES
         for place, name in found:
-            source, data = await self._fetched(account_id, place, name)
+            address = _address(place[name]).strip()
+            kind, data = await self._fetch(account_id, name, _KINDS.get(name, "file"), address)
             room -= len(data)
             if room < 0:
                 raise errors.InvalidInput.of("messages", f"messages may show {_BYTES >> 20} MiB of files")
             text = base64.b64encode(data).decode()
             if name == "source":
-                place[name] = {"type": "base64", "media_type": source.content_type, "data": text}
+                place[name] = {"type": "base64", "media_type": kind, "data": text}
             else:
-                shown = f"data:{source.content_type};base64,{text}"
+                shown = f"data:{kind};base64,{text}"
                 place[name] = {**place[name], "url": shown} if isinstance(place[name], dict) else shown
         return _encode(document)
-
-    async def _fetched(self, account_id: str, place: dict[str, Any], name: str) -> tuple[Any, bytes]:
-        wanted = Descriptor(name, cast("Any", _KINDS.get(name, "file")))
-        source = await self._media.resolve(account_id, wanted, _address(place[name]).strip())
-        return source, await self._media.blobs.get(source.blob)
 
 
 def _addresses(document: Any) -> list[tuple[dict[str, Any], str]]:

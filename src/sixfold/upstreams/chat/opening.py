@@ -9,7 +9,7 @@ import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sixfold import errors
 from sixfold.core.accounts import limits
@@ -20,8 +20,10 @@ from sixfold.core.relay.health import Health
 from sixfold.core.relay.policy import Policy
 from sixfold.core.relay.relay import Relay
 from sixfold.core.relay.routing import Router
-from sixfold.core.relay.showing import Media, Showing
+from sixfold.core.relay.showing import Fetch, Showing
 from sixfold.core.relay.usage import PriceBook
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.media import Media
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat.llama import building as llama
@@ -92,10 +94,18 @@ def build(settings: Settings, database: Database, media: Media) -> Relaying:
     health = Health(time.monotonic)
     router = Router(servers, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
-    attempts = Attempts(policy, health, Showing(media))
+    attempts = Attempts(policy, health, Showing(_fetched(media)))
     relay = Relay(database, router, attempts, prices, policy, limiter)
     relay.watch = tracing.settled if tracing is not None else None
     return Relaying(relay, servers, tracing)
+
+
+def _fetched(media: Media) -> Fetch:
+    async def fetched(account_id: str, name: str, kind: str, address: str) -> tuple[str, bytes]:
+        source = await media.resolve(account_id, Descriptor(name, cast("Any", kind)), address)
+        return source.content_type, await media.blobs.get(source.blob)
+
+    return fetched
 
 
 def _tracing(endpoint: str) -> Tracing | None:
