@@ -66,6 +66,7 @@ async def main(cluster):
         await driver.start(spec("Broken"))
     except WorkerStartFailed as failed:
         told["broken"] = str(failed)
+    driver.look_seconds = 60
     node = cluster.add_node(num_cpus=3, resources={"far": 3}, **SMALL)
     far, *idle = [await driver.start(spec("Slow", "far")) for _ in range(3)]
     run = await begun(far, "f")

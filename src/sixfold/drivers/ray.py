@@ -355,7 +355,7 @@ class RayDriver:
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
         self.start_seconds = start_seconds
         self.cancel_seconds = cancel_seconds
-        self.stop_seconds = self.look_seconds = 2.0
+        self.stop_seconds, self.look_seconds = 2.0, 10.0
         self.workers: set[RayWorker] = set()
         self._address = address
         self._namespace = namespace
