@@ -44,6 +44,7 @@ class SixfoldError(Exception):
 
     status = 500
     code = "internal_error"
+    retry_after = 0  # seconds until it is worth asking again; 0: nobody knows
 
     def __init__(self, message: str = "") -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
@@ -248,6 +249,7 @@ class ShuttingDown(SixfoldError):
 
     status = 503
     code = "shutting_down"
+    retry_after = 1
 
 
 class StoreFailed(SixfoldError):
@@ -255,3 +257,4 @@ class StoreFailed(SixfoldError):
 
     status = 503
     code = "storage_unavailable"
+    retry_after = 1

@@ -26,28 +26,28 @@ class Steps:
         send: Callable[[protocol.Steps], None],
     ) -> Sequence[Answer]:
         """Send some steps together and wait for what came of them; one that cannot be sent fails alone."""
+
+        def put(some: Sequence[Ask]) -> None:
+            send(live.order(number, some, failpoint))
+
         try:
-            return await self._answers(number, asked, failpoint, send)
+            return await self._answers(number, asked, put)
         except _UNSENDABLE as error:
             whole = _failed(error)
         unfit = {place: fault for place, ask in enumerate(asked) if (fault := _fault(ask))}
         if not unfit:  # each could be sent, and all of them are too much
             return [whole] * len(asked)
         fit = [ask for place, ask in enumerate(asked) if place not in unfit]
-        rest = iter(await self._answers(number, fit, failpoint, send) if fit else ())
+        rest = iter(await self._answers(number, fit, put) if fit else ())
         return [unfit[place] if place in unfit else next(rest) for place in range(len(asked))]
 
     async def _answers(
-        self,
-        number: int,
-        asked: Sequence[Ask],
-        failpoint: protocol.Failpoint | None,
-        send: Callable[[protocol.Steps], None],
+        self, number: int, asked: Sequence[Ask], put: Callable[[Sequence[Ask]], None]
     ) -> Sequence[Answer]:
         answers: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         self._open[number] = len(asked), answers
         try:
-            send(live.order(number, asked, failpoint))
+            put(asked)
             return await answers
         finally:
             self._open.pop(number, None)

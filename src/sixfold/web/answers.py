@@ -9,14 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from sixfold.core.work.records import Prediction
-from sixfold.errors import (
-    InvalidInput,
-    ShuttingDown,
-    SixfoldError,
-    StoreFailed,
-    TooManyRequests,
-    Unauthenticated,
-)
+from sixfold.errors import InvalidInput, SixfoldError, Unauthenticated
 
 _encode = msgspec.json.Encoder().encode
 
@@ -38,10 +31,8 @@ def result_headers(prediction: Prediction) -> dict[str, str]:
 
 def error_headers(error: SixfoldError) -> dict[str, str]:
     """What goes with an error in every dialect: when to ask again, how to identify oneself."""
-    if isinstance(error, TooManyRequests):
+    if error.retry_after:
         return {"Retry-After": str(error.retry_after)}
-    if isinstance(error, ShuttingDown | StoreFailed):
-        return {"Retry-After": "1"}
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
     return {}

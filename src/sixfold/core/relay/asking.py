@@ -85,7 +85,7 @@ class Attempts:
     def __init__(self, policy: Policy, health: Health, showing: Showing) -> None:
         self._policy = policy
         self.health = health
-        self.showing = showing
+        self._showing = showing
         self._deadlines = Deadlines(policy.timeout_seconds)
 
     async def open(self, asked: Asked, take: Take) -> Opened:
@@ -112,6 +112,12 @@ class Attempts:
             raise errors.EngineFailed("Every model server of this name is out of order; try again soon")
         raise failure.error
 
+    async def shown(self, ask: Ask, target: Target, wire: Wire, body: bytes) -> bytes:
+        """What a server is sent: one that stands near gets the bytes of what lies at addresses."""
+        if target.upstream.near and wire.name in _SHOWN:
+            return await self._showing.within(ask.account_id, body)
+        return body
+
     async def _attempt(self, asked: Asked, target: Target, rates: Rates, take: Take) -> Opened | Failure:
         ask, name = asked.ask, target.name
         wire = target.upstream.wire(ask.wire)
@@ -120,8 +126,7 @@ class Attempts:
                 body = wire.pass_on(ask.body, target.model)
             else:
                 body = wire.ask(asked.conversation(), target.model, stream=ask.stream)
-            if target.upstream.near and wire.name in _SHOWN:
-                body = await self.showing.within(ask.account_id, body)
+            body = await self.shown(ask, target, wire, body)
         except BaseException:
             self.health.untried(name)
             raise

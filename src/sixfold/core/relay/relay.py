@@ -186,9 +186,7 @@ class Relay:
             wire = target.upstream.wire(ask.wire)
             if wire.name != ask.wire or ask.wire != "messages":
                 continue
-            body = wire.pass_on(ask.body, target.model)
-            if target.upstream.near:
-                body = await self._attempts.showing.within(ask.account_id, body)
+            body = await self._attempts.shown(ask, target, wire, wire.pass_on(ask.body, target.model))
             try:
                 async with asyncio.timeout(self.policy.timeout_seconds):
                     stream = await target.upstream.open(

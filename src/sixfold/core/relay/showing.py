@@ -43,6 +43,8 @@ class Showing:
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise errors.BadRequest("The request is no JSON that can be read") from error
         found = _addresses(document)
+        if not found:
+            return body
         if len(found) > MOST:
             raise errors.InvalidInput.of("messages", f"messages may show {MOST} files by their addresses")
         room = _BYTES

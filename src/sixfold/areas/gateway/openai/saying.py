@@ -84,11 +84,10 @@ class Speaker:
         if kind.text:
             self._plain[len(self.output)] = Plain()
             item |= {"type": "custom_tool_call", "input": ""}
-            told += self._add("", f"ctc_{self._id}_{len(self.output)}", item)
         else:
             item |= {"type": "function_call", "arguments": ""}
-            told += self._add("", f"fc_{self._id}_{len(self.output)}", item)
-        return told
+        letters = "ctc" if kind.text else "fc"
+        return told + self._add("", f"{letters}_{self._id}_{len(self.output)}", item)
 
     def argument(self, more: Argument) -> bytes:
         """More of a call's arguments."""
