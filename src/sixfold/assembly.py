@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors, workplaces, workshops
+from sixfold.areas.gateway import talks
 from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
@@ -326,7 +327,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     standing.told["sandbox"] = workplaces.sandbox_standing
     limits = workplaces.policy(settings, templates())
     relaying = relays.build(settings, database, media)
-    outside.relay = relaying.relay
+    outside.relay, outside.conversation = relaying.relay, talks.join(relaying.relay, road)
     standing.told["relay"] = lambda: _talking(relaying)
     workers = Supervisor(database, places, models.engines(), finisher, bus, limits)
     road.own.admit = lambda engines: (standing.admit(engines), workers.admit(engines))[-1]

@@ -17,6 +17,7 @@ from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.workshop import PUBLIC, UNLOCK, Craft, Workshop
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media
+from sixfold.core.work.metering import CHILDREN
 from sixfold.core.work.pipeline import Pipeline
 from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
 from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
@@ -61,7 +62,7 @@ def build(
     asked = comfyui_is_asked(settings) and settings.graphs_go_to_comfyui
     theirs = ComfyWorkflows(clients.upstream, settings.comfyui_url) if asked else None
     built = Workshop(craft, built_in_spaces(), Names(database, media, examples, signer), road, theirs)
-    road.check, road.by_children = built.checked, built.price
+    road.check, road.appraisers[CHILDREN] = built.checked, built.price
     return built
 
 

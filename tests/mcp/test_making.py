@@ -9,6 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from sixfold import assembly
 from tests.areas.gateway import gateway
 from tests.areas.house import House
 from tests.fakes import serving
@@ -116,18 +117,19 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: Hous
 
 
 async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
+    async with gateway(tmp_path, models=assembly.models_document()) as door:
         agent = Agent(door.home)
         asked = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
-        assert "tokens" in (await agent.call("quote", model="chat", input=asked))["price"]
+        quote = await agent.call("quote", model="chat", input=asked)
+        assert "tokens" in quote["price"]
         said = await agent.call("run", model="chat", input=asked)
-        assert (said["text"], said["engine"]) == ("word word word", "acme/small")
-        assert float(said["cost_usd"]) > 0
+        assert (said["data"], said["engine"]) == ({"value": "word word word"}, "relay")
+        assert 0 < float(said["cost_usd"]) <= float(quote["cost_usd"])
         seen = await agent.call("run", model="vision", input={**asked, "image_url": PIXEL})
         assert seen["status"] == "succeeded"
         assert "image" in str(door.acme.seen[-1])
         assert "prompt" in await agent.refused("run", model="chat", input={})
-        assert [call["face"] for call in await door.settled(2)] == ["mcp", "mcp"]
+        assert [call["face"] for call in await door.settled(2)] == ["hosting", "hosting"]
 
 
 async def test_where_no_model_server_is_known_chat_says_what_helps(agent: Agent) -> None:

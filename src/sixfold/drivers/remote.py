@@ -38,6 +38,7 @@ class ServerOutside:
         self._children: Children | None = None
         self.relay: Any = None  # the way to language models, once the product is built
         self.workshop: Any = None
+        self.conversation: Any = None
 
     def key(self, name: str) -> str:
         """The operator's key for a provider, or an empty string."""

@@ -21,7 +21,6 @@ from sixfold.core.work.orders import Order
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
-from sixfold.mcp import talking
 from sixfold.mcp.messages import Plain
 from sixfold.mcp.server import Call
 from sixfold.mcp.tools import Outcome, Tool
@@ -133,21 +132,16 @@ class Making:
     async def do_models(self, call: Call, given: Plain) -> Outcome:
         """All models in short, the account's own among them, or one in full."""
         account_id, name = call.principal.account_id, given["model"]
-        if name in talking.TALKS:
-            return Outcome(self._talk(name, whole=True))
         if name is not None:
             return Outcome(self._model(await self._pipeline.find(name, account_id), whole=True))
         own = [each.model for each in await self._pipeline.own.of(account_id)]
         models = [self._model(model, whole=False) for model in (*self._services.catalog.models(), *own)]
-        return Outcome({"models": [*models, *(self._talk(talk, whole=False) for talk in talking.TALKS)]})
+        return Outcome({"models": models})
 
     async def do_quote(self, call: Call, given: Plain) -> Outcome:
         """The price of a run."""
         name = given["model"]
         call.principal.require_service(name)
-        if name in talking.TALKS:
-            talking.checked(name, given["input"])
-            return Outcome({"model": name, "price": talking.PRICE})
         model = await self._pipeline.find(name, call.principal.account_id)
         quote = self._pipeline.quote(model, given["input"], hardware=given["hardware"])
         return Outcome(
@@ -165,8 +159,6 @@ class Making:
     async def do_run(self, call: Call, given: Plain) -> Outcome:
         """Order, wait, and show what was made."""
         call.principal.require_service(given["model"])
-        if given["model"] in talking.TALKS:
-            return Outcome(await talking.answer(self._services, call, given["model"], given["input"]))
         order = Order(
             account_id=call.principal.account_id,
             model=given["model"],
@@ -269,11 +261,6 @@ class Making:
         )
         price = self._services.catalog.price_text(model)
         return found | ({"sizes": list(model.sizes), "price": price} if whole else {})
-
-    def _talk(self, name: str, *, whole: bool) -> Plain:
-        title, description, wanted = talking.TALKS[name]
-        found = _described((name, title, description), "text", wanted, whole)
-        return found | ({"price": talking.PRICE} if whole else {})
 
 
 def _described(names: tuple[str, str, str], kind: str, wanted: tuple[Descriptor, ...], whole: bool) -> Plain:

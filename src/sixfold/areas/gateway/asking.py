@@ -120,7 +120,7 @@ class Talker:
             paid = None if scope is None else await self._relay.paid_before(scope, ask.request_id)
             if paid is None:
                 return (await self._whole(ask, wanted, payer)).response()
-            again = msgspec.structs.replace(ask, prepaid=True)
+            again = msgspec.structs.replace(ask, held=0)
             return (await self._whole(again, wanted, None, paid)).response()
 
         once = Once(principal.account_id, raw, self._tongue.dialect)

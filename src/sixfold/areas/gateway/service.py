@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.areas.gateway import talks
 from sixfold.areas.gateway.asking import Talker
-from sixfold.areas.gateway.catalogue import TALK_INPUTS, TALKS, Catalogue
+from sixfold.areas.gateway.catalogue import Catalogue
 from sixfold.areas.gateway.openai import chat
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
 from sixfold.core.relay.relay import Reply
-from sixfold.core.work import inputs as checks
 from sixfold.core.work import predictions as work
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.orders import Order
@@ -50,19 +50,19 @@ class Service:
         body = bodies.parse_object(raw)
         name, later, stream = _named(body), _switch(body, "async"), _switch(body, "stream")
         given = {key: value for key, value in body.items() if key not in _OWN}
-        if name in TALKS:
+        talk = name in talks.NAMES
+        if talk and stream:
             principal.require_service(name)
             if later:
-                raise errors.InvalidInput.of("async", f"{name} answers at once: leave async out")
-            if stream:
-                return await self._streamed(request, principal, name, given)
-        elif stream:
+                raise errors.InvalidInput.of("async", "What is streamed is not answered later: choose one")
+            return await self._streamed(request, principal, name, given)
+        if stream:
             raise errors.InvalidInput.of(
                 "stream", f"{name} has nothing to stream: leave stream out, or use async"
             )
 
         async def make(idempotency_id: str | None) -> Response:
-            if name in TALKS:
+            if talk and not later:
                 return await self._talk(request, principal, name, given, idempotency_id)
             order = await self._order(request, principal, name, given, idempotency_id)
             return await self._made(name, order, later=later)
@@ -98,6 +98,8 @@ class Service:
         pipeline = self._services.pipeline
         try:
             prediction = await pipeline.submit(order)
+        except errors.UnknownModel:  # of those that a language model is asked for by
+            raise
         except errors.NotFound as error:
             raise errors.UnknownService(f"There is no service {name[:100]}") from error
         if not later:
@@ -156,6 +158,7 @@ class Service:
     async def _talk(
         self, request: Request, principal: Principal, name: str, given: dict[str, Any], key: str | None
     ) -> Response:
+        principal.require_service(name)
         asked = await self._conversation(principal, name, given)
         request_id = calls.request_id(request)
         reply = await self._said(principal, request_id, asked, key)
@@ -193,33 +196,18 @@ class Service:
 
     async def _conversation(self, principal: Principal, name: str, given: dict[str, Any]) -> dict[str, Any]:
         """The request as a chat completion; raises `InvalidInput`."""
-        messages = given.get("messages")
-        plain = {key: value for key, value in given.items() if key != "messages"}
-        described = tuple(each for each in TALK_INPUTS[name] if each.name != "messages")
-        values = checks.check(described, plain)
-        if messages is not None and (not isinstance(messages, list) or not messages):
-            raise errors.InvalidInput.of("messages", "messages must be a list of messages")
-        turns: list[Any] = [*cast("list[Any]", messages)] if messages else []
-        if not turns and not values.get("prompt", "").strip():
-            raise errors.InvalidInput.of("prompt", "prompt is required")
-        picture = await self._picture(principal, values.get("image_url"))
-        if picture or values.get("prompt"):
-            said = [{"type": "text", "text": values["prompt"]}] if values.get("prompt") else []
-            turns.append({"role": "user", "content": [*said, *picture]})
-        if values.get("system"):
-            turns.insert(0, {"role": "system", "content": values["system"]})
-        kept = {key: values[key] for key in ("max_tokens", "temperature") if key in values}
-        return {"model": values.get("model") or "default", "messages": turns, **kept}
+        values = self._services.catalog[name].check(given)
+        return talks.completion(values, await self._picture(principal, values.get("image_url")))
 
-    async def _picture(self, principal: Principal, text: str | None) -> list[dict[str, Any]]:
-        """A picture as a part of a message, its bytes within: a model server is sent to nobody's address."""
+    async def _picture(self, principal: Principal, text: str | None) -> str:
+        """A picture as an address that has its bytes within: a model server is sent to nobody's."""
         if not text:
-            return []
+            return ""
         source = await self._services.media.resolve(
             principal.account_id, Descriptor("image_url", "image"), text
         )
         data = base64.b64encode(await self._services.blobs.get(source.blob)).decode()
-        return [{"type": "image_url", "image_url": {"url": f"data:{source.content_type};base64,{data}"}}]
+        return f"data:{source.content_type};base64,{data}"
 
 
 def _named(body: dict[str, Any]) -> str:

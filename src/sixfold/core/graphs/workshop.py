@@ -246,7 +246,7 @@ class Workshop:
             raise errors.InvalidInput([*wrong.problems, *more]) from wrong
 
     def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Price:
-        """What is held for a run of a space (`Pipeline.by_children`); raises what `estimate` does."""
+        """What is held for a run of a space (an appraiser of the pipeline); raises what `estimate` does."""
         graph = model.fixed.get("graph")
         if graph is None:  # its graph comes with the order, and so does what is held
             return Estimate(0, ()).price

@@ -154,10 +154,24 @@ class Relay:
         ask = self._plain(principal, request_id, chat, model, face)
         return await self.whole(ask, limits.payer_of(principal))
 
-    async def prepaid(self, account_id: str, request_id: str, chat: Chat, model: str) -> Reply:
-        """The same for a run that is paid by its time: nothing is charged here, and the call is logged."""
+    async def prepaid(self, account_id: str, request_id: str, chat: Chat, model: str, held: int = 0) -> Reply:
+        """The same for a run: nothing is charged here, and the call is logged.
+
+        Its `cost` is what the run owes for it: no more than the run has `held` for it.
+        """
         ask = self._plain(Principal(account_id, "", ""), request_id, chat, model, "hosting")
-        return await self.whole(replace(ask, prepaid=True))
+        return await self.whole(replace(ask, held=held))
+
+    def most(self, chat: Chat, model: str) -> int:
+        """What an answer can cost at most, in micro-dollars; raises what `complete` does of its model."""
+        return self._plan(self._plain(Principal("", "", ""), "", chat, model, "")).held
+
+    async def admit(self, principal: Principal, chat: Chat) -> None:
+        """Count what will be asked later against a key's tokens a minute; raises `TooManyRequests`."""
+        tpm = principal.scope.tpm
+        if tpm is not None and principal.key_id is not None:
+            tokens = chats.estimate(chat) + (chat.max_tokens or 0)
+            await self._limiter.spend(principal.key_id, tpm, tokens)
 
     async def converse(
         self, principal: Principal, request_id: str, chat: Chat, model: str = "", face: str = "service"
@@ -235,11 +249,11 @@ class Relay:
             model=ask.model[:200],
             target=plan.targets[0][0].name,
             streamed=ask.stream,
-            held=plan.held,
+            held=plan.held if ask.held is None else 0,
         )
         if self.policy.log_bodies:
             call.request = ask.body[:_KEPT_CHARS].decode("utf-8", "replace")
-        if plan.held:
+        if call.held:
             await self._till.begin(call, payer)
         return Asked(ask, plan, call, time.perf_counter())
 
@@ -256,7 +270,7 @@ class Relay:
             )
         expected = _estimate(ask) if ask.most is None else ask.most.input
         most = ask.most or Usage(expected, ask.max_tokens or self.policy.max_tokens)
-        held = 0 if ask.prepaid else max([rates.cost(most) for _, rates in allowed])
+        held = max([rates.cost(most) for _, rates in allowed]) if ask.held is None else ask.held
         return Plan(allowed, expected, held)
 
     def _rates(self, target: Target) -> Rates | None:

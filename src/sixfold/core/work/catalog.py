@@ -19,6 +19,10 @@ from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.records import TaskRecord
 
 REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
+_IN_WORDS = {
+    metering.CHILDREN: "what its nodes cost",
+    metering.TOKENS: "by the tokens of its model; models on this machine are free",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +234,11 @@ class Catalog:
         if model.price == metering.CONTAINER_TIME:
             hour = self.rates.hire(model.name, model.hardware).hour_micros
             return f"{money.format_usd(hour)} USD per hour"
-        if model.price == metering.CHILDREN:
-            return "what its nodes cost"
-        return self._prices[model.price].text
+        return _IN_WORDS.get(model.price) or self._prices[model.price].text
 
     def has_price(self, name: str) -> bool:
         """Whether there is such a price row."""
-        return name in self._prices or name in (metering.CONTAINER_TIME, metering.CHILDREN)
+        return name in self._prices or name == metering.CONTAINER_TIME or name in _IN_WORDS
 
     def price(self, model: Model, values: Mapping[str, Any]) -> Price:
         """What a run with these checked inputs costs."""

@@ -28,10 +28,11 @@ Type = Literal[
     "series",
     "numbers",
     "turns",
+    "messages",
 ]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file", "artifact"})
 # Each may come as text as well.
-LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns"})
+LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns", "messages"})
 ROLES = ("user", "assistant", "model")  # of a turn; a model is an assistant
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
@@ -49,10 +50,10 @@ class Descriptor:
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
     A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `images` one of
     pictures, each as an image is given, `numbers` one of numbers, `series` one of numbers or of {"t", "y"},
-    where a gap is null, `turns` one of {"role", "text"}, what was said before, kept as JSON text. `aliases`
-    are further names by which a request may give the input. A text with a `pattern` matches it as a whole,
-    as `like` does; `needs` names inputs and what they must be for this one to be given, `required_for` what
-    makes it required.
+    where a gap is null, `turns` one of {"role", "text"}, what was said before, kept as JSON text,
+    `messages` one of {"role", "content"}, as chat completions have them. `aliases` are further names by which
+    a request may give the input. A text with a `pattern` matches it as a whole, as `like` does; `needs` names
+    inputs and what they must be for this one to be given, `required_for` what makes it required.
     """
 
     name: str
@@ -322,6 +323,16 @@ def _is_turn(item: object) -> bool:
     return turn.get("role") in ROLES and isinstance(turn.get("text"), str)
 
 
+def _messages(descriptor: Descriptor, value: Any) -> list[object] | None:
+    """A conversation; what a message may hold is known to whoever reads it."""
+    if isinstance(value, str) and not value.strip():
+        return None
+    rows = _items(descriptor, _listed(value) if isinstance(value, str) else value, "messages")
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise _Refused("must be a list of messages", "list_type")
+    return rows
+
+
 def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
     if not isinstance(value, list):
         raise _Refused(f"must be a list of {what}", "list_type")
@@ -367,4 +378,5 @@ _CHECKS: dict[str, Callable[[Descriptor, Any], Any]] = {
     "series": _series,
     "numbers": _numbers,
     "turns": _turns,
+    "messages": _messages,
 }

@@ -13,6 +13,7 @@ from sixfold.core.work.records import Prediction
 
 CONTAINER_TIME = "container-time"  # the price row of what is paid by the time of its run
 CHILDREN = "children"  # that of what is paid by the runs that it orders
+TOKENS = "tokens"  # that of what is paid by what a language model read and wrote
 _HOUR_US = 3_600_000_000
 _MILLI = 1000
 
@@ -81,8 +82,8 @@ def charge(prediction: Prediction, run_us: int, billed: float | None) -> Charge 
             return None
 
 
-class ByChildren(Protocol):
-    """What is held for a model that orders others; raises what `Pipeline.quote` does.
+class Appraiser(Protocol):
+    """What is held for a model whose price no table has; raises what `Pipeline.quote` does.
 
     `model` is a `catalog.Model`, which this module is too low to know.
     """
@@ -93,6 +94,6 @@ class ByChildren(Protocol):
 
 
 def unpriced(model: Any, _values: Mapping[str, Any], *, charged: bool) -> Price:
-    """Where nothing knows what a model would order."""
+    """Where nothing knows what a model would cost."""
     del charged
-    raise errors.EngineUnavailable(f"Nothing here knows what {model.name} would order.")
+    raise errors.EngineUnavailable(f"Nothing here knows what {model.name} would cost.")

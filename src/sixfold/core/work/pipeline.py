@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from sixfold import errors
@@ -32,13 +32,15 @@ from sixfold.core.work.predictions import Draft
 from sixfold.core.work.records import Prediction, TaskRecord
 from sixfold.core.work.waiting import Waiters
 
+_APPRAISED = (metering.CHILDREN, metering.TOKENS)
 _MAX_SEED = 2**31
 
 
 class Pipeline:
     """Takes orders, answers after them, cancels them.
 
-    `by_children` prices what is paid by the runs that it orders.
+    `appraisers` know, by the names of their prices, what is held where no table says it; `admit` refuses an
+    order of such a price that a key may not place now.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class Pipeline:
         self.waiters = Waiters()
         self.own = OwnModels(database, catalog)
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
-        self.by_children: metering.ByChildren = metering.unpriced
+        self.appraisers: dict[str, metering.Appraiser] = dict.fromkeys(_APPRAISED, metering.unpriced)
+        self.admit: dict[str, Callable[[Mapping[str, Any]], Awaitable[None]]] = {}
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
 
@@ -107,8 +110,9 @@ class Pipeline:
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
         hire = self._catalog.rates.hire(model.name, hardware or model.hardware) if by_time else None
         engine, quality = model.choose(values, dataclasses.replace(self._policy.terms, paid=charged))
-        if model.price == metering.CHILDREN and hardware is None:
-            return Quote(self.by_children(model, values, charged=charged), engine, quality, values)
+        if model.price in self.appraisers and hardware is None:
+            price = self.appraisers[model.price](model, values, charged=charged)
+            return Quote(price, engine, quality, values)
         if hire is None:
             return Quote(self._catalog.price(model, values), engine, quality, values)
         price = hire.price(self._policy.run_limit_seconds)
@@ -124,6 +128,8 @@ class Pipeline:
         began = time.perf_counter_ns()
         model = await self.find(order.model, order.account_id)
         quote = self.quote(model, order.inputs, charged=order.charged, hardware=order.hardware)
+        if model.price in self.admit:
+            await self.admit[model.price](quote.values)
         sources = await self._resolve(order, model, quote.values)
         quote = self._measured(model, quote, sources)
         order = await self._on_a_backend(order, model, quote)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +44,11 @@ class Outside(Protocol):
     @property
     def relay(self) -> Any:
         """The way to language models: a `core.relay.relay.Relay`."""
+        ...
+
+    @property
+    def conversation(self) -> Callable[[Mapping[str, Any], str], Any]:
+        """Reads a model's inputs, and a picture's address, as a `core.relay.chat.Chat`."""
         ...
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:

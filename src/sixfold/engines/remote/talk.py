@@ -1,4 +1,4 @@
-"""text-llm: a run whose words come from the gateway's language models, paid by the time that it takes."""
+"""Runs whose words come from the gateway's language models: paid by their time, or by the words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.relay.chat import Chat, Message, Picture, Text
 from sixfold.core.work.engines import Context, EngineError, Result, Task
 from sixfold.core.work.remote import Outside
 
@@ -19,10 +18,14 @@ _MAGIC = (
     (b"RIFF", "image/webp"),
 )
 _DEFAULT = "text-llm"  # the router's name for the default model, unless the operator gave it another
+_BY_WORDS = "units"
 
 
 class TalkEngine:
-    """Asks the relay. A variant that the operator's aliases name is that model; any other is the default."""
+    """Asks the relay for `text-llm`, `chat` and `vision`.
+
+    A variant that the operator's aliases name is that model; any other is the default.
+    """
 
     name = "relay"
     version = "1"
@@ -33,36 +36,29 @@ class TalkEngine:
     async def run(self, task: Task, context: Context) -> Result:
         """What the model says."""
         parent = await self._outside.children.parent(task.id)
-        picture = task.files.get("image")
-        chat = _chat(task, None if picture is None else await asyncio.to_thread(_shown, picture))
         relay = self._outside.relay
+        picture = next(iter(task.files.values()), None)
+        shown = "" if picture is None else await asyncio.to_thread(_shown, picture)
         variant = str(task.inputs.get("variant", ""))
         model = variant if variant in dict(relay.router.models()) else _DEFAULT
+        held = parent.price if parent.meter == _BY_WORDS else 0
         context.progress(0.05)
         try:
-            reply = await relay.prepaid(parent.account_id, ids.new("req"), chat, model)
+            chat = self._outside.conversation(task.inputs, shown)
+            reply = await relay.prepaid(
+                parent.account_id, ids.new("req"), chat, str(task.inputs.get("model") or model), held
+            )
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
-        context.log(f"answered by {reply.target}")
-        return Result(data={"value": reply.answer.text})
+        used = reply.usage
+        context.log(f"answered by {reply.target}: {used.input} tokens read, {used.output} written")
+        return Result(data={"value": reply.answer.text}, billed=reply.cost)
 
     async def close(self) -> None:
         """The connections are the relay's."""
 
 
-def _chat(task: Task, picture: Picture | None) -> Chat:
-    inputs = task.inputs
-    prompt = Text(str(inputs["prompt"]))
-    return Chat(
-        (Message("user", (prompt,) if picture is None else (prompt, picture)),),
-        system=str(inputs.get("system") or ""),
-        max_tokens=int(inputs["max_tokens"]),
-        temperature=float(inputs["temperature"]),
-        top_p=float(inputs["top_p"]),
-    )
-
-
-def _shown(path: Path) -> Picture:
+def _shown(path: Path) -> str:
     data = path.read_bytes()
     media_type = next((name for magic, name in _MAGIC if data.startswith(magic)), "image/png")
-    return Picture(media_type=media_type, data=base64.b64encode(data).decode())
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

@@ -77,7 +77,7 @@ class Elsewhere:
         if paid is None:
             reply = await self._relay.whole(ask, payer)
         else:
-            reply = await self._relay.whole(msgspec.structs.replace(ask, prepaid=True))
+            reply = await self._relay.whole(msgspec.structs.replace(ask, held=0))
             reply = msgspec.structs.replace(reply, cost=paid)
         response = Response(reply.raw or b"", 200, media_type=passed.kind)
         response.raw_headers += headers_of(reply)
