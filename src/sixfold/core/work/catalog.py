@@ -21,7 +21,7 @@ from sixfold.core.work.records import TaskRecord
 REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
 _IN_WORDS = {
     metering.CHILDREN: "what its nodes cost",
-    metering.TOKENS: "by the tokens of its model; models on this machine are free",
+    metering.TOKENS: "by the token; free on this machine",
 }
 
 
