@@ -21,7 +21,7 @@ from sixfold.core.work.records import TaskRecord
 REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
 _IN_WORDS = {
     metering.CHILDREN: "what its nodes cost",
-    metering.TOKENS: "by the token; free on this machine",
+    metering.TOKENS: "by the tokens; free on this machine",
 }
 
 
