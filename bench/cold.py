@@ -67,7 +67,9 @@ async def starts(name: str, driver: Driver, spec: WorkerSpec, count: int, note: 
 
 def echo(folder: Path) -> WorkerSpec:
     """A trivial engine's worker."""
-    return WorkerSpec("echo", "sixfold.engines.testing:EchoEngine", 1 << 28, folder / "scratch")
+    return WorkerSpec(
+        "echo", "sixfold.engines.testing:EchoEngine", 1 << 28, folder / "scratch", resident=True
+    )
 
 
 def left_out(name: str, why: str) -> Row:

@@ -52,7 +52,9 @@ async def starts(folder: Path) -> None:
         boots += await timed(1, driver.warm)
         await driver.close()
     row("zygote boot (numpy, Pillow, OpenCV), once per server", boots, "ms")
-    spec = WorkerSpec("echo", "sixfold.engines.testing:EchoEngine", 1 << 30, folder / "scratch")
+    spec = WorkerSpec(
+        "echo", "sixfold.engines.testing:EchoEngine", 1 << 30, folder / "scratch", resident=True
+    )
     driver = ProcessDriver()
     await driver.warm()
     samples: list[float] = []

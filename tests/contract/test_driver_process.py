@@ -15,9 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from sixfold import assembly
 from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, WorkerSpec
-from sixfold.drivers.process import Patience, ProcessDriver, ProcessWorker
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, WorkerSpec, WorkerStartFailed
+from sixfold.core.work.supervisor import RESIDENT
+from sixfold.drivers.forkserver import environment
+from sixfold.drivers.process import PRELOAD, Patience, ProcessDriver, ProcessWorker
+from sixfold.settings import Settings
 
 SECRETS: Mapping[str, str] = {
     "SIXFOLD_SECRET": "canary",
@@ -176,6 +180,66 @@ async def test_a_start_survives_a_zygote_that_died_unseen(driver: ProcessDriver,
     os.kill(driver.zygote_pid, signal.SIGKILL)  # the loop has not heard of it when it asks for a fork
     worker = await driver.start(spec("Echo", tmp_path))
     assert isinstance((await run(worker, {}))[0], Completed)
+
+
+TELLING = """
+import os
+from pathlib import Path
+from sixfold.core.work.engines import Result
+
+with Path({told!r}).open("a") as told:
+    told.write(f"{{os.getpid()}}\\n")
+
+class Engine:
+    name, version = "telling", "1"
+
+    def run(self, task, context):
+        return Result(data={{}})
+"""
+
+
+async def test_what_a_resident_engine_imports_is_imported_once_for_all_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    (tmp_path / "telling.py").write_text(TELLING.format(told=str(told)))
+    monkeypatch.syspath_prepend(tmp_path)
+    driver = ProcessDriver(preload=(), patience=Patience(60, 0.2, 1))
+    telling = WorkerSpec("telling", "telling:Engine", 0, tmp_path / "scratch")
+    try:
+        workers = [await driver.start(replace(telling, resident=True)) for _ in range(2)]
+        outcomes = [(await run(worker, {}))[0] for worker in workers]
+        zygote = driver.zygote_pid
+    finally:
+        await driver.close()
+    assert all(isinstance(outcome, Completed) for outcome in outcomes)
+    assert told.read_text().split() == [str(zygote)]
+
+
+async def test_a_resident_engine_that_cannot_be_imported_costs_its_own_worker_and_no_other(
+    driver: ProcessDriver, tmp_path: Path
+) -> None:
+    healthy = await driver.start(spec("Echo", tmp_path))
+    broken = WorkerSpec("none", "sixfold.no_such_module:Engine", 0, tmp_path, resident=True)
+    with pytest.raises(WorkerStartFailed, match="no_such_module"):
+        await driver.start(broken)
+    assert isinstance((await run(healthy, {}))[0], Completed)
+
+
+IMPORTED = """
+import importlib, os, sys
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+    assert len(os.listdir("/proc/self/task")) == 1, module
+"""
+
+
+def test_no_resident_engine_starts_a_thread_when_imported_for_a_fork_would_not_have_it() -> None:
+    engines = assembly.catalog(Settings(), assembly.price_table(Settings())).engines().values()
+    modules = {each.factory.partition(":")[0] for each in engines if each.kind in RESIDENT}
+    assert "sixfold.engines.image.scene.engine" in modules
+    command = [sys.executable, "-c", IMPORTED, *PRELOAD, *sorted(modules)]
+    subprocess.run(command, check=True, env=environment(os.environ))
 
 
 async def test_closing_leaves_no_process(tmp_path: Path) -> None:

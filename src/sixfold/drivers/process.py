@@ -26,7 +26,7 @@ from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
 from sixfold.drivers.live import Steps
 from sixfold.worker import protocol, runner
 
-PRELOAD = ("numpy", "PIL.Image", "cv2")  # never torch or ONNX: they start threads, which no fork survives
+PRELOAD = ("numpy.random", "PIL.Image", "cv2")  # never torch or ONNX: no fork survives the threads they start
 _PIPE_BYTES = 1 << 16
 _TAIL_LINES = 20
 _HANG_UP_SECONDS = 2.0  # from one sign of a worker's end to believing it without the other
@@ -456,6 +456,7 @@ class ProcessDriver:
             spec.lanes,
             dict(spec.options),
             {"CUDA_VISIBLE_DEVICES": name} if name else {},
+            spec.resident,
         )
         try:
             try:

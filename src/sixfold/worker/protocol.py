@@ -167,7 +167,8 @@ class Took(Message, frozen=True, array_like=True, tag="took"):
 class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
     """Fork a worker; its socket and the write end of its output pipe come along.
 
-    `environment` is added to what its parent has.
+    `environment` is added to what its parent has. `resident`: its parent imports the engine's module first,
+    once for all workers.
     """
 
     worker: str
@@ -179,6 +180,7 @@ class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
     lanes: int = 1
     options: dict[str, Any] = {}
     environment: dict[str, str] = {}
+    resident: bool = False
 
 
 class Kill(Message, frozen=True, array_like=True, tag="kill"):

@@ -65,6 +65,8 @@ class _Zygote:
         match protocol.to_zygote.decode(data):
             case protocol.Spawn() as order:
                 link, output = descriptors
+                if order.resident:
+                    _learn(order.factory)
                 self._fork(order, link, output)
             case protocol.Kill(worker):
                 if worker in self._workers:
@@ -134,8 +136,22 @@ def _preload(modules: list[str]) -> None:
     cv2 = sys.modules.get("cv2")
     if cv2 is not None:
         cv2.setNumThreads(1)
+    _freeze()
+
+
+def _learn(factory: str) -> None:
+    """Import the module of an engine, once: its workers are born with it."""
+    module = factory.partition(":")[0]
+    if module not in sys.modules:
+        with suppress(Exception):  # the worker meets the same, and tells it
+            importlib.import_module(module)
+        _freeze()
+
+
+def _freeze() -> None:
+    """Keep the pages shared: a child's collector does not write to what is frozen."""
     gc.collect()
-    gc.freeze()  # the pages stay shared: a child's collector does not write to them
+    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -113,6 +113,7 @@ class WorkerSpec:
     vram_bytes: int | None = None  # of one graphics card, 0 where that is not known; None wants no card
     hardware: str = ""  # what a cluster places it on; empty is any machine
     holder: str = ""  # the server that hires it, by its name among those of the database
+    resident: bool = False  # whoever makes the workers may import its module, so that they are born with it
     watched: bool = False  # somebody watches each of its steps: it does not step aside as others do
 
 

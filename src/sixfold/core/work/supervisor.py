@@ -45,6 +45,7 @@ from sixfold.core.work.sight import Sight
 _LOG = logging.getLogger("sixfold.supervisor")
 _SWEEP_SECONDS = 1.0
 _STUCK_SECONDS = 3.0
+RESIDENT = ("embedded", "own")  # kinds of engines whose modules are this program's, and start no thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ def worker_spec(engine: EngineSpec, policy: Policy, hardware: str = "", holder: 
         start_seconds=engine.start_seconds,
         cancel_seconds=engine.cancel_seconds,
         vram_bytes=int(engine.vram_gb * 2**30) if engine.kind == "weights" else None,
+        resident=engine.kind in RESIDENT,
         hardware=hardware if policy.placed else "",
         holder=holder,
     )
