@@ -23,12 +23,13 @@ pytestmark = [
 
 
 @asynccontextmanager
-async def both(folder: Path) -> AsyncIterator[tuple[Server, Server, str]]:
+async def both(folder: Path, config: str = "", **environ: str) -> AsyncIterator[tuple[Server, Server, str]]:
     """Two servers, and the key of the account that the first one made."""
     homes = [folder / "first", folder / "second"]
-    shared = {"SIXFOLD_WORKERS": "1", "SIXFOLD_LEASE_SECONDS": "3"}
+    shared = {"SIXFOLD_WORKERS": "1", "SIXFOLD_LEASE_SECONDS": "3", **environ}
     for home in homes:
         home.mkdir()
+        (home / "sixfold.toml").write_text(config)
     ground.database_url(homes[0], "postgres")
     ground.database_url(homes[1], "sqlite")  # which is overruled below: a note of its own, and no database
     if not ground.blob_url(homes[0]):
