@@ -56,13 +56,11 @@ async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
             assert streamed.status_code == 200
             assert '"error"' in streamed.text
             assert "[DONE]" not in streamed.text
-        elif mode != "garbage":
+        else:
             assert streamed.status_code == whole.status_code
         calls = await door.settled(2)
-        if mode != "garbage":  # the fake has no such stream
-            assert {call["status"] for call in calls} == {"failed"}
-            assert await door.home.standing() == ("5.00", "0.00")
-        assert calls[-1]["status"] == "failed"
+        assert {call["status"] for call in calls} == {"failed"}
+        assert await door.home.standing() == ("5.00", "0.00")
         assert await door.home.faults() == ()
 
 
@@ -165,6 +163,32 @@ async def test_the_next_server_answers_when_one_fails(tmp_path: Path) -> None:
         streamed = await door.chat(model="both", **STREAM)
         assert streamed.text.rstrip().endswith("data: [DONE]")
         assert {call["target"] for call in await door.settled(5)} == {"anth/small"}
+
+
+@pytest.mark.parametrize("mode", ["garbage", "sorry"])
+async def test_the_next_server_streams_when_one_says_well_and_gives_an_error(
+    tmp_path: Path, mode: str
+) -> None:
+    async with gateway(tmp_path) as door:
+        door.acme.mode = mode
+        streamed = await door.chat(model="both", **STREAM)
+        assert streamed.text.endswith("data: [DONE]\n\n")
+        (call,) = await door.settled()
+        assert (call["target"], call["status"], call["attempts"]) == ("anth/small", "succeeded", 2)
+
+
+async def test_thinking_models_of_openai_are_told_their_limit_by_its_newer_name(tmp_path: Path) -> None:
+    asked = {"service": "chat", "prompt": "say 9 words", "max_tokens": 2}
+    for native, name in ((True, "max_completion_tokens"), (False, "max_tokens")):
+        async with model_server() as server:
+            row = {"kind": "openai", "base_url": server.url, "responses": native, "local": True}
+            async with gateway(tmp_path / name, upstreams={"one": row}, aliases={}) as door:
+                said = await door.home.client.post(
+                    "/api/service", json={**asked, "model": "one/small"}, headers=door.headers
+                )
+                assert said.json()["output"] == "word word"
+                (seen,) = (each for each in server.seen if each.path.endswith("/completions"))
+                assert [key for key in seen.document if key.startswith("max_")] == [name]
 
 
 async def test_a_server_that_stumbles_is_asked_again(tmp_path: Path) -> None:

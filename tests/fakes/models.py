@@ -39,8 +39,8 @@ class Seen:
 class ModelServer:
     """The fake: what it was asked, and how it is to behave.
 
-    `mode` is well, fail, refuse, limit, key, hang, slow, truncate, trickle, cut, garbage or nousage; those in
-    `modes` come first, one for each request.
+    `mode` is well, fail, refuse, limit, key, hang, slow, truncate, trickle, cut, garbage, sorry or nousage;
+    those in `modes` come first, one for each request.
     """
 
     port: int = 0
@@ -175,6 +175,11 @@ class ModelServer:
         return Response(text, media_type="application/json")
 
     def _stream(self, events: list[bytes], mode: str) -> Response:
+        if mode == "garbage":
+            return JSONResponse({"error": {"message": "no room"}})
+        if mode == "sorry":
+            events = [b'data: {"error":{"message":"no room"}}\n\n']
+
         async def pieces() -> AsyncIterator[bytes]:
             try:
                 if mode == "slow":

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.relay.chat import Argument, Calling, Chat, Said
+from sixfold.core.relay.chat import Argument, Call, Calling, Chat, Ended, Said
+from sixfold.core.relay.usage import NOTHING
 from sixfold.upstreams.chat import sse
 from sixfold.upstreams.chat.completions import Completions, Listening
 from sixfold.upstreams.chat.messages import Messages
@@ -89,6 +90,55 @@ def test_an_error_within_a_stream_is_one() -> None:
 def test_calls_are_told_as_they_come() -> None:
     listening = Completions().listen(Chat(()))
     assert list(listening.events(CALL)) == [Calling(0, "c", "f"), Argument(0, "{}")]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        b'{"index":null,"id":"c","function":{"name":"f","arguments":"{\\"a\\":1}"}}',
+        b'{"id":"c","function":{"name":"f","arguments":{"a":1}}}',
+    ],
+)
+def test_calls_are_understood_as_servers_write_them(call: bytes) -> None:
+    listening = Completions().listen(Chat(()))
+    chunk = b'data: {"choices":[{"delta":{"tool_calls":[%s]}}]}\n\n' % call
+    assert list(listening.events(chunk)) == [Calling(0, "c", "f"), Argument(0, '{"a":1}')]
+    body = b'{"choices":[{"message":{"content":null,"tool_calls":[%s]}}]}' % call
+    assert Completions().read(body, Chat(())).calls == (Call("c", "f", '{"a":1}'),)
+    assert listening.chars == Completions().usage(body)[1] == len('{"a":1}')
+
+
+def test_who_had_to_call_a_tool_stopped_for_it_whatever_the_server_calls_that() -> None:
+    listening = Completions().listen(Chat(()))
+    list(listening.events(CALL + END))
+    assert listening.end() == Ended("tool", NOTHING)
+    body = b'{"choices":[{"message":{"tool_calls":[{"function":{"name":"f"}}]},"finish_reason":"stop"}]}'
+    assert Completions().read(body, Chat(())).stop == "tool"
+
+
+def test_a_last_event_without_its_end_is_heard() -> None:
+    whole = CHUNK % b"a" + END + USAGE.rstrip(b"\n")
+    scan, listening = Listening(), Completions().listen(Chat(()))
+    assert (scan.pass_on(whole, keep_usage=True) + scan.pass_on(b"", keep_usage=True)).endswith(USAGE)
+    list(listening.events(whole))
+    list(listening.events(b""))
+    assert scan.usage == listening.usage is not None
+
+
+def test_an_error_is_one_whatever_stands_beside_it() -> None:
+    scan = Listening()
+    scan.pass_on(b'data: {"choices":null,"error":{"message":"gone"}}\n\n', keep_usage=True)
+    assert "gone" in scan.error
+
+
+@pytest.mark.parametrize(
+    ("told", "believed"), [("7", 7), ("7.0", 7), ("null", None), ('"7"', None), ("9e40", None)]
+)
+def test_only_numbers_that_can_be_are_believed(told: str, believed: int | None) -> None:
+    body = b'{"choices":[{"message":{"content":"Hi"}}],"usage":{"prompt_tokens":%s,"completion_tokens":1}}'
+    used, chars = Completions().usage(body % told.encode())
+    assert (used.input if used is not None else None) == believed
+    assert chars == (2 if believed is None else 0)
 
 
 def test_a_message_counts_what_was_cached_as_input() -> None:

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 
 import msgspec
 
@@ -26,7 +27,7 @@ _LOG = logging.getLogger("sixfold.relay")
 REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 _OURS = frozenset({401, 402, 403})  # the operator's key or account is at fault, not the caller
 _REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
-_LONGEST_PAUSE = 2.0
+_LONGEST_PAUSE, _DAY = 2.0, 86400.0
 _SHOWN = frozenset({"chat", "messages", "responses"})  # protocols of conversations
 
 Told = tuple[Usage | None, int]  # what a whole answer says that it used, and its characters
@@ -157,7 +158,7 @@ class Attempts:
 
     async def _understood(self, stream: Stream, wire: Wire, name: str) -> Failure:
         """What an answer of failure means."""
-        status, after = stream.status, _seconds(stream.retry_after)
+        status, after = stream.status, until_again(stream.retry_after)
         try:
             message, param = wire.refusal(await stream.whole())
         finally:
@@ -176,11 +177,18 @@ class Attempts:
         return Failure(errors.EngineFailed("The model server failed"), again=status in _REPEATED, after=after)
 
 
-async def first_block(stream: Stream, _wire: Wire) -> tuple[bytes, Told]:
-    """For a stream: what came first; raises `Broken` where nothing did."""
+async def first_block(stream: Stream, wire: Wire) -> tuple[bytes, Told]:
+    """For a stream: what came first; raises `Broken` where nothing did, or but an error."""
     block = await stream.read()
     if not block:
         raise Broken("gave an empty answer")
+    if wire.name in _SHOWN and block.lstrip()[:1] in (b"{", b"<"):
+        raise Broken("gave an answer that is no stream")
+    if b'"error"' in block:
+        scan = wire.scan()
+        scan.pass_on(block, keep_usage=True)
+        if scan.error and not scan.chars:
+            raise Broken(scan.error.removeprefix("The model server "))
     return block, (None, 0)
 
 
@@ -195,8 +203,13 @@ async def whole_body(stream: Stream, wire: Wire) -> tuple[bytes, Told]:
         await stream.aclose()
 
 
-def _seconds(text: str) -> float | None:
+def until_again(text: str) -> float | None:
+    """When to ask again, in seconds or as a date; None for what is neither, or further off than a day."""
     try:
-        return max(0.0, float(text)) if text else None
+        seconds = float(text)
     except ValueError:
-        return None
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(0.0, seconds) if seconds <= _DAY else None

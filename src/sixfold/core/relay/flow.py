@@ -39,10 +39,10 @@ class Flow:
                 passed = scan.pass_on(block, keep_usage=keep_usage)
                 if passed:
                     yield passed
-            rest = scan.pass_on(b"", keep_usage=keep_usage)
-            if rest:
+            rest, verdict = scan.pass_on(b"", keep_usage=keep_usage), _verdict(scan)
+            if rest and verdict[0] == "succeeded":  # half an event would swallow the error that follows it
                 yield rest
-            ending = _verdict(scan)
+            ending = verdict
         except Broken as error:
             ending = ("failed", f"The model server {error}")
         finally:
@@ -58,6 +58,8 @@ class Flow:
             async for block in self._read():
                 for event in listener.events(block):
                     yield event
+            for event in listener.events(b""):
+                yield event
             ending = _verdict(listener)
             if ending[0] == "succeeded":
                 usage = _used(self._asked, listener, whole=True)

@@ -285,16 +285,17 @@ class Relay:
     async def _answered(self, asked: Asked) -> Reply:
         opened = await self._attempts.open(asked, whole_body)
         wire, body, (usage, chars) = opened.wire, opened.first, opened.told
-        answer = None
-        if wire.name != asked.ask.wire:
-            try:
-                answer = wire.read(body, asked.conversation())
-            except ValueError as error:
-                raise errors.EngineFailed("The model server gave an answer that cannot be read") from error
         if asked.ask.most is not None:
             usage = settled(usage, asked.ask.most)
         elif usage is None:
             usage = Usage(asked.plan.input_tokens, chats.tokens_of(chars), reported=False)
+        answer = None
+        if wire.name != asked.ask.wire:
+            try:
+                found = wire.read(body, asked.conversation())
+            except ValueError as error:
+                raise errors.EngineFailed("The model server gave an answer that cannot be read") from error
+            answer = Answer(found.id, found.model, found.parts, found.stop, usage)
         cost = min(opened.rates.cost(usage), asked.plan.held)
         raw = body if answer is None else None
         if self.policy.log_bodies:

@@ -13,6 +13,7 @@ from sixfold.core import money
 
 _MILLION = 1_000_000
 _MINUTE_MS = 60_000
+_MOST = 1_000_000_000  # tokens that any call has taken
 
 
 class Units(msgspec.Struct, frozen=True):
@@ -44,6 +45,12 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 NOTHING = Usage(reported=False)
+
+
+def tokens(told: Any) -> int | None:
+    """A number of tokens as a server tells it; None for what is none, or more than any call can take."""
+    number = isinstance(told, int | float) and not isinstance(told, bool)
+    return int(told) if number and abs(told) <= _MOST else None
 
 
 def settled(told: Usage | None, expected: Usage) -> Usage:

@@ -29,7 +29,7 @@ from sixfold.core.relay.chat import (
     Thinking,
     Thought,
 )
-from sixfold.core.relay.usage import NOTHING, Usage
+from sixfold.core.relay.usage import NOTHING, Usage, tokens
 from sixfold.upstreams.chat import sse
 
 _encode = msgspec.json.Encoder().encode
@@ -42,41 +42,53 @@ _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
 
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    audio_tokens: int | None = None
-    image_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Any = None
+    audio_tokens: Any = None
+    image_tokens: Any = None
+    reasoning_tokens: Any = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    """What was used, as far as it is told in numbers."""
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
-    def read(self) -> Usage:
+    def read(self) -> Usage | None:
+        """None where it tells nothing that can be."""
+        count_in, count_out = tokens(self.prompt_tokens), tokens(self.completion_tokens)
+        if count_in is None or count_out is None:
+            return None
         inputs, outputs = (
             self.prompt_tokens_details or _Details(),
             self.completion_tokens_details or _Details(),
         )
         return Usage(
-            input=self.prompt_tokens,
-            output=self.completion_tokens,
-            cached=inputs.cached_tokens or 0,
-            image_in=inputs.image_tokens or 0,
-            audio_in=inputs.audio_tokens or 0,
-            audio_out=outputs.audio_tokens or 0,
-            reasoning=outputs.reasoning_tokens or 0,
+            input=count_in,
+            output=count_out,
+            cached=tokens(inputs.cached_tokens) or 0,
+            image_in=tokens(inputs.image_tokens) or 0,
+            audio_in=tokens(inputs.audio_tokens) or 0,
+            audio_out=tokens(outputs.audio_tokens) or 0,
+            reasoning=tokens(outputs.reasoning_tokens) or 0,
         )
 
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: str | None = None
+    arguments: Any = None
+
+    @property
+    def said(self) -> str:
+        """Its arguments as JSON: some servers give the object itself."""
+        given = self.arguments
+        return given if isinstance(given, str) else "" if given is None else _encode(given).decode()
 
 
 class _ToolCall(msgspec.Struct):
-    index: int = 0
+    index: int | None = None
     id: str | None = None
     function: _Function | None = None
 
@@ -101,6 +113,12 @@ class _Said(msgspec.Struct):
     def thought(self) -> str:
         return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
 
+    @property
+    def chars(self) -> int:
+        """Characters of all that was said, thought and asked of tools."""
+        asked = sum(len(call.function.said) for call in self.tool_calls or () if call.function is not None)
+        return len(self.text) + len(self.thought) + asked
+
 
 class _Choice(msgspec.Struct):
     message: _Said | None = None
@@ -111,13 +129,13 @@ class _Choice(msgspec.Struct):
 class _Document(msgspec.Struct):
     id: str | None = None
     model: str | None = None
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
 
 
 class _Counted(msgspec.Struct):
-    choices: list[msgspec.Raw] = []
+    choices: list[msgspec.Raw] | None = None
     usage: _Usage | None = None
 
 
@@ -142,10 +160,13 @@ def message_of(body: bytes) -> tuple[str, str]:
 
 
 class Completions:
-    """`POST /chat/completions`."""
+    """`POST /chat/completions`; `limit` is what a server calls the most tokens that it may say."""
 
     name = "chat"
     path = "/chat/completions"
+
+    def __init__(self, limit: str = "max_tokens") -> None:
+        self._limit = limit
 
     def pass_on(self, body: bytes, model: str) -> bytes:
         """The same request for the server's own name of the model; a stream is asked for its usage."""
@@ -180,7 +201,7 @@ class Completions:
             function = {"type": "function", "function": {"name": chat.choice[1:]}}
             fields["tool_choice"] = function if named else chat.choice
         given: dict[str, Any] = {
-            "max_tokens": chat.max_tokens,
+            self._limit: chat.max_tokens,
             "temperature": chat.temperature,
             "top_p": chat.top_p,
             "stop": list(chat.stop) or None,
@@ -196,8 +217,8 @@ class Completions:
         told = _told(body)
         if told is not None:
             return told, 0
-        choices = _document(body).choices
-        return None, sum(len(choice.message.text) for choice in choices if choice.message is not None)
+        choices = _document(body).choices or ()
+        return None, sum(choice.message.chars for choice in choices if choice.message is not None)
 
     def read(self, body: bytes, chat: Chat) -> Answer:
         """An answer in no dialect."""
@@ -209,10 +230,10 @@ class Completions:
             parts.append(Text(message.text))
         for call in message.tool_calls or []:
             function = call.function or _Function()
-            parts.append(Call(call.id or "", function.name or "", function.arguments or "{}"))
-        stop = _STOPS.get(choice.finish_reason or "stop", "end")
-        usage = found.usage.read() if found.usage is not None else NOTHING
-        return Answer(found.id or "", found.model or "", tuple(parts), stop, usage)
+            parts.append(Call(call.id or "", function.name or "", function.said or "{}"))
+        stop = _stopped(_STOPS.get(choice.finish_reason or "stop", "end"), called=bool(message.tool_calls))
+        usage = found.usage.read() if found.usage is not None else None
+        return Answer(found.id or "", found.model or "", tuple(parts), stop, usage or NOTHING)
 
     def refusal(self, body: bytes) -> tuple[str, str]:
         """Message and parameter of an error."""
@@ -261,7 +282,7 @@ class Listening:
     def events(self, block: bytes) -> Sequence[Event]:
         """What a block says."""
         said: list[Event] = []
-        for data in sse.data(self._cutter.feed(block)[0]):
+        for data in sse.data(self._cutter.feed(block)[0] if block else self._cutter.flush()):
             if data == b"[DONE]":
                 self.complete = True
                 continue
@@ -272,7 +293,7 @@ class Listening:
 
     def end(self) -> Ended:
         """How it ended."""
-        return Ended(self._stop, self.usage or NOTHING)
+        return Ended(_stopped(self._stop, called=bool(self._calls)), self.usage or NOTHING)
 
     def _take(self, data: bytes) -> _Document | None:
         try:
@@ -282,12 +303,10 @@ class Listening:
         if found.error is not None:
             self.error = f"The model server failed: {message_of(data)[0][:200]}"
         if found.usage is not None:
-            self.usage = found.usage.read()
-        for choice in found.choices:
+            self.usage = found.usage.read() or self.usage
+        for choice in found.choices or ():
             if choice.delta is not None:
-                self.chars += len(choice.delta.text) + len(choice.delta.thought)
-                for call in choice.delta.tool_calls or ():
-                    self.chars += len(call.function.arguments or "") if call.function else 0
+                self.chars += choice.delta.chars
             if choice.finish_reason:
                 self.complete = True
                 self._stop = _STOPS.get(choice.finish_reason, "end")
@@ -301,15 +320,16 @@ class Listening:
             said.append(Said(delta.text))
         for call in delta.tool_calls or ():
             function = call.function or _Function()
-            number, call_id = self._calls.get(call.index, (-1, ""))
+            index = call.index or 0
+            number, call_id = self._calls.get(index, (-1, ""))
             if number < 0 or (function.name and call.id not in (None, "", call_id)):
                 # Ollama has given every call of an answer the same index: another id is another call.
                 self._begun += 1
-                number, call_id = self._begun - 1, call.id or f"call_{call.index}"
-                self._calls[call.index] = number, call_id
+                number, call_id = self._begun - 1, call.id or f"call_{index}"
+                self._calls[index] = number, call_id
                 said.append(Calling(number, call_id, function.name or ""))
-            if function.arguments:
-                said.append(Argument(number, function.arguments))
+            if function.said:
+                said.append(Argument(number, function.said))
         return said
 
 
@@ -344,6 +364,11 @@ def _document(body: bytes) -> _Document:
     if not found.choices:
         raise ValueError("an answer without a choice")
     return found
+
+
+def _stopped(stop: Stop, *, called: bool) -> Stop:
+    """Why it stopped: who was made to call a tool may say that it simply did."""
+    return "tool" if called and stop == "end" else stop
 
 
 def _format(chat: Chat) -> dict[str, Any] | None:

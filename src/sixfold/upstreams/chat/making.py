@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sixfold.core.relay.chat import Answer, Chat, Event
-from sixfold.core.relay.usage import Units, Usage
+from sixfold.core.relay.usage import Units, Usage, tokens
 from sixfold.upstreams.chat import sse
 from sixfold.upstreams.chat.completions import message_of
 
@@ -19,22 +19,23 @@ _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _PART = b'Content-Disposition: form-data; name="model"\r\n\r\n'
 _EVENTS = (b"data:", b"event:", b":")
+_LONGEST = 30 * 24 * 3600.0  # seconds of any recording
 
 
 class _Details(msgspec.Struct):
-    text_tokens: int | None = None
-    image_tokens: int | None = None
-    audio_tokens: int | None = None
-    cached_tokens: int | None = None
+    text_tokens: Any = None
+    image_tokens: Any = None
+    audio_tokens: Any = None
+    cached_tokens: Any = None
 
 
 class _Usage(msgspec.Struct):
     """The counts of all four; sound calls its details by another name."""
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    prompt_tokens: int = 0
-    seconds: float | None = None
+    input_tokens: Any = 0
+    output_tokens: Any = 0
+    prompt_tokens: Any = 0
+    seconds: Any = None
     input_tokens_details: _Details | None = None
     input_token_details: _Details | None = None
     output_tokens_details: _Details | None = None
@@ -43,7 +44,7 @@ class _Usage(msgspec.Struct):
 class _Answer(msgspec.Struct):
     data: list[msgspec.Raw] | None = None
     usage: _Usage | None = None
-    duration: float | None = None
+    duration: Any = None
     type: str = ""
     error: Any = None
 
@@ -85,23 +86,23 @@ class Making:
 
     def told(self, found: _Answer) -> Usage | None:
         """What an answer or an event says that was used, as far as it does."""
-        seconds = found.duration if found.usage is None else found.usage.seconds
-        milliseconds = round(1000 * seconds) if seconds is not None else 0
+        milliseconds = _milliseconds(found.duration if found.usage is None else found.usage.seconds)
         images = len(found.data or ()) if self._gives == "image" else 0
         counted = Units(images, milliseconds) if images or milliseconds else None
         used = found.usage or _Usage()
-        count_in, count_out = used.input_tokens or used.prompt_tokens, used.output_tokens
+        count_in, count_out = tokens(used.input_tokens or used.prompt_tokens), tokens(used.output_tokens)
+        count_in, count_out = count_in or 0, count_out or 0
         if not count_in and not count_out:
             return Usage(reported=False, units=counted) if counted is not None else None
         inputs = used.input_tokens_details or used.input_token_details or _Details()
-        said = (used.output_tokens_details or _Details()).text_tokens or 0
+        said = tokens((used.output_tokens_details or _Details()).text_tokens) or 0
         drawn = count_out - said if self._gives == "image" else 0
         return Usage(
             input=count_in,
             output=count_out,
-            cached=inputs.cached_tokens or 0,
-            image_in=inputs.image_tokens or 0,
-            audio_in=inputs.audio_tokens or 0,
+            cached=tokens(inputs.cached_tokens) or 0,
+            image_in=tokens(inputs.image_tokens) or 0,
+            audio_in=tokens(inputs.audio_tokens) or 0,
             audio_out=count_out if self._gives == "sound" else 0,
             units=Units(images, milliseconds, image_out=drawn) if counted or drawn else None,
         )
@@ -125,6 +126,14 @@ class Making:
     def listen(self, chat: Chat) -> Scanning:
         """Never, as above."""
         raise NotImplementedError
+
+
+def _milliseconds(seconds: Any) -> int:
+    """How long a recording is, as a server tells it: some write the number as a text."""
+    try:
+        return max(0, round(1000 * min(float(seconds), _LONGEST))) if seconds is not None else 0
+    except (TypeError, ValueError):
+        return 0
 
 
 MAKING = (

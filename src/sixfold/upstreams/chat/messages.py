@@ -30,7 +30,7 @@ from sixfold.core.relay.chat import (
     Thinking,
     Thought,
 )
-from sixfold.core.relay.usage import NOTHING, Usage
+from sixfold.core.relay.usage import NOTHING, Usage, tokens
 from sixfold.upstreams.chat import sse
 from sixfold.upstreams.chat.completions import message_of
 
@@ -51,22 +51,24 @@ _STOPS: dict[str, Stop] = {
 
 
 class _Creation(msgspec.Struct):
-    ephemeral_1h_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: Any = None
 
 
 class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
     cache_creation: _Creation | None = None
 
     def read(self) -> Usage:
-        cached, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
-        long = (self.cache_creation.ephemeral_1h_input_tokens or 0) if self.cache_creation is not None else 0
+        cached = tokens(self.cache_read_input_tokens) or 0
+        written = tokens(self.cache_creation_input_tokens) or 0
+        creation = self.cache_creation or _Creation()
+        long = tokens(creation.ephemeral_1h_input_tokens) or 0
         return Usage(
-            input=(self.input_tokens or 0) + cached + written,
-            output=self.output_tokens or 0,
+            input=(tokens(self.input_tokens) or 0) + cached + written,
+            output=tokens(self.output_tokens) or 0,
             cached=cached,
             cache_write=written - long,
             cache_write_long=long,
@@ -149,7 +151,7 @@ class Messages:
     def usage(self, body: bytes) -> tuple[Usage | None, int]:
         """What an answer used, and how many characters it has."""
         found = _document(body)
-        chars = sum(len(block.text or block.thinking or "") for block in found.content or ())
+        chars = sum(len(block.text or block.thinking or bytes(block.input)) for block in found.content or ())
         return found.usage.read() if found.usage is not None else None, chars
 
     def read(self, body: bytes, chat: Chat) -> Answer:
@@ -216,7 +218,7 @@ class Listening:
     def events(self, block: bytes) -> Sequence[Event]:
         """What a block says."""
         said: list[Event] = []
-        for data in sse.data(self._cutter.feed(block)[0]):
+        for data in sse.data(self._cutter.feed(block)[0] if block else self._cutter.flush()):
             found = self._take(data)
             if found is None:
                 continue

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sixfold.core.relay.chat import Answer, Chat, Event
-from sixfold.core.relay.usage import Usage
+from sixfold.core.relay.usage import Usage, tokens
 from sixfold.upstreams.chat import sse
 from sixfold.upstreams.chat.completions import message_of
 
@@ -21,23 +21,23 @@ _ENDS = frozenset({"response.completed", "response.incomplete"})
 
 
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Any = None
+    reasoning_tokens: Any = None
 
 
 class _Usage(msgspec.Struct):
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: Any = 0
+    output_tokens: Any = 0
     input_tokens_details: _Details | None = None
     output_tokens_details: _Details | None = None
 
     def read(self) -> Usage:
         inputs, outputs = self.input_tokens_details or _Details(), self.output_tokens_details or _Details()
         return Usage(
-            input=self.input_tokens,
-            output=self.output_tokens,
-            cached=inputs.cached_tokens or 0,
-            reasoning=outputs.reasoning_tokens or 0,
+            input=tokens(self.input_tokens) or 0,
+            output=tokens(self.output_tokens) or 0,
+            cached=tokens(inputs.cached_tokens) or 0,
+            reasoning=tokens(outputs.reasoning_tokens) or 0,
         )
 
 

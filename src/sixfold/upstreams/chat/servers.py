@@ -27,6 +27,7 @@ _WIRES: Mapping[str, Wire] = {
     "responses": Responses(),
     **{wire.name: wire for wire in MAKING},
 }
+_OPENAIS = Completions("max_completion_tokens")  # whose thinking models refuse the older name
 _HEADED = frozenset({"messages", "edits", "transcriptions"})  # protocols whose callers' headers go on
 _BASES = {
     "openai": "https://api.openai.com/v1",
@@ -80,7 +81,7 @@ class Server:
         self._own = {"messages"} if row.kind == "anthropic" else _WIRES.keys() - {"messages"}
         if not speaks:
             self._own -= {"responses"}
-        self._main = _WIRES["messages" if row.kind == "anthropic" else "chat"]
+        self._main = _WIRES["messages"] if row.kind == "anthropic" else _OPENAIS if speaks else _WIRES["chat"]
 
     @property
     def ready(self) -> bool:

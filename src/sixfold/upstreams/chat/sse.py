@@ -27,9 +27,9 @@ class Cutter:
         return block[:cut], bool(self._rest)
 
     def flush(self) -> bytes:
-        """What was kept: the last event, whose end the server left out."""
+        """What was kept: the last event, with the end that the server left out."""
         rest, self._rest = self._rest, b""
-        return rest
+        return rest and rest + b"\n\n"
 
 
 def data(events: bytes) -> Iterator[bytes]:

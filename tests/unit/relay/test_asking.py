@@ -1,0 +1,35 @@
+"""When a server wants to be asked again."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+
+import pytest
+
+from sixfold.core.relay.asking import until_again
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("-3", 0.0),
+        ("", None),
+        ("soon", None),
+        ("inf", None),
+        ("nan", None),
+        ("1e300", None),
+    ],
+)
+def test_a_number_is_believed_where_it_can_be(told: str, seconds: float | None) -> None:
+    assert until_again(told) == seconds
+
+
+def test_a_date_is_as_far_off_as_it_is() -> None:
+    told = until_again(formatdate(time.time() + 3600, usegmt=True))
+    assert told is not None
+    assert 3000 < told <= 3600
+    assert until_again("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert until_again("Wed, 21 Oct 2199 07:28:00 GMT") is None
