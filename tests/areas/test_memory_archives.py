@@ -59,9 +59,11 @@ async def test_an_outliners_pages_and_journals_keep_their_names(home: House) -> 
     files = [
         ("logseq/config.edn", "{}"),
         ("pages/work___acme.md", "type:: company\ntags:: a, b\n\n- text [[people]]"),
+        ("pages/people%2Fann.md", "- named as older ones do"),
         ("journals/2026_11_20.md", "- met [[work/acme]]"),
     ]
     await taken_in(home, zipped(files))
+    assert (await get(home, "/api/pages/people/ann"))["version"] == 1
     page = await get(home, "/api/pages/work/acme")
     assert (page["type"], page["tags"]) == ("company", ["a", "b"])
     assert [link["from"] for link in page["backlinks"]] == ["journals/2026-11-20"]

@@ -11,6 +11,7 @@ done again to the same end.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.cli.sync_sides import Clash, Done, Known, Listed, Local, Refusal, Remote, RemoteFile
-from sixfold.core.memory import merge, slugs
-from sixfold.core.memory.exchange.archives import ENDINGS
+from sixfold.core.memory import merge
+from sixfold.core.memory.exchange import paths
+from sixfold.core.memory.exchange.archives import is_page
 
 FOLDER = ".sixfold"
 STATE = "memory-sync.json"
@@ -39,6 +41,7 @@ class Sync:
         self._remote = remote
         self._server = server
         self._tell = watch or (lambda _verb, _what: None)
+        self._outliner: str | None = None
         self._known: dict[str, Known] = {}
         self._unsaved = 0
         self._told: list[str] = []
@@ -181,7 +184,8 @@ class Sync:
             if slug == old or slug in here or slug in self._known or at is None:
                 continue
             try:
-                file = self._move(here[at], slug)
+                found = self._remote.fetch(slug)
+                file = self._move(here[at], slug, found.path if found is not None else "")
             except (Refusal, OSError):
                 continue
             if file is not None:
@@ -218,9 +222,9 @@ class Sync:
                 self._agree(slug, file, version)
             self._note("renamed", f"{old} → {slug}")
 
-    def _move(self, file: Local, slug: str) -> Local | None:
+    def _move(self, file: Local, slug: str, origin: str) -> Local | None:
         """Give a file the path of another slug; None where it has gone, or something lies there already."""
-        path = self._path_for(slug, "")
+        path = self._path_for(slug, origin)
         target, aside = self._target(slug, path), self._own(f"old-{file.digest[:16]}")
         try:
             (self._folder / file.path).rename(aside)
@@ -239,10 +243,14 @@ class Sync:
     def _scan(self) -> dict[str, Local]:
         """Every page of the folder by its slug."""
         found: dict[str, Local] = {}
+        settings = itertools.chain(
+            self._folder.glob(paths.SETTINGS), sorted(self._folder.glob(f"*/{paths.SETTINGS}"))
+        )
+        self._outliner = paths.outliner(path.relative_to(self._folder).as_posix() for path in settings)
         by_path = {known.path: (slug, known) for slug, known in self._known.items()}
         for path in sorted(_pages(self._folder)):
             slug, known = by_path.get(path, (None, None))
-            slug = slug or slugs.loosely(_stem(path))
+            slug = slug or paths.slug(path, self._outliner)
             if slug is None:
                 self._problem(f"{path}: it has no letter or digit in its name")
             elif slug in found:
@@ -296,7 +304,7 @@ class Sync:
     def _target(self, slug: str, path: str) -> Path:
         """The place of a page's file, with its folder; raises `Refusal` where none can be."""
         target = self._folder / path
-        if not _is_pages(path) or slugs.loosely(_stem(path)) != slug:
+        if not self._fits(path, slug):
             raise Refusal("a file of this name would not be taken for the page")
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.parent.resolve().is_relative_to(self._folder.resolve()):
@@ -306,8 +314,12 @@ class Sync:
     def _path_for(self, slug: str, origin: str) -> str:
         """Where a page of the memory lies in the folder: where it came from, if that is in here and free."""
         taken = {known.path for known in self._known.values()}
-        fits = _is_pages(origin) and slugs.loosely(_stem(origin)) == slug and origin not in taken
-        return origin if fits else f"{slug}.md"
+        free = self._fits(origin, slug) and origin not in taken
+        return origin if free else paths.file(slug, self._outliner)
+
+    def _fits(self, path: str, slug: str) -> bool:
+        """Whether a file there would be taken for the page."""
+        return _is_pages(path) and paths.slug(path, self._outliner) == slug
 
     def _take_away(self, file: Local) -> bool:
         """Remove a file that still says what was read; one that was changed meanwhile stays. Says whether."""
@@ -435,7 +447,7 @@ def _pages(folder: Path) -> Iterator[str]:
 def _is_pages(path: str) -> bool:
     """Whether a path within the folder is a page's: markdown, in the folder, not hidden, no conflict copy."""
     parts = path.split("/")
-    plain = path.lower().endswith(ENDINGS) and CONFLICT not in path and "\\" not in path and "\0" not in path
+    plain = is_page(path) and CONFLICT not in path and "\\" not in path and "\0" not in path
     return plain and not any(part.startswith(".") or not part for part in parts)
 
 

@@ -352,6 +352,31 @@ def test_of_two_new_names_the_memorys_holds_and_the_page_stays_one(world: World)
     assert (world.files(), set(world.memory.pages)) == ({"b.md": b"text 1\n"}, {"b"})
 
 
+def test_a_file_has_the_name_that_its_page_was_given_in_another_folder(world: World) -> None:
+    world.edit("a")
+    world.sync({})
+    world.memory.move("a", "ann-smith")
+    world.memory.paths["ann-smith"] = "Ann Smith.md"
+    Sync(world.folder, world.memory, "test").run()
+    assert world.files() == {"Ann Smith.md": b"text 1\n"}
+
+
+def test_an_outliners_folder_spells_folders_and_days_in_its_files_names(world: World) -> None:
+    for path in ("pages/work___acme.md", "pages/old%2Fway.md", "journals/2026_11_20.md", "notes.md"):
+        (world.folder / path).parent.mkdir(exist_ok=True)
+        (world.folder / path).write_text(path)
+    for path in ("logseq/config.edn", "logseq/bak/pages/old.md"):
+        (world.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (world.folder / path).write_text("{}")
+    world.other("work/new")
+    world.other("journals/2026-11-21")
+    Sync(world.folder, world.memory, "test").run()
+    assert not Sync(world.folder, world.memory, "test").run()
+    days = {"journals/2026-11-20", "journals/2026-11-21"}
+    assert set(world.memory.pages) == {"work/acme", "old/way", "notes", "work/new"} | days
+    assert {"pages/work___new.md", "journals/2026_11_21.md"} <= set(world.files())
+
+
 def test_another_page_that_took_an_old_name_is_no_edit_of_the_one_that_had_it(world: World) -> None:
     world.edit("a")
     world.sync({})

@@ -16,7 +16,8 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from sixfold import errors
 from sixfold.core.memory import slugs
 from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.exchange.archives import ENDINGS, Report
+from sixfold.core.memory.exchange.archives import Report
+from sixfold.core.memory.exchange.paths import ENDINGS
 from sixfold.core.memory.writing import Terms
 from sixfold.ui.memory.markdown import page_path
 from sixfold.ui.memory.visitors import Doorkeeper, Visitor

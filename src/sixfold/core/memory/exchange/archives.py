@@ -11,23 +11,22 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from sixfold import errors
+from sixfold.core.memory.exchange import paths
 from sixfold.core.memory.limits import Limits
 
 MAX_ERRORS = 1_000
 MAX_PATH = 1_000
-ENDINGS = (".md", ".markdown")
 _MAX_DIRECTORY = 48 * 2**20  # bytes of a zip's list of members, which must be held in memory
 _MAX_READ = 16 * 2**20  # bytes of one read that a tar's own headers may ask for
 _NO_ARCHIVE = "The file is no zip or tar archive that can be read"
 _ENCRYPTED = 1
 _UTF8_NAME = 0x800
-_OUTLINERS = re.compile(r"([^/]+/)?logseq/config\.edn$")
 _NOT_PAGES = re.compile(r"__MACOSX/|([^/]+/)?logseq/(bak|version-files)/|(.*/)?\._[^/]*$", re.DOTALL)
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
@@ -93,26 +92,17 @@ def _reading() -> Generator[None]:
 
 
 def outliner(archive: Path) -> str | None:
-    """Where in an archive the folders of an outliner lie, whose file names spell folders otherwise.
-
-    "" is the top, "graph/" a folder that was packed whole; None is no outliner's.
-    """
+    """Where in an archive the folders of an outliner lie; None where there are none."""
     with contextlib.suppress(errors.BadRequest, errors.TooLarge), _reading():
         if zipfile.is_zipfile(archive):
             _check_directory(archive)
             with zipfile.ZipFile(archive) as opened:
-                return _above_settings(opened.namelist())
+                return paths.outliner(opened.namelist())
         with contextlib.closing(_decompressed(archive)) as stream:
             careful = cast("IO[bytes]", _Careful(stream, 2**32))
             with tarfile.open(fileobj=careful, mode="r:") as opened:
-                return _above_settings(member.name for member in opened)
+                return paths.outliner(member.name for member in opened)
     return None
-
-
-def _above_settings(paths: Iterable[str]) -> str | None:
-    found = (match for path in paths if (match := _OUTLINERS.match(path)))
-    match = next(found, None)
-    return match[1] or "" if match else None
 
 
 class _Budget:
@@ -255,7 +245,7 @@ def _decompressed(archive: Path) -> IO[bytes]:
 
 def is_page(path: str) -> bool:
     """Whether a path is a page's: markdown, and not in a hidden folder or one of a program's own."""
-    if not path.lower().endswith(ENDINGS) or _NOT_PAGES.match(path):
+    if not path.lower().endswith(paths.ENDINGS) or _NOT_PAGES.match(path):
         return False
     return not any(part.startswith(".") and part.strip(".") for part in path.split("/")[:-1])
 

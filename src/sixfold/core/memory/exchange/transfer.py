@@ -6,7 +6,6 @@ were changed since: then its front matter says so, and all else in it stays.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +13,8 @@ from sixfold import errors
 from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import drafts, frontmatter, links, pages, reading, slugs, timeline, usage
 from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.exchange.archives import ENDINGS, File, Report, is_page
+from sixfold.core.memory.exchange import paths
+from sixfold.core.memory.exchange.archives import File, Report, is_page
 from sixfold.core.memory.exchange.archives import file as checked_file
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.model import Caller, Entry, Page
@@ -26,7 +26,6 @@ BATCH_FILES = 100  # in one transaction: other writers wait for it, some 60 ms
 BATCH_CHARS = 2**19  # of large pages less: 1 MiB of text takes a third of a second
 EXPORT_PAGES = 200
 _PLAIN = Limits(page_bytes=2**40)
-_JOURNAL = re.compile(r"journals/(\d{4})_(\d{2})_(\d{2})")
 
 
 # -- in ------------------------------------------------------------------------------------------
@@ -34,20 +33,14 @@ _JOURNAL = re.compile(r"journals/(\d{4})_(\d{2})_(\d{2})")
 
 @dataclass(slots=True)
 class Naming:
-    """Which slug each file of one import gets; two files of one name get two.
-
-    `outliner` is the folder in which an outliner's folders lie, None where there are none.
-    """
+    """Which slug each file of one import gets; two files of one name get two."""
 
     outliner: str | None = None
     _taken: dict[str, str] = field(default_factory=dict[str, str])
 
     def slug(self, path: str) -> str | None:
         """The slug of a path; None where it spells none."""
-        name = next((path[: -len(end)] for end in ENDINGS if path.lower().endswith(end)), path)
-        if self.outliner is not None and name.startswith(self.outliner):
-            name = self.outliner + _outlined(name.removeprefix(self.outliner))
-        plain = slugs.loosely(name)
+        plain = paths.slug(path, self.outliner)
         if plain is None:
             return None
         slug, number = plain, 1
@@ -57,14 +50,11 @@ class Naming:
         return slug
 
 
-def _outlined(name: str) -> str:
-    return _JOURNAL.sub(r"journals/\1-\2-\3", name).removeprefix("pages/").replace("___", "/")
-
-
 def origin(path: str, slug: str) -> str:
     """A path that somebody says a page comes from, if a file there would be this page; else ""."""
-    fits = is_page(path) and not checked_file(path, b"", _PLAIN).error and Naming().slug(path) == slug
-    return path if fits else ""
+    ways = (None, "", path.partition("/")[0] + "/")
+    named = any(paths.slug(path, outliner) == slug for outliner in ways)
+    return path if named and is_page(path) and not checked_file(path, b"", _PLAIN).error else ""
 
 
 def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Report]:
