@@ -137,14 +137,14 @@ def create_key(arguments: argparse.Namespace) -> None:
     """`key create`: a key with the limits given."""
     scope = Scope(
         read_only=arguments.read_only,
-        collections=_names(arguments.collections),
-        services=_names(arguments.services),
+        collections=_names(arguments.collections, "--collections"),
+        services=_names(arguments.services, "--services"),
         budget_day=_budget(arguments.budget_day, "--budget-day"),
         budget_month=_budget(arguments.budget_month, "--budget-month"),
         rpm=_rate(arguments.rpm, "--rpm"),
         tpm=_rate(arguments.tpm, "--tpm"),
     )
-    expires_at = _moment(arguments.expires) if arguments.expires else None
+    expires_at = None if arguments.expires is None else _moment(arguments.expires)
     configured = opening.settings_of(arguments)
     key = opening.write(configured, _create_key(arguments.email, scope, expires_at))
     if arguments.json:
@@ -257,8 +257,12 @@ def _rate(number: int | None, option: str) -> int | None:
     return number
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+def _names(text: str | None, option: str) -> tuple[str, ...]:
+    """The names in a list; none at all, as from an empty variable, would be no limit."""
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    if text is not None and not names:
+        raise Refused(f"{option} names none: leave it out for a key without that limit")
+    return names
 
 
 def _moment(text: str) -> int:

@@ -143,6 +143,9 @@ def test_a_key_has_every_limit_that_it_was_given(sixfold: Commands) -> None:
     "limit",
     [
         ("--expires", "tomorrow"),
+        ("--expires", ""),
+        ("--services", ""),
+        ("--collections", " , "),
         ("--expires", "2001-01-01"),
         ("--rpm", "0"),
         ("--budget-day", "-1"),
