@@ -57,6 +57,7 @@ def build(
         node_classes,
         packer=_when_used("sixfold.engines.nodes.packing:Packer"),
         masked=_when_used("sixfold.engines.nodes.masking:masked"),
+        viewed=_when_used("sixfold.engines.nodes.viewing:viewed"),
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
     )
     asked = comfyui_is_asked(settings) and settings.graphs_go_to_comfyui

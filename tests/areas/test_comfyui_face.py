@@ -334,8 +334,12 @@ async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
     client, out = stage.home.client, io.BytesIO()
     Image.new("RGB", (40, 30), "teal").save(out, "PNG")
     file = {"image": ("tea l.png", out.getvalue(), "image/png")}
-    names = [(await client.post("/upload/image", files=file)).json()["name"] for _ in range(2)]
-    assert names == ["tea l.png", "tea l (1).png"]
+    other = io.BytesIO()
+    Image.new("RGB", (40, 30), "coral").save(other, "PNG")
+    sent = [out.getvalue(), out.getvalue(), other.getvalue(), other.getvalue()]
+    answers = [await client.post("/upload/image", files={"image": ("tea l.png", each)}) for each in sent]
+    names = [answer.json()["name"] for answer in answers]
+    assert names == ["tea l.png", "tea l.png", "tea l (1).png", "tea l (1).png"]
     over = await client.post("/upload/image", files=file, data={"overwrite": "true", "subfolder": "a/b"})
     assert over.json() == {"name": "tea l.png", "subfolder": "a/b", "type": "input"}
     seen = await client.get("/view", params={"filename": "tea l.png", "subfolder": "a/b", "type": "input"})
@@ -379,6 +383,32 @@ async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
     for lost in ("{}", "[", json.dumps({"filename": "../x.png"}), json.dumps({"filename": "nowhere.png"})):
         refused = await client.post("/upload/mask", files=mask, data={"original_ref": lost})
         assert refused.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "mode", "pixel"),
+    [
+        ({"preview": "webp;90"}, "WEBP", "RGBA", None),
+        ({"preview": "jpeg;40"}, "JPEG", "RGB", None),
+        ({"preview": "jpeg", "channel": "a"}, "WEBP", "RGBA", None),
+        ({"preview": ""}, "WEBP", "RGBA", None),
+        ({"channel": "rgb"}, "PNG", "RGB", (250, 128, 114)),
+        ({"channel": "a"}, "PNG", "RGBA", (0, 0, 0, 77)),
+        ({"channel": "rgba"}, "PNG", "RGBA", (250, 128, 114, 77)),
+    ],
+)
+async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
+    stage: Stage, asked: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
+) -> None:
+    client, out = stage.home.client, io.BytesIO()
+    Image.new("RGBA", (40, 30), (250, 128, 114, 77)).save(out, "PNG")
+    await client.post("/upload/image", files={"image": ("veil.png", out.getvalue())}, data={"overwrite": "1"})
+    query = {"filename": "veil.png", "type": "input", **asked}
+    seen = await client.get("/view", params=query)
+    assert seen.headers["content-type"] == f"image/{kind.lower()}"
+    picture = Image.open(io.BytesIO(seen.content))
+    assert (picture.format, picture.mode, picture.size) == (kind, mode, (40, 30))
+    assert pixel in (None, picture.getpixel((3, 3)))
 
 
 async def test_what_clients_ask_of_the_machine(stage: Stage) -> None:

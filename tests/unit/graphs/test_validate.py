@@ -144,7 +144,7 @@ def test_all_unknown_classes_are_told_together() -> None:
 @pytest.mark.parametrize(
     ("graph", "kind"),
     [
-        ({}, "no_prompt"),
+        ({}, "prompt_no_outputs"),
         ([], "no_prompt"),
         ({"1": {"inputs": {}}}, "invalid_prompt"),
         ({"1": []}, "invalid_prompt"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +17,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.graphs.documents import mapping
-from sixfold.core.graphs.keeping import KINDS, Kind, Name
+from sixfold.core.graphs.keeping import KINDS, Found, Kind, Name
 from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.media import Source
 from sixfold.web import answers, sniffing
@@ -69,9 +70,9 @@ class Files:
         content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES], form.claimed)
         if not content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("What is uploaded here is a picture, a sound or a film")
-        if form.told.get("overwrite", "").lower() not in ("true", "1"):
-            name = await self._free(account_id, name)
         source = await self._kept(account_id, data, content_type)
+        if form.told.get("overwrite", "").lower() not in ("true", "1"):
+            name = await self._free(account_id, name, source.blob)
         await self._names.put(account_id, name, source)
         return answers.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
 
@@ -92,16 +93,16 @@ class Files:
         found = await self._services.media.find(upload.name)
         return Source(found.blob, content_type, len(data))
 
-    async def _free(self, account_id: str, name: Name) -> Name:
-        """The name, or the first with a number that nothing else has."""
+    async def _free(self, account_id: str, name: Name, blob: str) -> Name:
+        """The name, or the first with a number that no other file has."""
         path, at = PurePosixPath(name.name), 1
-        while await self._names.find(account_id, name) is not None:
+        while (found := await self._names.find(account_id, name)) is not None and found.blob != blob:
             name = Name(f"{path.stem} ({at}){path.suffix}", name.subfolder, name.kind)
             at += 1
         return name
 
     async def view(self, request: Request) -> Response:
-        """A file by its name."""
+        """A file by its name; a picture as `preview` or `channel` ask for it."""
         principal = await self._enter(request)
         query = request.query_params
         try:
@@ -111,14 +112,25 @@ class Files:
         found = await self._names.find(principal.account_id, name)
         if found is None:
             return Response(status_code=404)
-        shown = found.content_type.startswith(_MEDIA) and found.content_type != _DRAWN
+        data, content_type = await self._seen(found, query)
+        shown = content_type.startswith(_MEDIA) and content_type != _DRAWN
         way = "inline" if shown else "attachment"
         headers = {
             "Content-Disposition": f'{way}; filename="{_ascii(name.name)}"',
             "Content-Security-Policy": "sandbox",
             "Cache-Control": "no-cache",
         }
-        return Response(await self._services.blobs.get(found.blob), 200, headers, found.content_type)
+        return Response(data, 200, headers, content_type)
+
+    async def _seen(self, found: Found, query: Mapping[str, str]) -> tuple[bytes, str]:
+        """The file as it is; where the query asks for less of a picture, that."""
+        data, channel = await self._services.blobs.get(found.blob), query.get("channel", "")
+        less = "preview" in query or channel in ("rgb", "a")
+        if less and found.content_type.startswith("image/") and found.content_type != _DRAWN:
+            with contextlib.suppress(UnusableInput):
+                viewed = self._services.workshop.viewed
+                return await asyncio.to_thread(viewed, data, query.get("preview"), channel)
+        return data, found.content_type
 
 
 async def _form(request: Request) -> _Form:

@@ -289,7 +289,7 @@ class _Check:
 
 def _malformed(graph: object) -> Fault | None:
     """What keeps a graph from being one at all."""
-    if not isinstance(graph, Mapping) or not graph:
+    if not isinstance(graph, Mapping):
         return faults.fault("no_prompt" if not graph else "invalid_prompt", "No prompt provided")
     for node_id, node in cast("Mapping[Any, Any]", graph).items():
         known: Mapping[str, Any] = cast("Mapping[str, Any]", node) if isinstance(node, _OBJECT) else {}

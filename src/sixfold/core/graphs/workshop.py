@@ -76,13 +76,14 @@ class Estimate:
 class Craft:
     """What is known of nodes: all classes (read when first asked for), and how values become bytes.
 
-    `masked` gives a picture as PNG with the alpha of another; it raises `UnusableInput`. `unlock` says how
-    classes come to run that nothing here has.
+    `masked` gives a picture as PNG with the alpha of another, `viewed` one as a preview or by its channels,
+    with its type; both raise `UnusableInput`. `unlock` says how classes come to run that nothing here has.
     """
 
     registry: Callable[[], Registry]
     packer: Callable[[Path], Packer]
     masked: Callable[[bytes, bytes], bytes]
+    viewed: Callable[[bytes, str | None, str], tuple[bytes, str]]
     unlock: str = UNLOCK
 
 
@@ -112,7 +113,7 @@ class Workshop:
         self.spaces = built_in
         self.names = names
         self.packer = craft.packer
-        self.masked = craft.masked
+        self.masked, self.viewed = craft.masked, craft.viewed
         self.media = names.media
         self.elsewhere = elsewhere
         self._found: _Theirs | None = None
