@@ -136,6 +136,32 @@ def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
     assert len(markdown.heading(split.body)) <= 500
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("owner:: [[people/ann]], [[people/ben]]", {("owner", "people/ann"), ("owner", "people/ben")}),
+        ("- Reviewed-By:: [[ann]]\n  depends_on:: [[b]]", {("reviewed-by", "ann"), ("depends_on", "b")}),
+        ("tags:: [[a]], b\nalias:: [[c]]", {("links_to", "a"), ("links_to", "c")}),
+        ("see owner:: [[a]]\nowner: [[b]]\nowner:: of [[c]]", {("links_to", slug) for slug in "abc"}),
+        ("\\[[a]] \\\\[[b]]", {("links_to", "b")}),
+        ('---\nowner: "[[ann|A]]"\ntags: ["[[x]]"]\n---\n[[y]]',
+         {("owner", "ann"), ("links_to", "x"), ("links_to", "y")}),
+        ('---\nPeople:\n  - "[[ann]]"\n  - "[[uses::b]]"\n# [[c]]\n---\n',
+         {("people", "ann"), ("uses", "b")}),
+        ("[[Nov 20th, 2026]] [[journals/May 1st, 2026]] [[March 3rd, 1999]]",
+         {("links_to", "2026-11-20"), ("links_to", "journals/2026-05-01"), ("links_to", "1999-03-03")}),
+    ],
+)  # fmt: skip
+def test_links_are_read_as_editors_of_notes_write_them(text: str, found: set[tuple[str, str]]) -> None:
+    split = markdown.split(text)
+    assert {(link.type, link.target) for link in markdown.links(split.body, "", split.head)} == found
+
+
+@pytest.mark.parametrize("value", ["[a, b]", "a, b", '"#a #b"', '"#a, #b"', "\n- a\n- b"])
+def test_tags_are_read_as_editors_of_notes_write_them(value: str) -> None:
+    assert markdown.split(f"---\ntags: {value}\n---\n").fields.tags == ("a", "b")
+
+
 @given(st.binary(max_size=50), NAMES)
 def test_any_file_is_a_page_or_says_why_not(data: bytes, name: str) -> None:
     found = archives.file(f"{name}.md", data, Limits())

@@ -18,6 +18,10 @@ _NESTED = re.compile(r"(?:[-?:][ \t]+){12}|^[ \t]{60}", re.MULTILINE)
 _MAX_NESTING = 300
 _MAX_LINE = 1000
 _SPLIT = re.compile(r"[,\n]")
+_HASHED = re.compile(r"#[^\s,]+(?:\s+#[^\s,]+)+")
+OWN = frozenset(  # keys that say what a page is, not whom it leads to
+    {"title", "type", "tags", "tag", "collections", "collection", "links", "timeline", "alias", "aliases"}
+)
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays the text that it is
 
 
@@ -125,7 +129,8 @@ def _text(value: object) -> str | None:
 def _texts(value: object) -> tuple[str, ...] | None:
     """A list, or a text with commas; None where nothing is said."""
     if isinstance(value, str):
-        pieces = _SPLIT.split(value.strip().strip("[]"))
+        plain = value.strip()
+        pieces = plain.split() if _HASHED.fullmatch(plain) else _SPLIT.split(plain.strip("[]"))
         texts = [piece.strip().strip("\"'").removeprefix("#").strip("[]") for piece in pieces]
     elif isinstance(value, list):
         texts = [part for part in cast("list[object]", value) if isinstance(part, str)]
@@ -167,7 +172,7 @@ def changed(head: str, values: Mapping[str, Value]) -> str:
 
 def _replaced(lines: list[str], key: str, line: str) -> list[str]:
     """The lines with the one of `key`, and what is indented under it, replaced; else with it at the end."""
-    start = next((at for at, text in enumerate(lines) if _key(text) == key), None)
+    start = next((at for at, text in enumerate(lines) if key_of(text) == key), None)
     if start is None:
         if lines and line and not lines[-1].endswith("\n"):
             lines = [*lines[:-1], lines[-1] + "\n"]
@@ -178,7 +183,8 @@ def _replaced(lines: list[str], key: str, line: str) -> list[str]:
     return [*lines[:start], *([line] if line else []), *lines[end:]]
 
 
-def _key(line: str) -> str:
+def key_of(line: str) -> str:
+    """The key that a line of a block begins with, in lower case; "" where it begins with none."""
     name, colon, _ = line.partition(":")
     return name.strip().strip("\"'").lower() if colon and line[:1] not in " \t#-" else ""
 

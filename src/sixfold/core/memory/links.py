@@ -94,7 +94,8 @@ def refresh(account_id: str, pages: Sequence[tuple[Page, bool]], moment: int) ->
     gone: list[dict[str, str]] = []
     moved: list[dict[str, str]] = []
     for page, _ in pages:
-        written = {(link.target, link.type): link for link in markdown.links(page.body, _base(page))}
+        said = markdown.links(page.body, _base(page), page.head)
+        written = {(link.target, link.type): link for link in said}
         before = old.get(page.id, {})
         fresh += [(page, link) for key, link in written.items() if key not in before]
         gone += [{"id": page.id, "target": key[0], "type": key[1]} for key in before if key not in written]

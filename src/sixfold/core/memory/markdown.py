@@ -6,12 +6,13 @@ keep every byte.
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sixfold.core.memory import frontmatter, slugs
+from sixfold.core.memory import frontmatter, limits, slugs
 from sixfold.core.memory.model import LINK_TYPE, Entry
 
 MAX_LINKS = 2_000
@@ -24,6 +25,10 @@ _FILE_LINK = re.compile(
     r"(?<!!)\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?\.md)(?:#[^()<>\s]*)?>?\)", re.IGNORECASE
 )
 _TYPED_LINE = re.compile(r"[ \t]*[-*+][ \t]+([^\W\d][\w-]{0,63})[ \t]+$")
+_TYPED_FIELD = re.compile(
+    r"[ \t]*(?:[-*+][ \t]+)?([^\W\d][\w-]{0,63})::[ \t]*(?:\[\[[^\[\]\n]{1,500}\]\][ \t,;]*)*"
+)
+_MAX_LEAD = 2_000
 _TYPED_TEXT = re.compile(r"\s*([^\W\d][\w-]{0,63})\s*::\s*(.+)$")
 _DATED = re.compile(
     r"^[ \t]*[-*+][ \t]+\*\*(\d{4}(?:-\d{2}(?:-\d{2})?)?)\*\*[ \t]*[|:—–-]*[ \t]*([^\n]{1,2000})",
@@ -74,12 +79,11 @@ def _reads(found: re.Match[str]) -> str:
     return text if bar else target
 
 
-def links(body: str, slug: str = "") -> tuple[Written, ...]:
-    """Every link of a body, each target and type once, in their order; links in code are none."""
-    if "](" not in body and "[[" not in body:
-        return ()
+def links(body: str, slug: str = "", head: str = "") -> tuple[Written, ...]:
+    """Every link of a body and its head, each target and type once; links in code are none."""
     found: dict[tuple[str, str], Written] = {}
-    for link in _links(body, without_code(body), slugs.parent(slug)):
+    written = _links(body, without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
+    for link in itertools.chain(written, _head_links(head) if "[[" in head else ()):
         found.setdefault((link.target, link.type), link)
         if len(found) >= MAX_LINKS:
             break
@@ -96,6 +100,23 @@ def _links(body: str, text: str, folder: str) -> Iterator[Written]:
         target = file_target(match[1], folder)
         if target is not None:
             yield Written(target, LINK_TYPE, _line(body, match.start(), match.end()))
+
+
+def _head_links(head: str) -> Iterator[Written]:
+    """`owner: "[[people/ann]]"`, or a list of such, as editors of notes keep them: its key says how."""
+    key = ""
+    for line in head.splitlines():
+        key = frontmatter.key_of(line) or key
+        kind = _kind(limits.loose_link_type(key))
+        for match in _WIKI.finditer(line) if not line.lstrip().startswith("#") else ():
+            found = named(match[1])
+            if found is not None:
+                yield Written(found.target, found.type or kind, _line(line, match.start(), match.end()))
+
+
+def _kind(key: str) -> str:
+    """The type of the links that a field has: its key, where that is none of a page's own."""
+    return LINK_TYPE if not key or key in frontmatter.OWN else key
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +143,21 @@ def named(inside: str) -> Named | None:
 def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
     """Target and type."""
     found = named(match[1])
-    if found is None or (text[match.start() - 1 : match.start()] == "!" and _ATTACHMENT.search(found.name)):
+    at = match.start()
+    if found is None or (text[at - 1 : at] == "!" and _ATTACHMENT.search(found.name)) or _escaped(text, at):
         return None
     if found.type:
         return found.target, found.type
-    start = text.rfind("\n", 0, match.start()) + 1
-    before = _TYPED_LINE.fullmatch(text, start, match.start())
-    return found.target, before[1].lower() if before is not None else LINK_TYPE
+    start = max(text.rfind("\n", 0, at) + 1, at - _MAX_LEAD)
+    before = _TYPED_LINE.fullmatch(text, start, at)
+    if before is not None:
+        return found.target, before[1].lower()
+    field = _TYPED_FIELD.fullmatch(text, start, at)
+    return found.target, _kind(field[1].lower()) if field is not None else LINK_TYPE
+
+
+def _escaped(text: str, at: int) -> bool:
+    return text[at - 1 : at] == "\\" and text[at - 2 : at] != "\\\\"
 
 
 def file_target(path: str, folder: str) -> str | None:

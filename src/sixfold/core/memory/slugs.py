@@ -14,6 +14,8 @@ MAX_CHARS = 200
 _PLAIN = re.compile(r"[a-z0-9_-](?:[a-z0-9_./-]*[a-z0-9_-])?")
 _DASHES = re.compile(r"-{2,}")
 _MARKS = frozenset("-_./")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAY = re.compile(rf"({'|'.join(_MONTHS)})[a-z]{{0,6}}-(\d{{1,2}})(?:st|nd|rd|th),-(\d{{4}})")
 _KINDS = frozenset("LNM")  # letters, numbers, and the marks that many scripts write their vowels with
 
 
@@ -67,8 +69,8 @@ def _shown(char: str) -> str:
 def loosely(text: str) -> str | None:
     """The slug nearest to a file's path or a link's text, segment by segment; None if nothing is left.
 
-    A segment that is one already stays as it is, in others what no slug has becomes one `-`: so a link finds
-    the page of the file that it names.
+    A segment that is one already stays as it is, an outliner's day (`Nov 20th, 2026`) is its date, in others
+    what no slug has becomes one `-`: so a link finds the page of the file that it names.
     """
     segments = (_segment(part) for part in _folded(text.strip()).split("/"))
     return "/".join(part for part in segments if part)[:MAX_CHARS].rstrip("/") or None
@@ -79,6 +81,9 @@ def _segment(part: str) -> str:
         return ""
     if _PLAIN.fullmatch(part) or (all(_may_stand(char) for char in part) and not _is_mark(part[0])):
         return part
+    day = _DAY.fullmatch(part)
+    if day is not None:
+        return f"{day[3]}-{_MONTHS.index(day[1]) + 1:02}-{int(day[2]):02}"
     kept = "".join(char if _may_stand(char) else "-" for char in part)
     kept = _DASHES.sub("-", kept).rstrip("-")
     while kept and (kept[0] == "-" or _is_mark(kept[0])):
