@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -11,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from sixfold.web import limits
 
 JSON = (b"content-type", b"application/json")
-AT_ONCE = "sixfold.at_once"  # of a scope: sends a whole `Answer`, or says that it has to go the long way
+LINE = "sixfold.line"  # of a scope: its connection, where that has a short way out
 Header = tuple[bytes, bytes]
 
 
@@ -56,6 +57,14 @@ class Call:
         return Request(self.scope, self._receive)
 
 
+class Way(Protocol):
+    """A connection that may send a whole answer in one piece."""
+
+    def at_once(self, scope: Scope, answer: Answer) -> bool:
+        """Send it; False, and nothing is sent, where it has to go the long way."""
+        ...
+
+
 class Answer:
     """A whole answer."""
 
@@ -68,8 +77,8 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
-        way: Callable[[Answer], bool] | None = scope.get(AT_ONCE)
-        if way is not None and scope["method"] != "HEAD" and way(self):
+        line: Way | None = scope.get(LINE)
+        if line is not None and scope["method"] != "HEAD" and line.at_once(scope, self):
             return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body})

@@ -13,11 +13,11 @@ async def test_what_takes_too_long_is_ended_and_what_does_not_is_left_alone() ->
     deadlines, never = Deadlines(0.01), asyncio.Event()
 
     async def slow() -> None:
-        async with deadlines.start():
+        with deadlines.start():
             await never.wait()
 
     async def quick() -> str:
-        async with deadlines.start():
+        with deadlines.start():
             await asyncio.sleep(0)
         return "done"
 
@@ -32,7 +32,7 @@ async def test_whoever_is_cancelled_by_somebody_else_is_cancelled() -> None:
     deadlines, begun = Deadlines(60), asyncio.Event()
 
     async def waiting() -> None:
-        async with deadlines.start():
+        with deadlines.start():
             begun.set()
             await asyncio.Event().wait()
 
@@ -44,6 +44,5 @@ async def test_whoever_is_cancelled_by_somebody_else_is_cancelled() -> None:
 
 
 async def test_an_error_in_time_is_the_blocks_own() -> None:
-    with pytest.raises(ValueError, match="mine"):
-        async with Deadlines(60).start():
-            raise ValueError("mine")
+    with pytest.raises(ValueError, match="mine"), Deadlines(60).start():
+        raise ValueError("mine")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from sixfold.web.plain import AT_ONCE, Answer
+from sixfold.web.plain import LINE, Answer
 from sixfold.web.protocol import Line, hang_up
 
 _ASKED = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -122,5 +123,24 @@ async def test_an_answer_goes_the_long_way_where_the_server_has_no_short_one() -
     async def receive() -> Any:
         return {"type": "http.disconnect"}
 
-    await Answer(b"one", [])({"method": "GET", AT_ONCE: lambda _: False}, receive, send)
+    class Busy:
+        def at_once(self, scope: Any, answer: Any) -> bool:
+            return False
+
+    await Answer(b"one", [])({"method": "GET", LINE: Busy()}, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+
+async def test_a_request_that_was_answered_leaves_nothing_for_the_collector_of_garbage() -> None:
+    async with _served() as (port, *_), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(50):
+                writer.write(_ASKED % b"one")
+                await _answer(reader)
+            assert gc.collect() < 50
+        finally:
+            gc.enable()
+        writer.close()

@@ -134,7 +134,7 @@ class Attempts:
         began = time.perf_counter()
         stream: Stream | None = None
         try:
-            async with self._deadlines.start():
+            with self._deadlines.start():
                 stream = await target.upstream.open(wire, wire.path, body, ask.headers, stream=ask.stream)
                 if stream.status >= 300:
                     return await self._understood(stream, wire, name)

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Deadlines:
-    """Gives every `async with` block so many seconds; raises `TimeoutError` in one that takes longer."""
+    """Gives every `with` block so many seconds; raises `TimeoutError` in one that takes longer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -66,12 +66,12 @@ class Deadline:
         if self._task is not None:
             self._task.cancel()
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         self._task = task = asyncio.current_task()
         self._canceling = task.cancelling() if task is not None else 0
         self.due = self._of.enter(self)
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         self._of.leave(self)

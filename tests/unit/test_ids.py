@@ -1,0 +1,33 @@
+"""Ids are drawn ahead, and no two are the same: in threads, and in what a process becomes by a fork."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+
+from sixfold.core import ids
+
+
+def _made(count: int) -> list[str]:
+    return [ids.new("req") for _ in range(count)]
+
+
+def test_no_two_ids_are_the_same_whichever_threads_make_them() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        made = [made for some in pool.map(_made, [2_000] * 4) for made in some]
+    assert len({made[-25:] for made in made}) == len(made) == 8_000
+    assert {len(made) for made in made} == {40}
+
+
+def test_a_forked_process_draws_its_own() -> None:
+    ids.new("req")  # so that some are drawn ahead
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        theirs = [made for some in pool.map(_made, [100, 100], chunksize=1) for made in some]
+    ours = _made(100)
+    assert len({made[-25:] for made in [*theirs, *ours]}) == 300
+
+
+def test_ids_sort_by_the_moment_they_were_made_in() -> None:
+    made = _made(500)
+    assert [each[:13] for each in made] == sorted(each[:13] for each in made)
+    assert ids.earliest("req", 0) < made[0]
