@@ -130,6 +130,18 @@ async def test_calls_of_one_response_are_one_turn_for_a_chat_server(door: Gatewa
     assert [call["id"] for call in sent[1]["tool_calls"]] == ["c1", "c2"]
 
 
+async def test_a_picture_among_results_comes_after_the_last_of_them(door: Gateway) -> None:
+    given: Any = [{"role": "user", "content": "Look"}]
+    for n in (1, 2):
+        given.append({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"})
+    shown = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
+    given += [{"type": "function_call_output", "call_id": f"c{n}", "output": shown} for n in (1, 2)]
+    await door.openai().responses.create(model="acme/small", input=given)
+    sent = door.acme.seen[0].document["messages"]
+    assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool", "user"]
+    assert len(sent[-1]["content"]) == 2
+
+
 async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(door: Gateway) -> None:
     client = door.openai()
     with pytest.raises(openai.BadRequestError) as before:

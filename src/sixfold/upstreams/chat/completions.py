@@ -391,14 +391,23 @@ def _messages(chat: Chat) -> list[dict[str, Any]]:
 
 
 def _merged(messages: Sequence[Message]) -> list[Message]:
-    """What the model said in a row is one turn: its calls must all be there before their results."""
+    """What the model said in a row is one turn, and so are its tools' results: nothing may stand between."""
     turns: list[Message] = []
     for message in messages:
-        if turns and message.role == turns[-1].role == "assistant":
-            turns[-1] = Message("assistant", turns[-1].parts + message.parts)
+        before = turns[-1] if turns else None
+        if (
+            before is not None
+            and before.role == message.role
+            and (message.role == "assistant" or (_is_outcomes(before) and _is_outcomes(message)))
+        ):
+            turns[-1] = Message(message.role, before.parts + message.parts)
         else:
             turns.append(message)
     return turns
+
+
+def _is_outcomes(message: Message) -> bool:
+    return all(isinstance(part, Outcome) for part in message.parts)
 
 
 def _outcomes(message: Message) -> list[dict[str, Any]]:

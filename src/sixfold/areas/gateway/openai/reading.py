@@ -47,6 +47,14 @@ def items(value: Any, param: str) -> Sequence[Any]:
     return cast("list[Any]", value)
 
 
+def number(body: Mapping[str, Any], name: str) -> float | None:
+    """A number, where there is one; raises `Wrong`."""
+    value = body.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise Wrong(f"{name} must be a number", param=name)
+    return value
+
+
 def picture(url: Any, param: str) -> Picture:
     """A picture by its address or as a data URI; raises `Wrong`."""
     if not isinstance(url, str) or not url.startswith(("https://", "http://", "data:image/")):

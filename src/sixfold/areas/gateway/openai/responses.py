@@ -91,8 +91,8 @@ def parse(raw: bytes) -> Chat:
         parallel=parallel if isinstance(parallel, bool) else None,
         shape=reading.shape(reading.mapping(text, "text").get("format"), "text.format"),
         max_tokens=body.get("max_output_tokens"),
-        temperature=body.get("temperature"),
-        top_p=body.get("top_p"),
+        temperature=reading.number(body, "temperature"),
+        top_p=reading.number(body, "top_p"),
         effort=str(reading.mapping(reasoning, "reasoning").get("effort") or ""),
         user=str(body.get("user") or ""),
     )
@@ -117,7 +117,7 @@ def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list
             thought = " ".join(str(reading.mapping(part, where).get("text", "")) for part in said)
             if seal:
                 messages.append(Message("assistant", (Thought(thought, seal),)))
-        case kind if kind in _DONE_ELSEWHERE:
+        case str(kind) if kind in _DONE_ELSEWHERE:
             pass  # what a provider's own tool did: what came of it is in the message that follows
         case kind:
             raise Wrong(f"This model takes no item of type {kind!r}", param=where)
