@@ -239,6 +239,16 @@ async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path)
             assert set(told.json()) == shape
 
 
+async def test_a_small_body_where_none_is_expected_goes_unread(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        for path in ("/health", "/v1/models", "/api/services", "/api/containers/config", "/object_info"):
+            asked = [
+                await home.client.request("GET", path, content=body, headers=home.bearer)
+                for body in (b"{}", b"not json", slowly(b"x" * 1000), b"x" * 2**17)
+            ]
+            assert [answer.status_code for answer in asked] == [200, 200, 200, 413], path
+
+
 async def slowly(data: bytes) -> AsyncIterator[bytes]:
     """A body in pieces."""
     for start in range(0, len(data), 100):

@@ -25,6 +25,7 @@ _LOG = logging.getLogger("sixfold.web")
 _ACCESS = logging.getLogger("sixfold.access")
 _LEFT = 499  # the client went away before there was an answer
 _HOP = b"x-sixfold-hop"
+_UNREAD_BYTES = 64 * 1024  # many clients send {} with every method
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 FALLBACK = Face("none", coded, ())
 
@@ -138,10 +139,11 @@ async def _handle(scope: Scope, receive: Receive, match: Match) -> Response | An
     headers = dict(reversed(scope["headers"]))
     if _HOP in headers:
         raise errors.Forbidden("This server was asked by itself")
-    limits.check_length(scope, route.body_bytes)
+    most = route.body_bytes or _UNREAD_BYTES
+    limits.check_length(scope, most)
     if isinstance(handler, Plain):
-        return await handler.answer(Call(scope, receive, headers, route.body_bytes))
-    response = await handler(Request(scope, limits.capped(receive, route.body_bytes)))
+        return await handler.answer(Call(scope, receive, headers, most))
+    response = await handler(Request(scope, limits.capped(receive, most)))
     if method == "HEAD" and isinstance(response, StreamingResponse):  # nobody would wait for its end
         return Response(None, response.status_code, dict(response.headers))
     return response

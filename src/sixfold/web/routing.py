@@ -24,7 +24,7 @@ _PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 class Route:
     """One path (`{name}` is one segment, `{name:path}` the rest) and a handler for each method.
 
-    `body_bytes` is the largest body that is read; 0 where none is expected.
+    `body_bytes` is the largest body that is read; 0 where none is expected, and a small one goes unread.
     """
 
     path: str
