@@ -41,6 +41,22 @@ def test_no_example_survives_doubt_or_a_question_mark(pattern: Pattern) -> None:
         assert relations.stated(entities.mask(text, TABLE.words), TABLE) == [], text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rumour: Ada Byron joins Bell Labs.",
+        "Example: Ada Byron works at Bell Labs.",
+        "## Ideas\n- Ada Byron works at Bell Labs.",
+        "Had Ada Byron founded Bell Labs, it would have failed.",
+        "Ada Byron works at Bell Labs, I think.",
+        "Ada Byron works at Bell Labs in Oslo (I guess).",
+    ],
+)
+def test_what_is_said_to_be_unsure_is_no_link(text: str) -> None:
+    assert said(text) == set()
+    assert said("Ada Byron works at Bell Labs, and I think that she is kind.") != set()
+
+
 def test_ids_of_patterns_are_unique_and_begin_with_their_table() -> None:
     ids = [pattern.id for pattern in TABLE.patterns]
     assert len(ids) == len(set(ids))

@@ -82,6 +82,7 @@ class Table:
     doubt: re.Pattern[str]
     denial: re.Pattern[str]
     before: frozenset[str]
+    unsure: frozenset[str]
     adverbs: frozenset[str]
     fields: Mapping[str, tuple[str, bool]]
     by_word: Mapping[str, tuple[int, ...]]
@@ -161,6 +162,7 @@ def build(document: Mapping[str, Any]) -> Table:
         denial=re.compile(rf"\b(?:{_any(lists['denial'])})\b"),
         adverbs=words(lists["adverbs"]),
         before=words(lists["before"]),
+        unsure=frozenset(_phrases(lists["unsure"])),
         fields=_fields(relations),
         by_word=_index(patterns),
         grammar=grammar,

@@ -26,7 +26,7 @@ _ABBREVIATED = re.compile(
 _CLOSING = frozenset({"Inc.", "Ltd.", "Corp.", "Co.", "Jr.", "Sr.", "etc."})  # these may end a sentence, too
 _AFRESH = re.compile(r"\s+(?:He|She|They|It|We|The|In|On|At|This|That|His|Her|Their)\b")
 _FIELD = re.compile(r"\s*(?:\*\*|__)?([A-Za-z][\w /'-]{0,40}?)(?:\*\*|__)?:(?:\*\*|__)?\s+(?=\S)")
-_NO_FIELD = frozenset({"note", "example", "e.g", "todo", "http", "https", "update", "warning", "tip"})
+_NO_FIELD = frozenset({"note", "e.g", "http", "https", "update", "warning", "tip"})
 _MAX_BLOCK = 20_000  # characters of one paragraph that are read
 _MAX_SENTENCE = 1_000
 _MAX_SENTENCES = 2_000

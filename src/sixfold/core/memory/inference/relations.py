@@ -25,6 +25,7 @@ _GOES_ON = re.compile(
 )
 _GENITIVE = re.compile(r"['’](?:s\b|(?=\s))")
 _OVER = re.compile(r"\s*(?:,? but )?(?:any ?more|no (?:more|longer)|again$)")
+_HEDGED = re.compile(r"[,(] ?(?:i|we) (?:think|guess|believe|suppose|assume|gather|hear|heard)\b[^,;]{0,20}$")
 _BEFORE_SUBJECTS = words(
     "and but while that because both when where as after before since then yesterday today so said"
     " says the later meanwhile also engineers founders"
@@ -112,6 +113,8 @@ def _refused(text: str, match: re.Match[str], pattern: Pattern, table: Table) ->
     if table.doubt.search(clause) or table.denial.search(text):
         return True
     if not _filled(match, table):
+        return True
+    if _HEDGED.search(text, match.end()):
         return True
     inside = text[match.start() : match.end()]
     return bool(_GENITIVE.match(text, match.end()) or _OVER.match(text, match.end())) or "?" in inside

@@ -150,6 +150,8 @@ def _of_sentence(reader: _Reader, sentence: Sentence) -> Iterator[Slots]:
     titled = table.fields.get(sentence.field.lower()) if sentence.field else None
     if titled is not None and sentence.opens:
         yield from _titled(reader, sentence, *titled)
+    if sentence.field.lower() in table.unsure:
+        return
     if not reader.known and entities.is_plain(sentence.text, table.words):
         return
     tried = relations.telling(sentence.text, table)
