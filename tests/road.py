@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sixfold.core.work import catalog, orders, supervisor
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
+from sixfold.core.work.machine import Machine
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Limits, Media
 from sixfold.core.work.metering import FlatRates, Hire
@@ -152,6 +153,7 @@ class Options:
     models: Mapping[str, Any] | None = None
     start: bool = True
     placed: bool = False
+    machine: Machine = field(default_factory=Machine)
 
 
 @asynccontextmanager
@@ -195,6 +197,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
         memory_bytes=2**30,
         scratch=folder / "scratch",
         placed=wanted.placed,
+        machine=wanted.machine,
     )
     workers = Supervisor(database, driver, known.engines(), finisher, bus, policy)
     line.own.admit = workers.admit

@@ -87,6 +87,7 @@ class Settings:
     sandbox: Literal["", "always", "off"] = ""
     workers: int = max(1, os.cpu_count() or 1)
     worker_memory_bytes: int = 4 * GIB
+    machine_memory_bytes: int | None = None
     idle_seconds: float | None = None
     run_limit_seconds: float = 600
     graph_limit_seconds: float = 3600

@@ -16,10 +16,11 @@ from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.core.work.engines import EngineError
 from sixfold.core.work.failpoints import Failpoints
+from sixfold.core.work.machine import Machine
 from sixfold.core.work.ports import Driver
 from sixfold.core.work.templates import Templates
 from sixfold.drivers import container as containers
-from sixfold.drivers import hosted
+from sixfold.drivers import hosted, memory
 from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.hosted import HostedSpaces
 from sixfold.drivers.inline import InlineDriver
@@ -29,7 +30,7 @@ from sixfold.drivers.sandbox import SandboxDriver
 from sixfold.drivers.spaces import SpaceDriver
 from sixfold.engines.standings import Probe
 from sixfold.settings import InvalidSetting, Settings
-from sixfold.upstreams import bubblewrap
+from sixfold.upstreams import bubblewrap, nvml
 from sixfold.upstreams.gradio.spaces import GradioSpaces
 
 
@@ -144,4 +145,19 @@ def policy(settings: Settings, templates: Templates) -> supervisors.Policy:
         scratch=settings.data_dir / "scratch",
         idle_of=templates.idle_seconds,
         placed=settings.driver == "ray",
+        machine=_machine(settings),
     )
+
+
+def _machine(settings: Settings) -> Machine:
+    """The memory that workers share here; on a cluster that is Ray's to part."""
+    if settings.driver == "ray":
+        return Machine()
+    allowed = settings.machine_memory_bytes
+    return Machine(memory.for_workers() if allowed is None else allowed, _weights_bytes)
+
+
+def _weights_bytes(spec: EngineSpec) -> int:
+    """What weights take at least, before any were loaded: their files, where no card has them instead."""
+    place = spec.options.get("weights") if spec.kind == "weights" else None
+    return 0 if place is None or nvml.cards() else memory.folder(Path(place))

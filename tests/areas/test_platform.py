@@ -195,6 +195,8 @@ async def test_health_and_figures(home: House) -> None:
     assert "guess-me-not" not in figures
     assert 'sixfold_predictions{state="queued"} 0.0' in figures
     assert "sixfold_held_usd 0.0" in figures
+    assert "sixfold_engines_waiting_for_memory 0.0" in figures
+    assert re.search(r'sixfold_worker_memory_bytes{state="allowed"} [1-9]', figures)
     workers = re.findall(r'sixfold_workers{engine="scene-painter",state="(?:busy|idle)"} (\S+)', figures)
     assert sum(map(float, workers)) == 1, "the one that made the picture"
     away = home.visitor("203.0.113.9")

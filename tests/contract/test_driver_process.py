@@ -98,6 +98,17 @@ async def test_a_worker_sees_nothing_of_the_server(
     assert seen["environ"]["TMPDIR"] == seen["folder"] == str(tmp_path / f"{worker.id}.tmp")
 
 
+async def test_it_is_known_what_a_worker_has_taken_with_all_that_it_started(
+    driver: ProcessDriver, tmp_path: Path
+) -> None:
+    worker = await driver.start(spec("Greedy", tmp_path))
+    before = worker.peak_bytes()
+    await run(worker, {"bytes": 64 * MIB})
+    assert before + 48 * MIB < worker.peak_bytes() < before + 128 * MIB
+    await worker.kill()
+    assert worker.peak_bytes() == 0
+
+
 async def test_a_worker_steps_aside_for_the_server_unless_it_is_watched(
     driver: ProcessDriver, tmp_path: Path
 ) -> None:

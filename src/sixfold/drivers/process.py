@@ -20,7 +20,7 @@ from sixfold.core.work.engines import Task
 from sixfold.core.work.live import Answer, Ask
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
-from sixfold.drivers import outcomes
+from sixfold.drivers import memory, outcomes
 from sixfold.drivers.cards import Cards
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
 from sixfold.drivers.live import Steps
@@ -117,6 +117,10 @@ class ProcessWorker(asyncio.Protocol):
     def pid(self) -> int | None:
         """The process id while it lives."""
         return self._server.pid_of(self.id)
+
+    def peak_bytes(self) -> int:
+        """The most memory that it has taken."""
+        return memory.peak(self.pid)
 
     async def run(self, task: Task, reports: Reports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or the worker did."""

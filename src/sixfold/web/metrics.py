@@ -39,6 +39,17 @@ class Metrics:
             ("engine", "state"),
             registry=self._registry,
         )
+        self._memory = Gauge(
+            "sixfold_worker_memory_bytes",
+            "What this machine's workers take of its memory, and what they may",
+            ("state",),
+            registry=self._registry,
+        )
+        self._cramped = Gauge(
+            "sixfold_engines_waiting_for_memory",
+            "Engines whose next worker does not fit beside those that work",
+            registry=self._registry,
+        )
         self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
 
     def watch(self, counts: Counts) -> None:
@@ -57,6 +68,10 @@ class Metrics:
         for engine, counts in supervisor.snapshot().items():
             for state, count in counts.items():
                 self._workers.labels(engine, state).set(count)
+        taken, allowed, cramped = supervisor.memory()
+        self._memory.labels("taken").set(taken)
+        self._memory.labels("allowed").set(allowed)
+        self._cramped.set(cramped)
         self._held.set(held / 1_000_000)
         return generate_latest(self._registry)
 

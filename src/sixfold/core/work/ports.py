@@ -221,6 +221,15 @@ class Driver(Protocol):
         ...
 
 
+@runtime_checkable
+class Weighed(Protocol):
+    """A worker of which it is known what it has taken of this machine's memory."""
+
+    def peak_bytes(self) -> int:
+        """The most so far, with all that it has started; 0 where that is not known."""
+        ...
+
+
 Living = Callable[[Sequence[str]], Awaitable[Collection[str]]]
 
 

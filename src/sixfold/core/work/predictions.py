@@ -16,7 +16,7 @@ from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
-from sixfold.core.database import Query, Row, Rows, Transaction, one
+from sixfold.core.database import Query, Row, Rows, Transaction, now, one
 from sixfold.core.work import outbox
 from sixfold.core.work.metering import Charge
 from sixfold.core.work.records import Output, Prediction, TaskRecord, Webhook
@@ -385,6 +385,18 @@ def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
         failure = Failure("Nothing could run this in time", "expired")
         ended.append((yield from _end(row, state, failure)))
     return tuple(ended)
+
+
+def stale(life_us: int) -> Transaction[int]:
+    """Whether anything has waited for longer than that: 1 or 0."""
+    before = (yield from now()) - life_us
+    return len((yield Query("prediction_stale", {"before": before, "limit": 1})))
+
+
+def expire_older(life_us: int) -> Transaction[tuple[Prediction, ...]]:
+    """End what has waited for longer than that."""
+    before = (yield from now()) - life_us
+    return (yield from expire(before))
 
 
 def _lose_all(rows: Rows, max_attempts: int, reason: str) -> Transaction[tuple[Prediction, ...]]:

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import Database, Query, Transaction, now
+from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.work import predictions
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.events import Bus, Moved
+from sixfold.core.work.machine import Machine
 from sixfold.core.work.pools import Pool, Seat
 from sixfold.core.work.ports import (
     Completed,
@@ -54,7 +55,7 @@ class Policy:
 
     A worker idles for `idle_seconds` where that is given, else as long as `idle_of` says of the model that it
     ran last, else as its engine's row says. Without `slots` nothing is claimed. `placed`: a worker starts on
-    the hardware that its run is paid for, as on a cluster; elsewhere every kind of it is this machine.
+    the hardware that its run is paid for, as on a cluster; elsewhere every kind of it is this `machine`.
     """
 
     slots: int
@@ -67,6 +68,7 @@ class Policy:
     scratch: Path
     idle_of: Callable[[str], float | None] = lambda _model: None
     placed: bool = False
+    machine: Machine = field(default_factory=Machine)
 
 
 def _cpu_seconds(engine: EngineSpec, policy: Policy) -> int:
@@ -271,9 +273,18 @@ class Supervisor:
     async def _claim(self, pool: Pool) -> bool:
         """Claim for the open places; False when there is none, or nothing waits."""
         for places, hardware in self._offers(pool):
-            if places and await self._fill(pool, places, hardware):
+            if places and await self._fits(pool, places[0]) and await self._fill(pool, places, hardware):
                 return True
         return False
+
+    async def _fits(self, pool: Pool, seat: Seat) -> bool:
+        """Whether memory holds the worker to be started; if a run waits for it, those that idle go."""
+        machine, pools = self._policy.machine, self._pools.values()
+        if seat.starting is not None or machine.holds(pool.engine, pools):
+            return True
+        if pool.engine.name in await self._database.read(_engines_waiting()):
+            await self._let_go(machine.idle(pool.engine, pools))
+        return machine.holds(pool.engine, pools)
 
     async def _fill(self, pool: Pool, places: list[Seat], hardware: str | None) -> bool:
         pool.seats.extend(seat for seat in places[:1] if seat not in pool.seats)
@@ -369,7 +380,8 @@ class Supervisor:
         if not seat.usable and seat in pool.seats:
             pool.seats.remove(seat)
         pool.offer(seat)
-        self.feed(pool.engine.name)
+        for engine in (pool.engine.name, *self._policy.machine.cramped):
+            self.feed(engine)
 
     async def _start(self, pool: Pool, hardware: str) -> Worker:
         engine = pool.engine
@@ -399,14 +411,15 @@ class Supervisor:
         await self._look_for_work()
         if self._sight.clear():
             await self._announce(predictions.lapse(self._policy.max_attempts), if_any=_LAPSED)
+        self._policy.machine.weigh(self._pools.values())
         await self._stop_idle()
         await self._make_room()
 
     async def _expire(self) -> None:
-        before_us = int(self._policy.queue_ttl_seconds * SECOND_US)
-        stale = await self._database.read(_count_stale(before_us))
+        life_us = int(self._policy.queue_ttl_seconds * SECOND_US)
+        stale = await self._database.read(predictions.stale(life_us))
         if stale:
-            await self._announce(_expire_older(before_us))
+            await self._announce(predictions.expire_older(life_us))
 
     async def _announce(
         self, transaction: Transaction[tuple[Prediction, ...]], if_any: Query | None = None
@@ -429,6 +442,11 @@ class Supervisor:
     async def _stop_idle(self) -> None:
         for pool in self._pools.values():
             await self._let_go(pool.tired(self._policy.idle_seconds))
+
+    def memory(self) -> tuple[int, int, int]:
+        """Of this machine: what its workers take, what they may take, and how many engines wait for some."""
+        machine = self._policy.machine
+        return machine.taken(self._pools.values()), machine.total_bytes, len(machine.cramped)
 
     async def _let_go(self, seats: Iterable[Seat]) -> int:
         gone = [seat.worker for seat in seats if seat.worker is not None]
@@ -474,13 +492,3 @@ def _servers_living(boots: Sequence[str], own: str) -> Transaction[frozenset[str
 async def _dismiss(starting: asyncio.Task[Worker]) -> None:
     with contextlib.suppress(WorkerStartFailed, OSError):
         await (await starting).stop()
-
-
-def _count_stale(life_us: int) -> Transaction[int]:
-    before = (yield from now()) - life_us
-    return len((yield Query("prediction_stale", {"before": before, "limit": 1})))
-
-
-def _expire_older(life_us: int) -> Transaction[tuple[Prediction, ...]]:
-    before = (yield from now()) - life_us
-    return (yield from predictions.expire(before))
