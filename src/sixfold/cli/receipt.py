@@ -19,13 +19,14 @@ def draw(paint: Paint, prediction: Mapping[str, Any]) -> None:
         return
     lit = [_is_lit(stations.get(name)) for name in STATIONS]
     status = str(prediction.get("status", ""))
-    paint.line("  " + _track(paint, lit, status))
-    paint.line("  " + _row(paint.bold, paint.dim, lit, STATIONS))
-    plain = _same
-    paint.line("  " + _row(plain, paint.dim, lit, [_time(stations.get(name)) for name in STATIONS]))
+    times = [_time(stations.get(name)) for name in STATIONS]
     details = [_detail(stations.get(name)) for name in STATIONS]
+    width = max(_COLUMN, *(len(detail) + 2 for detail in details))
+    paint.line("  " + _track(paint, lit, status, width))
+    paint.line("  " + _row(paint.bold, paint.dim, lit, STATIONS, width))
+    paint.line("  " + _row(_same, paint.dim, lit, times, width))
     if any(details):
-        paint.line("  " + _row(plain, paint.dim, lit, details))
+        paint.line("  " + _row(_same, paint.dim, lit, details, width))
     if status in _ENDED_BADLY:
         paint.line(f"  {paint.bold(status)}: nothing was charged")
 
@@ -34,24 +35,23 @@ def _is_lit(entry: Mapping[str, Any] | None) -> bool:
     return entry is not None and entry.get("at") is not None
 
 
-def _track(paint: Paint, lit: Sequence[bool], status: str) -> str:
+def _track(paint: Paint, lit: Sequence[bool], status: str, width: int) -> str:
     """Six points on a line; where it ended badly, the last one that was reached is crossed."""
     reached = max((index for index, on in enumerate(lit) if on), default=-1)
     points: list[str] = []
     for index, on in enumerate(lit):
         point = "✕" if status in _ENDED_BADLY and index == reached else "●" if on else "○"
-        rail = "─" * (_COLUMN - 1) if index < len(lit) - 1 else ""
+        rail = "─" * (width - 1) if index < len(lit) - 1 else ""
         rail_on = on and index < len(lit) - 1 and lit[index + 1]
         points.append((paint.accent if on else paint.dim)(point))
         points.append((paint.accent if rail_on else paint.dim)(rail))
     return "".join(points)
 
 
-def _row(on: Any, off: Any, lit: Sequence[bool], cells: Sequence[str]) -> str:
-    widths = [_COLUMN] * (len(cells) - 1) + [0]
+def _row(on: Any, off: Any, lit: Sequence[bool], cells: Sequence[str], width: int) -> str:
     joined = (
-        (on if is_lit else off)(cell) + " " * max(0, width - len(cell))
-        for is_lit, cell, width in zip(lit, cells, widths, strict=True)
+        (on if is_lit else off)(cell) + " " * (width - len(cell))
+        for is_lit, cell in zip(lit, cells, strict=True)
     )
     return "".join(joined).rstrip()
 

@@ -41,6 +41,13 @@ def test_six_stations_with_their_time_and_money() -> None:
     ]
 
 
+def test_small_sums_stand_apart() -> None:
+    held = [station("priced", 1.6, "0.058334"), station("held", None, "0.058334"), *SUCCEEDED[2:]]
+    lines = drawn({"status": "succeeded", "receipt": held})
+    assert lines[3].startswith("  0.058334 USD  0.058334 USD  ")
+    assert [lines[0].find("●", 3), lines[1].find("held")] == [lines[3].find("0.058334", 3)] * 2
+
+
 def test_a_failed_run_is_crossed_where_it_ended() -> None:
     lines = drawn({"status": "failed", "receipt": FAILED})
     assert lines[0] == "  ●───────────●───────────●───────────✕───────────○───────────○"
