@@ -21,7 +21,7 @@ from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, W
 from sixfold.core.work.supervisor import RESIDENT
 from sixfold.drivers.forkserver import environment
 from sixfold.drivers.process import PRELOAD, Patience, ProcessDriver, ProcessWorker
-from sixfold.settings import Settings
+from sixfold.settings import Settings, worker_environment
 
 SECRETS: Mapping[str, str] = {
     "SIXFOLD_SECRET": "canary",
@@ -250,7 +250,7 @@ def test_no_resident_engine_starts_a_thread_when_imported_for_a_fork_would_not_h
     modules = {each.factory.partition(":")[0] for each in engines if each.kind in RESIDENT}
     assert "sixfold.engines.image.scene.engine" in modules
     command = [sys.executable, "-c", IMPORTED, *PRELOAD, *sorted(modules)]
-    subprocess.run(command, check=True, env=environment(os.environ))
+    subprocess.run(command, check=True, env=environment(worker_environment()))
 
 
 async def test_closing_leaves_no_process(tmp_path: Path) -> None:
