@@ -34,8 +34,8 @@ class EngineSpec:
     `packages` are what it imports beyond the base, `setting` is what makes it reachable (a provider's key),
     `family` names its folder of weights, and `unlock` is the clause that says how it comes to be ready:
     "set FAL_KEY".
-    `vram_gb` is what weights take of a graphics card, and `ram_gb` what a worker takes of the machine; 0 where
-    that is not known.
+    `vram_gb` is what weights take of a graphics card, and `ram_gb` what a worker takes of the machine; 0
+    where that is not known.
     `full_for` names inputs and the texts with which the engine is `full` rather than `quality`; `only`
     names inputs and the values with which it can serve at all (an input that is not given is no obstacle).
     """
