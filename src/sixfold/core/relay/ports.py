@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -126,9 +126,9 @@ class Upstream(Protocol):
         """Ask it what it has."""
         ...
 
-    async def open(
+    def open(
         self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
-    ) -> Stream:
+    ) -> Coroutine[Any, Any, Stream]:
         """POST a body; raises `Broken`."""
         ...
 

@@ -39,6 +39,8 @@ _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
 _MOST_TOKENS = 1_000_000_000  # of output that a call may ask for, and be reckoned with
 _KEPT_CHARS = 100_000  # of a body that the log keeps
+_KNOWN_SECONDS = 0.25  # that whom a name leads to is believed: a server's news take no longer
+_MAX_KNOWN = 1024
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -84,6 +86,7 @@ class Relay:
         self._attempts = attempts
         self._prices = prices
         self._limiter = limiter
+        self._known: dict[tuple[str, str | None], tuple[float, tuple[tuple[Target, Rates], ...]]] = {}
         self._suspects: frozenset[str] | None = None  # servers that were gone at the last look
         self._cache: Cache[Reply] | None = None
         if policy.cache:
@@ -258,6 +261,19 @@ class Relay:
         return Asked(ask, plan, call, time.perf_counter())
 
     def _plan(self, ask: Ask) -> Plan:
+        allowed = self._allowed(ask)
+        expected = _estimate(ask) if ask.most is None else ask.most.input
+        most = ask.most or Usage(expected, ask.max_tokens or self.policy.max_tokens)
+        held = max([rates.cost(most) for _, rates in allowed]) if ask.held is None else ask.held
+        return Plan(allowed, expected, held)
+
+    def _allowed(self, ask: Ask) -> tuple[tuple[Target, Rates], ...]:
+        """Whom a name leads to, each at its price; what was found is true for a moment while all are well."""
+        name = ask.model, None if ask.most is None else ask.wire
+        moment = time.monotonic()
+        known = self._known.get(name)
+        if known is not None and moment < known[0] and not self._health.out:
+            return known[1]
         targets = self.router.resolve(ask.model)
         if ask.most is not None:
             targets = tuple(target for target in targets if target.speaks(ask.wire))
@@ -268,10 +284,11 @@ class Relay:
                 f"{targets[0].name} has no price: an operator can set one in "
                 f'[gateway.prices."{targets[0].name}"], or allow_unpriced'
             )
-        expected = _estimate(ask) if ask.most is None else ask.most.input
-        most = ask.most or Usage(expected, ask.max_tokens or self.policy.max_tokens)
-        held = max([rates.cost(most) for _, rates in allowed]) if ask.held is None else ask.held
-        return Plan(allowed, expected, held)
+        if not self.router.draws(ask.model):
+            if len(self._known) >= _MAX_KNOWN:  # whoever asks may make up names
+                self._known.clear()
+            self._known[name] = moment + _KNOWN_SECONDS, allowed
+        return allowed
 
     def _rates(self, target: Target) -> Rates | None:
         """A target's price: the operator's, nothing for what runs here, the bundled one; else None."""

@@ -67,6 +67,11 @@ class Router:
             return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
         return found
 
+    def draws(self, name: str) -> bool:
+        """Whether whom a name leads to is drawn for each call."""
+        choices = self._aliases.get(name)
+        return choices is not None and choices[0].weight is not None
+
     def passes(self, name: str, wire: str) -> bool:
         """Whether a server that is known by this name takes requests in a protocol as they are."""
         return any(target.speaks(wire) for target in self._targets(name))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
-from typing import NamedTuple, cast
+from collections.abc import Coroutine, Mapping
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -44,15 +44,16 @@ class Client:
         self._busy: set[_Line] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Answer:
+    def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
+    ) -> Coroutine[Any, Any, Answer]:
         """POST `body`; of what is no stream the whole answer is waited for."""
-        return await self._send(
-            b"POST ", url, _headed(headers, b"Content-Length: %d\r\n" % len(body)), body, stream
-        )
+        more = b"Content-Length: %d\r\n" % len(body)
+        return self._send(b"POST ", url, _headed(headers, more), body, stream)
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
+    def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, Answer]:
         """GET."""
-        return await self._send(b"GET ", url, _headed(headers, b""), b"", True)
+        return self._send(b"GET ", url, _headed(headers, b""), b"", True)
 
     async def aclose(self) -> None:
         """Let go of the connections."""
@@ -70,24 +71,23 @@ class Client:
         address = self._addresses.get(url) or self._address(url)
         raw = b"".join((method, address.path, address.hosted, headers, b"\r\n", body))
         line = self._take(address)
-        if line is not None:
+        while True:
+            if line is None:
+                line = await self._connect(address)
+            answer = line.ask(raw, whole=not stream)
+            self._busy.add(line)
+            if self._timer is None:
+                self._timer = line.loop.call_later(self._quiet_seconds, self._ring)
             try:
-                return await self._asked(line, raw, stream)
+                await answer.begun()
             except _Stale:  # it was hung up while it waited, and has not been heard
-                pass
-        return await self._asked(await self._connect(address), raw, stream)
-
-    async def _asked(self, line: _Line, raw: bytes, stream: bool) -> Answer:
-        answer = line.ask(raw, whole=not stream)
-        self._busy.add(line)
-        if self._timer is None:
-            self._timer = line.loop.call_later(self._quiet_seconds, self._ring)
-        try:
-            await answer.begun()
-        except BaseException:
-            line.close()
-            raise
-        return answer
+                line.close()
+                line = None
+            except BaseException:
+                line.close()
+                raise
+            else:
+                return answer
 
     def _take(self, address: _Address) -> _Line | None:
         kept = self._kept.get((address.host, address.port))
@@ -264,6 +264,23 @@ class _Line(asyncio.Protocol):
 class Answer:
     """An answer as it comes; `status` is 0 before its head is there."""
 
+    __slots__ = (
+        "_blocks",
+        "_fault",
+        "_line",
+        "_size",
+        "_sized",
+        "_stale",
+        "_unheard",
+        "_waiting",
+        "_whole",
+        "again",
+        "complete",
+        "paused",
+        "retry_after",
+        "status",
+    )
+
     def __init__(self, line: _Line, *, whole: bool, stale: bool) -> None:
         self.status = 0
         self.retry_after = ""
@@ -320,9 +337,9 @@ class Answer:
         if self._fault:
             raise Broken(self._fault)
 
-    async def _more(self) -> None:
-        self._waiting = self._line.loop.create_future()
-        await self._waiting
+    def _more(self) -> asyncio.Future[None]:
+        self._waiting = waiting = self._line.loop.create_future()
+        return waiting
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, None

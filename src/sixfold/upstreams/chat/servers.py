@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
@@ -114,14 +114,14 @@ class Server:
             if answer.status == 200:
                 self._listed = _names(body)
 
-    async def open(
+    def open(
         self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
-    ) -> Stream:
+    ) -> Coroutine[Any, Any, Stream]:
         """POST a body; raises `Broken`."""
         ours = self._headers()
         if wire.name in _HEADED:
             ours = {**ours, **headers}
-        return await self._transport.post(self.base_url + path, ours, body, stream=stream)
+        return self._transport.post(self.base_url + path, ours, body, stream=stream)
 
     def _headers(self) -> dict[str, str]:
         key = self._key()

@@ -8,8 +8,8 @@ from the environment, and takes answers as they are sent.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
 
 from sixfold import __version__
 from sixfold.core.relay.ports import Stream
@@ -24,7 +24,9 @@ CLIENTS = ("pyreqwest", "aiohttp")  # the cheapest first
 class Transport(Protocol):
     """Opens streams; its client is made at its first use, and closed with the server."""
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Stream:
+    def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
+    ) -> Coroutine[Any, Any, Stream]:
         """POST `body`; raises `Broken`. Of a stream nothing is waited for but its head."""
         ...
 
@@ -44,9 +46,11 @@ class ByScheme:
         self._plain = plain
         self._other = other
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Stream:
+    def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
+    ) -> Coroutine[Any, Any, Stream]:
         """POST `body`."""
-        return await self._for(url).post(url, headers, body, stream=stream)
+        return self._for(url).post(url, headers, body, stream=stream)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> Stream:
         """GET."""
