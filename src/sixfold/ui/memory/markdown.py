@@ -32,6 +32,7 @@ _OUTSIDE = 'rel="noopener noreferrer nofollow ugc"'
 _TASK = re.compile(r"\[([ xX])\][ \t]+")
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]{1,2000}[^\s<>\"'`\\.,;:!?)\]}*_]")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
+_CALLOUT = re.compile(r"\[!([a-z][a-z-]{0,20})\][+-]?[ \t]*", re.IGNORECASE)
 _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 
@@ -74,6 +75,7 @@ def render(body: str, context: Context) -> Rendered:
     env: dict[str, Any] = {"context": context}
     tokens = _without_title(_PARSER.parse(body, env), context.title)
     headings = _anchored(tokens)
+    _called_out(tokens)
     return Rendered(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
 
 
@@ -135,7 +137,7 @@ def _anchored(tokens: Sequence[Token]) -> tuple[Heading, ...]:
         if token.type != "heading_open":
             continue
         text = _words(tokens[number + 1])
-        anchor = "s-" + (slugs.loosely(text.replace("/", "-")) or "section")
+        anchor = _anchor(text)
         seen[anchor] = seen.get(anchor, 0) + 1
         if seen[anchor] > 1:
             anchor = f"{anchor}~{seen[anchor]}"
@@ -145,15 +147,42 @@ def _anchored(tokens: Sequence[Token]) -> tuple[Heading, ...]:
     return tuple(found)
 
 
+def _anchor(heading: str) -> str:
+    return "s-" + (slugs.loosely(heading.replace("/", "-")) or "section")
+
+
+def _called_out(tokens: Sequence[Token]) -> None:
+    """A quotation that begins with `[!tip] Title` is set apart, as editors of notes do it."""
+    for number, token in enumerate(tokens[:-2]):
+        words = tokens[number + 2].children if token.type == "blockquote_open" else None
+        found = _CALLOUT.match(words[0].content) if words else None
+        if words and found is not None:
+            token.attrSet("class", "callout")
+            tokens[number + 2].children = _titled(words, found)
+
+
+def _titled(words: list[Token], found: re.Match[str]) -> list[Token]:
+    """The first line of a callout in bold; where it is empty, its kind."""
+    end = next((at for at, word in enumerate(words) if word.type == "softbreak"), len(words))
+    words[0].content = words[0].content[found.end() :] or (found[1].capitalize() if end == 1 else "")
+    rest = [Token("hardbreak", "br", 0), *words[end + 1 :]] if words[end:] else []
+    return [Token("strong_open", "strong", 1), *words[:end], Token("strong_close", "strong", -1), *rest]
+
+
 def _wiki(state: StateInline, silent: bool) -> bool:
-    """`[[name]]`, `[[name|text]]`, `[[type::name]]`, and `![[file.png]]`."""
+    """`[[name]]`, `[[name|text]]`, `[[type::name]]`, `[[#heading]]`, `[[name#heading]]`, `![[file.png]]`."""
     start = state.pos
     embedded = state.src.startswith("![[", start)
     if not embedded and not state.src.startswith("[[", start):
         return False
     match = _WIKI.match(state.src, start + embedded)
-    found = markdown.named(match[1]) if match is not None else None
-    if match is None or found is None:
+    if match is None:
+        return False
+    name, _, text = match[1].partition("|")
+    heading = name.partition("#")[2].strip()
+    here = markdown.Named(heading, "", "", text.strip() or heading) if heading[:1] not in {"", "^"} else None
+    found = markdown.named(match[1]) or here
+    if found is None:
         return False
     if not silent:
         token = state.push("wiki", "", 0)
@@ -162,6 +191,7 @@ def _wiki(state: StateInline, silent: bool) -> bool:
             "target": found.target,
             "type": found.type,
             "text": found.text,
+            "place": f"#{_anchor(heading)}" if here is not None else "",
             "file": embedded and _ATTACHMENT.search(found.name) is not None,
         }
     state.pos = match.end()
@@ -175,10 +205,12 @@ class _Renderer(RendererHTML):
         meta, context = tokens[idx].meta, env["context"]
         if meta["file"]:
             return f'<span class="attachment">{html.escape(meta["name"])}</span>'
+        if not meta["target"]:
+            return f'<a href="{html.escape(meta["place"])}">{html.escape(meta["text"])}</a>'
         mention = (context.mentions or {}).get(meta["target"])
         text = meta["text"] or (mention.title if mention is not None else meta["name"])
         kind = f'<span class="kind">{html.escape(_spoken(meta["type"]))}</span> ' if meta["type"] else ""
-        return kind + _to_page(text, meta["target"], mention, context)
+        return kind + _to_page(text, meta, mention, context)
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         env["inside"] = True
@@ -268,10 +300,11 @@ def _page_file(href: str, slug: str) -> str | None:
     return markdown.file_target(path, slugs.parent(slug))
 
 
-def _to_page(text: str, target: str, mention: Mention | None, context: Context) -> str:
+def _to_page(text: str, meta: Mapping[str, str], mention: Mention | None, context: Context) -> str:
     if mention is not None:
-        return f'<a class="wiki" href="{html.escape(page_path(mention.slug))}">{html.escape(text)}</a>'
-    return f"{_unwritten_open(target, context)}{html.escape(text)}</a>"
+        path = html.escape(page_path(mention.slug) + meta["place"])
+        return f'<a class="wiki" href="{path}">{html.escape(text)}</a>'
+    return f"{_unwritten_open(meta['target'], context)}{html.escape(text)}</a>"
 
 
 def _unwritten_open(target: str, context: Context) -> str:
