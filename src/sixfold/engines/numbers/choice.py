@@ -67,7 +67,7 @@ def forecast(
 ) -> Forecast:
     """How evenly spaced, whole values go on."""
     values = values[-max(_MOST_VALUES, 3 * season) :]
-    if float(np.ptp(values)) <= 1e-12 * max(1.0, float(np.abs(values).max())):
+    if float(np.ptp(values)) <= 1e-12 * float(np.abs(values).max()):
         flat = np.full(horizon, float(values[-1]))
         return Forecast(flat, dict.fromkeys(levels, (flat, flat)), "constant", 1, None)
     season = season if 1 < season <= values.size // 2 else 1

@@ -19,7 +19,7 @@ def length(values: Values) -> int:
         return 1
     flat = _without_trend(values)
     power = float(flat @ flat)
-    if power <= 1e-12 * max(1.0, float(values @ values)):
+    if power <= 1e-20 * float(values @ values):
         return 1
     likeness = np.array(
         [float(flat[lag:] @ flat[:-lag]) / power * count / (count - lag) for lag in range(1, most + 1)]
@@ -32,7 +32,8 @@ def length(values: Values) -> int:
     if not able:
         return 1
     best = max(able.values())
-    return next(lag for lag in sorted(able) if able[lag] > 0.85 * best)
+    found = next(lag for lag in sorted(able) if able[lag] > 0.85 * best)
+    return 1 if count < 3 * found and _steps(values, found) else found
 
 
 def phases(values: Values, season: int) -> Values:
@@ -56,6 +57,22 @@ def _smooth(values: Values, season: int) -> Values:
     if values.size >= window.size:
         out[half : values.size - half] = np.convolve(values, window / window.sum(), "valid")
     return out
+
+
+def _steps(values: Values, season: int) -> bool:
+    """Whether one step from a level to another tells a series better than a line and barely two seasons do.
+
+    What lies beside a line through a step looks like two seasons of half its length.
+    """
+    count, places = values.size, np.arange(values.size)
+    flat = values - np.polyval(np.polyfit(places, values, 1), places)
+    rounds = np.array([flat[at::season].mean() for at in range(season)])[places % season]
+    stepped = min(at * values[:at].var() + (count - at) * values[at:].var() for at in range(1, count))
+    scores = [
+        count * np.log(max(float(left), 1e-12 * float(values @ values)) / count) + 2 * taken
+        for left, taken in ((stepped, 3), (((flat - rounds) ** 2).sum(), season + 1))
+    ]
+    return bool(scores[0] < scores[1])
 
 
 def _without_trend(values: Values) -> Values:

@@ -148,6 +148,22 @@ def test_a_season_is_found_and_noise_has_none(period: int) -> None:
     assert season.length(noise) == 1
 
 
+def test_a_step_is_no_season(tmp_path: Path) -> None:
+    told = foretold(tmp_path, [1.0] * 30 + [100.0] * 30, 5)
+    assert (told["season_length"], np.allclose(told["mean"], 100, rtol=0.05)) == (1, True)
+    assert season.length(50 + 0.7 * np.arange(24) + wave(24)) == 12
+
+
+@pytest.mark.parametrize(("level", "size"), [(0.0, 1e-9), (1e7, 1.0)])
+def test_small_numbers_and_small_changes_of_large_ones_have_their_season(
+    tmp_path: Path, level: float, size: float
+) -> None:
+    truth = level + size * wave(132)
+    told = foretold(tmp_path, truth[:120])
+    assert told["season_length"] == 12
+    assert np.allclose(told["mean"], truth[120:], rtol=0, atol=size)
+
+
 def test_the_same_series_is_foretold_the_same(tmp_path: Path) -> None:
     values = 50 + wave(60) + np.random.default_rng(0).standard_normal(60)
     assert foretold(tmp_path, values) == foretold(tmp_path, values)
