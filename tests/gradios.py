@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import settings
+from tests import processes
 from tools import gradios
 
 _FACTS = """
@@ -37,17 +39,18 @@ def interpreter(version: str) -> Path:
 def served(version: str, folder: Path) -> Iterator[dict[str, int]]:
     """The applications of `fakes/gradio_space`, by their ports on this machine."""
     quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(folder)}
-    with subprocess.Popen(
+    process = processes.began(
         [interpreter(version), APPLICATION],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**settings.worker_environment(), **quiet, "HOME": str(folder), "TMPDIR": str(folder)},
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline() or "{}")
-        finally:
-            process.kill()
+    )
+    assert process.stdout is not None
+    try:
+        told, _, _ = select.select([process.stdout], [], [], processes.STORY_SECONDS)
+        yield json.loads((process.stdout.readline() if told else "") or "{}")
+    finally:
+        processes.kill(process)
 
 
 def pack(version: str, target: Path) -> None:

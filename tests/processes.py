@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_SECONDS = 60  # for what takes a moment: a loaded machine is slow, and patience costs nothing
+STORY_SECONDS = 200  # for what is most of a test: less than a test may take
 Words = Sequence[str | os.PathLike[str]]
 
 
@@ -61,5 +62,29 @@ async def gone(process: asyncio.subprocess.Process) -> int:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await process.wait()
     except TimeoutError:
+        return await killed(process)
+
+
+async def told(process: asyncio.subprocess.Process, seconds: float = STORY_SECONDS) -> tuple[bytes, bytes]:
+    """What a program says and what it complains of, until its end; it and its group end with this."""
+    try:
+        async with asyncio.timeout(seconds):
+            out, err = await process.communicate()
+    finally:
+        await killed(process)
+    return out or b"", err or b""
+
+
+async def killed(process: asyncio.subprocess.Process) -> int:
+    """End a program and what is left of a group of its own, wherever it stands; gives its status.
+
+    `wait` would wait for its pipes as well, which whatever it started may hold open.
+    """
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
         process.kill()
-        return await process.wait()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while process.returncode is None:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.01)
+    return process.returncode

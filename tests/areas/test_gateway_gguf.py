@@ -250,7 +250,8 @@ async def test_a_process_that_dies_takes_nothing_with_it_and_comes_back(tmp_path
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
         running = await process(there)
         os.kill(running.process.pid, signal.SIGKILL)
-        await running.process.wait()
+        async with asyncio.timeout(60):
+            await running.process.wait()
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
         assert (await process(there)).process.pid != running.process.pid
 
@@ -262,7 +263,7 @@ async def test_models_take_turns_in_memory_and_go_when_idle(tmp_path: Path) -> N
         first = await process(there)
         assert (await there.chat(model="own/second", max_tokens=4)).status_code == 200
         assert not first.alive
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await (await process(there, "second")).process.wait()
         assert len(server(there).house) == 0
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200

@@ -70,8 +70,7 @@ async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: P
         status = (await server.call("POST", "/api/ra1", order)).json["status_url"]
         with pytest.raises((ConnectionError, http.client.HTTPException)):
             await server.call("POST", "/lab/server/kill", b"csrf=" + token, Content_Type=FORM, Cookie=cookie)
-        assert await server.process.wait() == -signal.SIGKILL
-        await server.reader
+        assert await server.gone() == -signal.SIGKILL
         server.environ["SIXFOLD_FAILPOINTS"] = ""
         await server.restart()
         async with asyncio.timeout(60):

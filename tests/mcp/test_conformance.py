@@ -12,7 +12,7 @@ from sixfold import faces, settings
 from sixfold.mcp import face
 from sixfold.web.app import App
 from sixfold.web.metrics import Metrics
-from tests import nodejs
+from tests import nodejs, processes
 from tests.areas.house import House
 from tests.mcp import fixtures
 from tests.mcp.loopback import served, with_key
@@ -51,12 +51,7 @@ async def test_no_scenario_of_the_official_suite_fails(
             *map(str, suite), *arguments, cwd=tmp_path, env=settings.worker_environment(),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        try:
-            async with asyncio.timeout(RUN_SECONDS):
-                said, _ = await child.communicate()
-        finally:
-            if child.returncode is None:
-                child.kill()
+        said, _ = await processes.told(child, RUN_SECONDS)
     text = said.decode()
     total = _TOTAL.search(text)
     assert total is not None, text[-2000:]

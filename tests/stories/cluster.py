@@ -16,21 +16,23 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import websockets
 from PIL import Image
 
 from sixfold import settings
-from tests import postgres, s3
+from tests import postgres, processes, s3
 from tests.stories import servers
 from tests.stories.servers import Reply, Server
+
+T = TypeVar("T")
 
 ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
 GONE = (OSError, http.client.HTTPException, websockets.WebSocketException)
@@ -74,7 +76,7 @@ class Worker:
     async def kill(self) -> None:
         """kill −9."""
         self.process.kill()
-        await self.process.wait()
+        await processes.gone(self.process)
 
     async def restart(self) -> None:
         """Start again on the same folder."""
@@ -99,8 +101,11 @@ async def work(folder: Path, environ: dict[str, str]) -> Worker:
             *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
         )
     assert process.stdout is not None
-    while b"Working" not in (line := await process.stdout.readline()):
-        assert line, (folder.parent / f"{folder.name}.log").read_text()[-2000:]
+    try:
+        await servers.told_until("Working", process.stdout)
+    except BaseException:
+        await processes.killed(process)
+        raise
     return Worker(folder, environ, process)
 
 
@@ -147,18 +152,24 @@ async def cluster(folder: Path, relay_url: str, more: Mapping[str, str]) -> Asyn
     for home in homes:
         home.mkdir()
         (home / "sixfold.toml").write_text(_RELAY.format(url=relay_url))
-    first = await servers.start(homes[0], environ=environ)
-    for home in homes[1:]:
-        shutil.copy(homes[0] / "server.key", home)
-    others = await asyncio.gather(*(servers.start(home, environ=environ) for home in homes[1:2]))
-    workers = await asyncio.gather(*(work(home, environ) for home in homes[2:]))
-    whole = Cluster(database, [first, *others], list(workers))
+    whole = Cluster(database, [], [])
     try:
+        whole.servers.append(await servers.start(homes[0], environ=environ))
+        for home in homes[1:]:
+            shutil.copy(homes[0] / "server.key", home)
+        async with asyncio.TaskGroup() as starting:
+            starting.create_task(_join(whole.servers, servers.start(homes[1], environ=environ)))
+            for home in homes[2:]:
+                starting.create_task(_join(whole.workers, work(home, environ)))
         yield whole
     finally:
         for member in (*whole.servers, *whole.workers):
             if member.process.returncode is None:
                 await member.kill()
+
+
+async def _join(members: list[T], start: Coroutine[Any, Any, T]) -> None:
+    members.append(await start)
 
 
 def _picture() -> str:

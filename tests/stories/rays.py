@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sixfold import settings
+from tests import processes
 
-_STOP_SECONDS = 60
 QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -46,17 +46,7 @@ async def raylets(folder: Path, processors: int, kinds: Iterable[str]) -> AsyncI
         yield Rays((await heard(child, "at ")).removeprefix("at "), child)
     finally:
         child.stdin.close()
-        await _ended(child)
-
-
-async def _ended(child: Process) -> None:
-    """A cluster that is told to stop does; one that does not is killed, its raylets left to the system."""
-    try:
-        async with asyncio.timeout(_STOP_SECONDS):
-            await child.wait()
-    except TimeoutError:
-        child.kill()
-        await child.wait()
+        await processes.gone(child)  # one that does not stop is killed, its raylets left to the system
 
 
 async def python(folder: Path, script: str, *arguments: str) -> Process:
@@ -74,10 +64,21 @@ async def python(folder: Path, script: str, *arguments: str) -> Process:
         )
 
 
+@asynccontextmanager
+async def running(folder: Path, script: str, *arguments: str) -> AsyncIterator[Process]:
+    """The same for the length of a block, at whose end it is killed."""
+    child = await python(folder, script, *arguments)
+    try:
+        yield child
+    finally:
+        await processes.killed(child)
+
+
 async def heard(child: Process, start: str) -> str:
     """The next line that begins so; Ray has lines of its own to say in between."""
     assert child.stdout is not None
-    while line := (await child.stdout.readline()).decode():
-        if line.startswith(start):
-            return line.strip()
+    async with asyncio.timeout(processes.STORY_SECONDS):
+        while line := (await child.stdout.readline()).decode():
+            if line.startswith(start):
+                return line.strip()
     raise AssertionError(f"it ended without {start!r}")

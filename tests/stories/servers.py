@@ -74,21 +74,25 @@ class Server:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        output, _ = await child.communicate()
+        output, _ = await processes.told(child)
         assert child.returncode is not None
         return child.returncode, output.decode()
 
     async def kill(self) -> None:
         """kill −9."""
         self.process.kill()
-        await processes.gone(self.process)
-        await self.reader
+        await self.gone()
 
     async def terminate(self) -> int:
         """SIGTERM; gives the exit status."""
         self.process.send_signal(signal.SIGTERM)
+        return await self.gone()
+
+    async def gone(self) -> int:
+        """Wait for its end, and that of all that could still speak for it; gives the exit status."""
         status = await processes.gone(self.process)
-        await self.reader
+        async with asyncio.timeout(processes.PATIENCE_SECONDS):
+            await self.reader
         return status
 
     async def restart(self) -> None:
@@ -111,17 +115,25 @@ async def start(folder: Path, port: int = 0, environ: dict[str, str] | None = No
             *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
         )
     assert process.stdout is not None
-    lines: list[str] = []
-    address = ""
-    async with asyncio.timeout(START_SECONDS):
-        while "Control-C" not in (lines[-1] if lines else ""):
-            line = (await process.stdout.readline()).decode()
-            assert line, f"the server ended at its start:\n{''.join(lines)}"
-            lines.append(line)
-            if "address" in line:
-                address = line.split()[-1]
+    try:
+        banner = await told_until("Control-C", process.stdout)
+    except BaseException:
+        await processes.killed(process)
+        raise
+    [address] = [line.split()[-1] for line in banner.splitlines() if "address" in line]
     reader = asyncio.create_task(_drain(process.stdout))
-    return Server(folder, env, process, int(address.rsplit(":", 1)[1]), "".join(lines), reader)
+    return Server(folder, env, process, int(address.rsplit(":", 1)[1]), banner, reader)
+
+
+async def told_until(word: str, stream: asyncio.StreamReader) -> str:
+    """What a program says at its start, up to the line with this word."""
+    lines: list[str] = []
+    async with asyncio.timeout(START_SECONDS):
+        while word not in (lines[-1] if lines else ""):
+            line = (await stream.readline()).decode()
+            assert line, f"it ended at its start:\n{''.join(lines)}"
+            lines.append(line)
+    return "".join(lines)
 
 
 async def _drain(stream: asyncio.StreamReader) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from sixfold import settings
+from tests import processes
 from tests.areas.house import house
 from tests.mcp.loopback import served
 
@@ -23,6 +24,6 @@ async def test_an_agent_and_a_person_write_one_page_and_neither_is_lost(tmp_path
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, wrong = await child.communicate()
+        said, wrong = await processes.told(child)
     assert child.returncode == 0, wrong.decode()
     assert said.decode() == (GUIDE / "agents_day.txt").read_text("utf-8")

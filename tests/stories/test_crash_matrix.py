@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import random
 import signal
 import sys
@@ -15,6 +13,7 @@ import pytest
 from sixfold.core.work import predictions
 from sixfold.core.work.failpoints import SERVER_POINTS
 from sixfold.core.work.states import State
+from tests import processes
 from tests.road import PRICE, Road, road
 from tests.stories import road_child
 
@@ -37,11 +36,11 @@ async def _child(folder: Path, failpoints: str = "", mutant: str = "") -> asynci
 
 async def _ended(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """What it said, once it has ended; workers that it was just starting would hold its pipes open."""
-    while child.returncode is None:  # noqa: ASYNC110 - `wait` waits for the pipes as well
-        await asyncio.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    return await child.communicate()
+    async with asyncio.timeout(processes.STORY_SECONDS):
+        while child.returncode is None:  # noqa: ASYNC110 - `wait` waits for the pipes as well
+            await asyncio.sleep(0.01)
+    await processes.killed(child)
+    return await processes.told(child)
 
 
 def _accepted(output: bytes) -> set[str]:
@@ -86,8 +85,11 @@ async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(either: P
     child = await _child(either)
     assert child.stdout is not None
     lines = random.Random(seed).randint(1, road_child.ORDERS)  # noqa: S311 - a test that repeats
-    seen = b"".join([await child.stdout.readline() for _ in range(lines)])
-    child.kill()
+    try:
+        async with asyncio.timeout(processes.STORY_SECONDS):
+            seen = b"".join([await child.stdout.readline() for _ in range(lines)])
+    finally:
+        child.kill()
     rest, _ = await _ended(child)
     await _check(either, _accepted(seen + rest))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts import accounts, journal
-from tests import databases
+from tests import databases, processes
 
 PROCESSES, TRIES = 4, 30
 
@@ -30,7 +30,7 @@ async def test_exactly_as_many_succeed_as_the_balance_pays_for(
             )
             for _ in range(PROCESSES)
         ]
-        told = await asyncio.gather(*(child.communicate() for child in children))
+        told = await asyncio.gather(*(processes.told(child) for child in children))
         assert sum(int(output) for output, _ in told) == affordable
         after = await database.read(accounts.by_id(account.id))
         assert (after.posted, after.held) == (amount - 1, 0)

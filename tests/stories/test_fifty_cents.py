@@ -12,6 +12,7 @@ from PIL import Image
 
 from sixfold import assembly, settings
 from sixfold.core.accounts.keys import Scope
+from tests import processes
 from tests.areas.house import house
 from tests.areas.moving import Seen
 from tests.mcp.loopback import served
@@ -38,7 +39,7 @@ async def test_an_agent_makes_a_film_from_its_memory_and_stops_at_fifty_cents(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, wrong = await child.communicate()
+        said, wrong = await processes.told(child)
         assert child.returncode == 0, wrong.decode()
         assert await home.standing() == ("4.516", "0.00")
         assert await home.faults() == ()

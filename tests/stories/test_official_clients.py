@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from sixfold import assembly, settings
+from tests import processes
 from tests.areas.gateway import gateway, listening
 
 GUIDE = Path(__file__).parents[2] / "docs" / "howto"
@@ -29,7 +30,7 @@ async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, wrong = await child.communicate()
+        said, wrong = await processes.told(child)
         pending = await door.pending()
     assert child.returncode == 0, wrong.decode()
     assert said.decode() == (GUIDE / "official_clients.txt").read_text("utf-8")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.road import HARDWARE
-from tests.stories.rays import heard, python, raylets
+from tests.stories.rays import heard, raylets, running
 
 pytestmark = [
     pytest.mark.ray,
@@ -30,16 +31,14 @@ async def test_nothing_is_lost_or_paid_twice_when_a_machine_and_then_the_server_
     home = tmp_path / "home"
     home.mkdir()
     async with raylets(tmp_path, 2, [HARDWARE]) as rays:
-        first = await python(tmp_path, "ray_child.py", str(home), rays.address)
-        await _ended(first, 30)
-        await rays.crash()
-        await _ended(first, 60)
-        first.kill()
-        await first.wait()
-        second = await python(tmp_path, "ray_child.py", str(home), rays.address)
-        await _ended(second, ORDERS)
-        told = json.loads(await heard(second, "{"))
-        await second.wait()
+        async with running(tmp_path, "ray_child.py", str(home), rays.address) as first:
+            await _ended(first, 30)
+            await rays.crash()
+            await _ended(first, 60)
+        async with running(tmp_path, "ray_child.py", str(home), rays.address) as second:
+            await _ended(second, ORDERS)
+            told = json.loads(await heard(second, "{"))
+            await processes.gone(second)
     assert told["states"] == {"succeeded": ORDERS}
     assert told["files"] == ORDERS
     assert told["again"] > 0

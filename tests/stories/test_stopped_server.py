@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sixfold.core.work import predictions
 from sixfold.core.work.states import State
+from tests import processes
 from tests.road import PRICE, Options, road
 
 
@@ -19,20 +20,19 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
     )
     assert child.stdout is not None
     try:
-        assert (await child.stdout.readline()).strip() == b"running"
+        async with asyncio.timeout(processes.PATIENCE_SECONDS):
+            assert (await child.stdout.readline()).strip() == b"running"
         child.send_signal(signal.SIGSTOP)
         async with road(either, Options(lease_seconds=0.6)) as other:
             (prediction,), _ = await other.pipeline.page(other.payer.id, predictions.Filter(), 10, None)
             ended = await other.pipeline.wait(prediction, 60)
             assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
-            await child.communicate()
+            await processes.told(child)
             after = await other.pipeline.get(ended.id, ended.account_id)
             assert after == ended
             account = await other.account()
             assert (account.posted, account.held) == (1_000_000 - PRICE, 0)
             assert await other.faults() == ()
     finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
+        await processes.killed(child)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ground, postgres
+from tests import ground, postgres, processes
 from tests.stories.cluster import work
 from tests.unit.cli.conftest import program
 
@@ -44,4 +44,4 @@ async def test_a_worker_that_is_told_to_stop_does_so_in_peace(tmp_path: Path) ->
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.stdout is not None
     assert b"Stopping" in await worker.process.stdout.read()
-    assert await worker.process.wait() == 0
+    assert await processes.gone(worker.process) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from sixfold.core.memory.search.finder import Finder
 from sixfold.core.memory.search.shelf import Shelf
 from sixfold.core.memory.writing import FREELY, Terms
 from sixfold.store.search.index import PageIndex
-from tests import databases
+from tests import databases, processes
 from tests.unit.memory.grounds import Ground, ground
 from tests.unit.memory.meanings import Meanings
 
@@ -182,9 +181,11 @@ async def test_a_server_that_is_killed_between_writing_and_embedding_leaves_noth
             cwd=Path(__file__).parents[3],
         )
         assert child.stdout is not None
-        assert await child.stdout.readline() == b"embedding\n"
-        child.send_signal(signal.SIGKILL)
-        await child.wait()
+        try:
+            async with asyncio.timeout(processes.PATIENCE_SECONDS):
+                assert await child.stdout.readline() == b"embedding\n"
+        finally:
+            await processes.killed(child)
         model = Meanings()
         assert await embed(place.memory.database, model) == 1
         found = await finder(place.memory.database, model)
