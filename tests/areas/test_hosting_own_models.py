@@ -49,6 +49,13 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         assert told["hardware"] == "gpu-24gb-b"
         wrong = {"model": "greet", "input": {"name": "ada", "times": 9}}
         assert (await home.client.post(RUN, json=wrong, headers=header)).status_code == 400
+        walk = await home.client.post("/api/containers/greet/sessions", json={}, headers=header)
+        assert (walk.status_code, walk.json()["error"]) == (
+            400,
+            "greet has no sessions: run it, or join its queue",
+        )
+        walk = await home.client.post("/api/containers/greet/sessions", json={}, headers=home.bearer)
+        assert walk.status_code == 404
         service = {"service": "greet", "name": "ben"}
         assert (await home.client.post("/api/service", json=service, headers=header)).json()["output"] == (
             "hello ben"

@@ -254,6 +254,8 @@ def _failure(error: BaseException, assignment: Assignment) -> protocol.Reply:
         return protocol.Fail(number, message, public=True, unusable=isinstance(error, UnusableInput))
     if isinstance(error, MemoryError) or getattr(error, "code", None) == _CV2_OUT_OF_MEMORY:
         return protocol.Fail(number, OUT_OF_MEMORY, public=True)
+    if isinstance(error, protocol.FrameTooLarge):
+        return protocol.Fail(number, f"The model returned too much: {error}.", public=True)
     detail = "".join(traceback.format_exception(error))
     return protocol.Fail(number, _described(error), public=False, detail=detail[-MAX_DETAIL_CHARACTERS:])
 

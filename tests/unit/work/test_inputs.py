@@ -70,6 +70,14 @@ def test_what_is_no_number_is_no_number(number: object) -> None:
     assert "strength" in _problems({"prompt": "x", "strength": number})
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400, 1e300])
+def test_a_whole_number_without_bounds_has_those_of_the_way_to_its_engine(number: float) -> None:
+    seed = Descriptor("seed", "integer")
+    with pytest.raises(InvalidInput, match="seed must be from -9223372036854775808 to 9223372036854775807"):
+        inputs.check((seed,), {"seed": number})
+    assert inputs.check((seed,), {"seed": 2**63 - 1}) == {"seed": 2**63 - 1}
+
+
 def test_half_a_character_is_refused() -> None:
     assert _problems({"prompt": "\ud83d"}) == {"prompt": "prompt must be valid Unicode"}
 

@@ -148,6 +148,14 @@ def test_data_that_cannot_travel_takes_its_files_along(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_who_returns_more_than_can_be_told_is_told_so(tmp_path: Path) -> None:
+    result = Result(data={"text": "x" * protocol.MAX_FRAME_BYTES})
+    reply = perform(lambda _: result, tmp_path)[0]
+    assert isinstance(reply, protocol.Fail)
+    assert reply.public
+    assert reply.message.startswith("The model returned too much: 671")
+
+
 def test_a_run_cannot_shift_the_random_state_of_the_next(tmp_path: Path) -> None:
     def act(context: Context) -> Result:
         noise = np.zeros((4, 4), np.uint8)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from sixfold import errors
 from sixfold.areas.hosting import sessions_schemas as schemas
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.sessions import Session
@@ -47,6 +48,9 @@ class Sessions:
             wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})
             model = calls.path_value(request, "model_id")
             principal.require_service(model)
+            if model not in self._services.pipeline.catalog:
+                await self._services.pipeline.find(model, principal.account_id)
+                raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
             wish = Wish(principal.account_id, calls.request_id(request), model, wanted.inputs, wanted.fps)
             opened = await self._live.create(wish)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)

@@ -199,6 +199,8 @@ def _in_range(descriptor: Descriptor, value: float) -> None:
             bound = f"at least {low:g}" if low is not None else f"at most {high:g}"
             raise _Refused(f"must be {bound}", "out_of_range")
         raise _Refused(f"must be from {_plain(low)} to {_plain(high)}", "out_of_range")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:  # nothing on the way to an engine holds more
+        raise _Refused(f"must be from {-(2**63)} to {2**63 - 1}", "out_of_range")
 
 
 def _plain(bound: float) -> str:
