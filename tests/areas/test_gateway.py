@@ -210,6 +210,7 @@ async def test_messages_answer_and_count(door: Gateway, model: str) -> None:
     assert (answer.stop_reason, answer.usage.output_tokens) == ("end_turn", 3)
     cut = await door.anthropic().messages.create(model=model, max_tokens=2, messages=said("say 3 words"))
     assert cut.stop_reason == "max_tokens"
+    assert {answer._request_id, cut._request_id} <= {call["id"] for call in await door.settled(2)}
 
 
 @BOTH
@@ -219,6 +220,7 @@ async def test_messages_stream(door: Gateway, model: str) -> None:
     ) as stream:
         text = "".join([piece async for piece in stream.text_stream])
         final = await stream.get_final_message()
+        assert stream.request_id
     assert text == " ".join(["word"] * 5)
     assert (final.stop_reason, final.usage.output_tokens) == ("end_turn", 5)
 

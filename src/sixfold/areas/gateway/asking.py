@@ -154,7 +154,7 @@ class Talker:
             body = reply.raw or b""
         else:
             body = self._tongue.whole(reply.answer, wanted, ask.request_id)
-        return Whole(body, headers_of(reply))
+        return Whole(body, [*headers_of(reply), *self._named(ask)])
 
     async def _streamed(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Response:
         """Wait a little for the first byte, so that an error has its status; then keep the line alive."""
@@ -166,7 +166,13 @@ class Talker:
         except asyncio.CancelledError:
             await _abandon(opening)
             raise
-        return Streamed(self._source(opening, ask, wanted))
+        answer = Streamed(self._source(opening, ask, wanted))
+        answer.raw_headers += self._named(ask)
+        return answer
+
+    def _named(self, ask: Ask) -> list[Header]:
+        """The request's id where the clients of a dialect look for it."""
+        return [(b"request-id", ask.request_id.encode())] if self._tongue.wire == "messages" else []
 
     async def _source(self, opening: asyncio.Future[Flow], ask: Ask, wanted: Wanted) -> AsyncGenerator[bytes]:
         begun = False

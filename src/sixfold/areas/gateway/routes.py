@@ -120,7 +120,8 @@ class Talk:
             parse=wanted.parse,
             headers=passed_on(dict(request.headers.raw)),
         )
-        return answers.json({"input_tokens": await self._relay.count(ask)})
+        counted = {"input_tokens": await self._relay.count(ask)}
+        return answers.json(counted, headers={"request-id": ask.request_id})
 
 
 def faces(services: Services) -> tuple[Face, ...]:
