@@ -200,6 +200,30 @@ async def test_what_is_no_archive_is_refused(home: House) -> None:
         assert (await get(home, "/api/pages"))["pages"] == []
 
 
+async def test_old_slugs_still_lead_to_their_pages_where_an_export_is_taken_in(home: House) -> None:
+    here, there = home.bearer, bearer(home.other)
+    for slug, body in {"a/old": "# Who", "l": "[[a/old]]", "z": "[[very/old]]"}.items():
+        page = {"slug": slug, "body": body}
+        assert (await home.client.post("/api/pages", json=page, headers=here)).status_code == 201
+    for old, new in (("a/old", "very/old"), ("very/old", "n/new")):
+        change = {"operation": "rename", "slug": new}
+        await home.client.patch(f"/api/pages/{old}", json=change, headers=here)
+    archive = await home.client.get("/api/export", headers=here)
+    waits = {"slug": "waits", "body": "[[a/old]]"}
+    await home.client.post("/api/pages", json=waits, headers=there)
+    taken = await home.client.post("/api/import", content=archive.content, headers=there)
+    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "errors": []}
+    for slug in ("l", "z", "waits"):
+        (link,) = (await home.client.get(f"/api/links/{slug}", headers=there)).json()["links"]
+        assert (link["to"], link["resolved"]) == ("n/new", True)
+    moved = await home.client.get("/api/pages/a/old", headers=there)
+    assert (moved.status_code, moved.json()["slug"], moved.json()["body"]) == (308, "n/new", "# Who")
+    again = await home.client.post("/api/import", content=archive.content, headers=there)
+    assert again.json()["skipped"] == 3
+    plain = await home.client.get("/api/pages/n/new", headers={**there, "Accept": "text/markdown"})
+    assert "old_slugs" not in plain.text
+
+
 async def test_an_export_taken_in_elsewhere_is_the_same_memory(home: House) -> None:
     names = {
         "title": 'Odd "title": [x]',

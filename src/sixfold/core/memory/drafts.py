@@ -58,12 +58,14 @@ def compose(current: Page | None, wanted: Wanted, allowed: Limits) -> Draft:
         path=wanted.path or (current.path if current is not None else "") or _own_file(wanted),
         links=_links(kept),
         entries=_entries(kept),
+        old_slugs=tuple(filter(None, map(slugs.loosely, kept.old_slugs or ()))),
     )
 
 
 def _without_kept(head: str, kept: frontmatter.Fields) -> str:
     """A file's front matter without what an export added: that is kept beside the text."""
-    taken = [key for key, value in (("links", kept.links), ("timeline", kept.timeline)) if value is not None]
+    added = ("links", "timeline", "old_slugs")
+    taken = [key for key in added if getattr(kept, key) is not None]
     if not taken:
         return head
     head = frontmatter.changed(head, dict.fromkeys(taken, ""))
@@ -131,7 +133,7 @@ def of(page: Page) -> Draft:
 
 def differs(draft: Draft, page: Page) -> bool:
     """Whether a draft's text or fields are not the page's."""
-    return replace(draft, links=None, entries=()) != of(page)
+    return replace(draft, links=None, entries=(), old_slugs=()) != of(page)
 
 
 # -- edits ---------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ class Fields:
     collections: tuple[str, ...] | None = None
     links: tuple[Mapping[str, str], ...] | None = None
     timeline: tuple[Mapping[str, str], ...] | None = None
+    old_slugs: tuple[str, ...] | None = None
 
     def named(self) -> Iterator[tuple[str, str | tuple[str, ...] | None]]:
         """The four that a page has too."""
@@ -119,6 +120,7 @@ def _fields(found: Mapping[str, object]) -> Fields:
         collections=_texts(found.get("collections", found.get("collection"))),
         links=_rows(found.get("links"), {"to"}),
         timeline=_rows(found.get("timeline"), {"date", "summary"}),
+        old_slugs=_texts(found.get("old_slugs")),
     )
 
 

@@ -29,7 +29,7 @@ class Draft:
     """What a page is to say from now on, checked.
 
     `links` (target, type, context) are all that calls keep of it, `entries` what its timeline is to have
-    besides; a file may bring them in its front matter. None: as they are.
+    besides, `old_slugs` lead to it, too; a file may bring them in its front matter. None: as they are.
     """
 
     slug: str
@@ -42,6 +42,7 @@ class Draft:
     path: str = ""
     links: tuple[tuple[str, str, str], ...] | None = None
     entries: tuple[Entry, ...] = ()
+    old_slugs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,17 @@ def listed(caller: Caller, wanted: Filter, limit: int, after: str = "") -> Trans
     return list(rows)
 
 
+def old_slugs(some: Sequence[Page]) -> Transaction[dict[str, tuple[str, ...]]]:
+    """The slugs that some pages of one account had before, by their ids; one that had none is not there."""
+    found: dict[str, tuple[str, ...]] = {}
+    if some:
+        known = encode([page.id for page in some])
+        rows = yield Query("redirects_of", {"account_id": some[0].account_id, "ids": known})
+        for row in rows:
+            found[row["page_id"]] = (*found.get(row["page_id"], ()), row["slug"])
+    return found
+
+
 # -- changing ------------------------------------------------------------------------------------
 
 
@@ -177,6 +189,10 @@ def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[t
     left = [plan.current.slug for plan, page in batch if _leaves(plan, page) and plan.current is not None]
     yield from count_folders(caller.account_id, [page.slug for page in arrived], left)
     yield from links.arrive(caller.account_id, [(page.id, page.slug) for page in arrived])
+    old = [{"slug": slug, "id": page.id} for plan, page in batch for slug in plan.draft.old_slugs]
+    if old:
+        yield Query("redirects_put", {"account_id": caller.account_id, "rows": encode(old)})
+        yield Query("links_redirected", {"account_id": caller.account_id, "rows": encode(old)})
     reading = [(page, plan.current is not None) for plan, page in batch if plan.reads_links]
     yield from links.refresh(caller.account_id, reading, moment)
     yield from timeline.refresh(caller, reading, moment)

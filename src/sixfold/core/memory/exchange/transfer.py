@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sixfold import errors
 from sixfold.core.database import Query, Transaction
-from sixfold.core.memory import drafts, frontmatter, links, pages, reading, slugs, timeline, usage
+from sixfold.core.memory import drafts, frontmatter, links, markdown, pages, reading, slugs, timeline, usage
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.exchange import paths
 from sixfold.core.memory.exchange.archives import File, Report, is_page
@@ -175,7 +175,17 @@ def exported(caller: Caller, after: str) -> Transaction[tuple[tuple[Page, str], 
         },
     )
     found = [pages.of(row) for row in rows]
-    return tuple(zip(found, (yield from texts(found)), strict=True))
+    old = yield from pages.old_slugs(found)
+    said = yield from texts(found)
+    return tuple((page, _leading(text, old.get(page.id, ()))) for page, text in zip(found, said, strict=True))
+
+
+def _leading(text: str, old: tuple[str, ...]) -> str:
+    """A page's file that says which slugs lead to it: what it is taken out for has no other way to know."""
+    if not old:
+        return text
+    split = markdown.split(text)
+    return frontmatter.changed(split.head, {"old_slugs": old}) + split.body
 
 
 @dataclass(slots=True)

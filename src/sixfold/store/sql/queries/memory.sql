@@ -137,6 +137,24 @@ INSERT INTO page_redirect (account_id, slug, page_id, created_at)
 VALUES (:account_id, :slug, :page_id, :now)
 ON CONFLICT (account_id, slug) DO UPDATE SET page_id = excluded.page_id, created_at = excluded.created_at;
 
+-- name: redirects_put | Slugs that pages had elsewhere lead to them, where nothing else has these.
+INSERT INTO page_redirect (account_id, slug, page_id, created_at)
+SELECT :account_id, json_extract(j.value, '$.slug'), json_extract(j.value, '$.id'), :now FROM json_each(:rows) AS j
+WHERE NOT EXISTS (
+    SELECT 1 FROM page p WHERE p.account_id = :account_id AND p.slug = json_extract(j.value, '$.slug'))
+ON CONFLICT (account_id, slug) DO NOTHING;
+
+-- name: redirects_of | The slugs that some pages had before.
+SELECT page_id, slug FROM page_redirect
+WHERE account_id = :account_id AND page_id IN (SELECT value FROM json_each(:ids)) ORDER BY slug;
+
+-- name: links_redirected | Links that waited for slugs that lead to pages now find these.
+UPDATE page_link SET by_name = 0, target_id = (
+    SELECT r.page_id FROM page_redirect r WHERE r.account_id = :account_id AND r.slug = page_link.target)
+WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target IN (
+    SELECT r.slug FROM json_each(:rows) AS j
+    JOIN page_redirect r ON r.account_id = :account_id AND r.slug = json_extract(j.value, '$.slug'));
+
 -- name: redirects_clear | Slugs that pages have taken lead nowhere else.
 DELETE FROM page_redirect
 WHERE account_id = :account_id AND slug IN (SELECT value FROM json_each(:slugs));

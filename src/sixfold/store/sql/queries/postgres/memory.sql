@@ -59,6 +59,23 @@ SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_ele
 INSERT INTO page_collection (account_id, collection, page_id)
 SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value);
 
+-- name: redirects_put | Slugs that pages had elsewhere lead to them, where nothing else has these.
+INSERT INTO page_redirect (account_id, slug, page_id, created_at)
+SELECT :account_id, (j.value ->> 'slug'), (j.value ->> 'id'), :now FROM json_array_elements(:rows::json) AS j (value)
+WHERE NOT EXISTS (SELECT 1 FROM page p WHERE p.account_id = :account_id AND p.slug = (j.value ->> 'slug'))
+ON CONFLICT (account_id, slug) DO NOTHING;
+
+-- name: redirects_of | The slugs that some pages had before.
+SELECT page_id, slug FROM page_redirect
+WHERE account_id = :account_id AND page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) ORDER BY slug;
+
+-- name: links_redirected | Links that waited for slugs that lead to pages now find these.
+UPDATE page_link SET by_name = 0, target_id = (
+    SELECT r.page_id FROM page_redirect r WHERE r.account_id = :account_id AND r.slug = page_link.target)
+WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target IN (
+    SELECT r.slug FROM json_array_elements(:rows::json) AS j (value)
+    JOIN page_redirect r ON r.account_id = :account_id AND r.slug = (j.value ->> 'slug'));
+
 -- name: redirects_clear | Slugs that pages have taken lead nowhere else.
 DELETE FROM page_redirect
 WHERE account_id = :account_id AND slug = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
