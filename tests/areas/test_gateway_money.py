@@ -214,6 +214,8 @@ async def test_a_server_that_keeps_failing_is_left_alone(tmp_path: Path) -> None
         assert len(door.acme.seen) == 5
         for _ in range(3):
             assert (await door.chat(model="both")).status_code == 200
+        alone = await door.chat()
+        assert (alone.status_code, 1 <= int(alone.headers["retry-after"]) <= 5) == (502, True)
         assert len(door.acme.seen) == 5
 
 

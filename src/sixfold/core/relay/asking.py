@@ -110,7 +110,9 @@ class Attempts:
                     break
                 await asyncio.sleep(failure.after if failure.after is not None else pause)
         if failure is None:
-            raise errors.EngineFailed("Every model server of this name is out of order; try again soon")
+            out = errors.EngineFailed("Every model server of this name is out of order; try again soon")
+            out.retry_after = self.health.again_in(target.name for target, _ in asked.plan.targets)
+            raise out
         raise failure.error
 
     async def shown(self, ask: Ask, target: Target, wire: Wire, body: bytes) -> bytes:

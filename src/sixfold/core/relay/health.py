@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 _FAILURES = 5  # in a row, and the circuit opens
@@ -53,6 +54,10 @@ class Health:
             return False
         found = self.standing(target)
         return found.trying or self._clock() < found.open_until
+
+    def again_in(self, targets: Iterable[str]) -> int:
+        """After how many seconds the first of these, which are all left alone, may be asked."""
+        return max(1, math.ceil(min(self.standing(target).open_until for target in targets) - self._clock()))
 
     def succeeded(self, target: str, first_seconds: float) -> None:
         """It answered; `first_seconds` until its first byte."""
