@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sixfold.core.memory.indexing import chunks, tokens
@@ -58,6 +58,18 @@ def test_a_snippet_marks_irregular_forms_whatever_they_begin_with() -> None:
 def test_a_word_begins_as_its_stem_may(word: str) -> None:
     stem = tokens.stem(word)
     assert not stem or word[0] in tokens.initials(frozenset({stem}))
+
+
+@given(st.from_regex(r"[a-z0-9]{1,12}(?:ing|ied|ies|ying|ed|s|ly|ational|'s|n't)?", fullmatch=True))
+@example("dying").via("the only word whose stem, die, changes more than the last letter")
+@example("went").via("an irregular form")
+def test_a_word_is_sought_by_how_its_stem_begins(word: str) -> None:
+    stem = tokens.stem(word)
+    assert not stem or f" {word}".startswith(tuple(tokens.beginnings(frozenset({stem}))))
+
+
+def test_a_snippet_marks_words_with_apostrophes() -> None:
+    assert of("It's 'Ann's' o'clock, 'ann'", "oclock ann") == "It's '«Ann's»' «o'clock», '«ann»'"
 
 
 def test_a_snippet_is_cut_where_the_words_are() -> None:

@@ -7,7 +7,7 @@ reads it anew.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from sixfold.core.memory.indexing.entries import Entry
 from sixfold.core.memory.inference import dates
 from sixfold.core.memory.search import moments
 from sixfold.store.search import order
-from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Lists, Places, Postings
+from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Lists, Postings
 
 DIMENSIONS = 384
 MOST_MICROS = 2**62
 _PAGE_BYTES = 920  # what the Python side of one page takes, measured
-_NOWHERE = np.zeros(0, np.int64)
 _WORN = 1_000  # dead places that are worth no thought
 
 
@@ -144,14 +143,14 @@ class Pages:
             flags[lists.get(name)] = True
         return flags
 
-    def neighbours(self, place: int) -> Places:
+    def neighbours(self, place: int) -> Sequence[int]:
         """The places to which a place leads, and those that lead to it."""
         page_id = self.page_ids[place]
         targets, sources = self._targets.get(page_id), self._sources.get(page_id)
         if not targets and not sources:
-            return _NOWHERE
+            return ()
         ids = {*(targets or ()), *(sources or ())} - {page_id}
-        return np.array([self._place[other] for other in ids if other in self._place], np.int64)
+        return [self._place[other] for other in ids if other in self._place]
 
     @property
     def folders(self) -> int:

@@ -173,13 +173,14 @@ class PageView:
 
     def linked(self, vector: Any, lenders: int) -> Floats:
         """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
-        lent = self._zero
-        for place in _greatest(vector, lenders):
-            others = self._of.neighbours(int(place))
-            if len(others):
-                lent = self._zero.copy() if lent is self._zero else lent
-                lent[others] = np.maximum(lent[others], vector[place])
-        return lent if self._whole or lent is self._zero else lent * self._visible
+        best = _greatest(vector, lenders)
+        found = [self._of.neighbours(place) for place in best.tolist()]
+        others = [place for places in found for place in places]
+        if not others:
+            return self._zero
+        lent = self._zero.copy()
+        np.maximum.at(lent, others, np.repeat(vector[best], [len(places) for places in found]))
+        return lent if self._whole else lent * self._visible
 
     def given(self, numbers: Mapping[str, float]) -> Floats:
         """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
@@ -289,9 +290,10 @@ class PageView:
         """Which folders have the pages that were hit, and how often all of them together."""
         if hits is None:
             return None
-        times = np.bincount(self._of.folder.values.take(hits[0]), hits[1]).astype(np.float32)
+        times = np.zeros(self._of.folders, np.float32)
+        np.add.at(times, self._of.folder.values.take(hits[0]), hits[1])
         times[0] = 0
-        places = np.flatnonzero(times)
+        places = np.flatnonzero(times > 0)
         return places, times[places]
 
     def _along(self, word: str) -> Places:

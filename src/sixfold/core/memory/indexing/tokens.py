@@ -116,6 +116,24 @@ def stem(word: str) -> str:
     return word
 
 
+_FORMS: dict[str, list[str]] = {}  # went, gone and goes of go
+for _form, _base in BASE_FORMS.items():
+    _FORMS.setdefault(stem(_base), []).append(_form)
+
+
+@lru_cache(256)
+def beginnings(stems: frozenset[str]) -> frozenset[str]:
+    """Where a word of ASCII may be compared as one of these: a space and how it begins, in lower case.
+
+    A stemmer changes no letter before the last that it leaves, but in `dying` (die). A word with apostrophes
+    may begin otherwise.
+    """
+    begins = {stem[: max(2, len(stem) - 1)] for stem in stems}
+    begins |= {f"{stem[0]}ying" for stem in stems if stem[1:] == "ie"}
+    begins |= {form for stem in stems for form in _FORMS.get(stem, ())}
+    return frozenset(f" {begin}" for begin in begins)
+
+
 def _pairs(run: str) -> list[str]:
     """Each two neighbouring characters; a single one alone."""
     if len(run) == 1:

@@ -7,14 +7,15 @@ characters that no page needs, so they stay what they are in every format.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from functools import cache
+from collections.abc import Collection, Iterator
 
 from sixfold.core.memory.indexing import chunks, tokens
 
 OPEN, CLOSE = "\u00ab", "\u00bb"  # « and »
 MIN_CHARS, MAX_CHARS = 0, 2_000
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_FLAT = {code: chr(code).lower() if chr(code).isalnum() or code == ord("'") else " " for code in range(128)}
+_QUOTE = re.compile("'(?:(?![a-z0-9])|(?<![a-z0-9]'))")  # stands in no word
 _SPACE = re.compile(r"\s+")
 _MOST_READ = 20_000  # characters of a passage in which the best window is sought
 
@@ -42,15 +43,10 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
 def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tuple[int, int, str]]:
     """Where the words stand between two places: begin, end, and which word it is."""
     wanted = frozenset(words)
+    if body.isascii():
+        return sorted({*_plainly(body[start:end], start, wanted)})
     initials = tokens.initials(wanted)
     found: list[tuple[int, int, str]] = []
-    if body.isascii():
-        for letter in {initial.lower() for initial in initials if initial.isascii()}:
-            for match in _beginning(letter).finditer(body, start, end):
-                word = tokens.word(match[0])
-                if word in wanted:
-                    found.append((*match.span(), word))
-        return sorted(found)
     for match in _WORD.finditer(body, start, end):
         text = match[0]
         if text[0] not in initials and text[0] < "\x80":
@@ -63,12 +59,19 @@ def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tup
     return found
 
 
-@cache
-def _beginning(letter: str) -> re.Pattern[str]:
-    """The words of a text of ASCII that begin with one letter; the others cost nothing."""
-    return re.compile(
-        rf"[{letter}{letter.upper()}](?<![A-Za-z0-9].)(?<![A-Za-z0-9]'.)[A-Za-z0-9]*(?:'[A-Za-z0-9]+)*"
-    )
+def _plainly(text: str, start: int, wanted: frozenset[str]) -> Iterator[tuple[int, int, str]]:
+    """The wanted words of a text of ASCII; what begins otherwise, and has no apostrophe, costs nothing."""
+    flat = f" {text.translate(_FLAT)} "
+    if "'" in flat:
+        flat = _QUOTE.sub(" ", flat)
+    for sign in (*tokens.beginnings(wanted), "'"):
+        at = flat.find(sign)
+        while at >= 0:
+            begin, end = flat.rfind(" ", 0, at + 1) + 1, flat.index(" ", at + 1)
+            word = tokens.word(flat[begin:end])
+            if word in wanted:
+                yield start + begin - 1, start + end - 1, word
+            at = flat.find(sign, end)
 
 
 def _pairs(text: str, start: int, wanted: frozenset[str]) -> list[tuple[int, int, str]]:
