@@ -281,7 +281,7 @@ TOGETHER: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("a man fishing by the river", ("river",), ("person",)),
     ("a dog house in a garden", ("garden",), ("house",)),
     ("a tiger lily", (), ("flower",)),
-    ("a tiger and a lily", (), ("lion", "flower")),
+    ("a tiger and a lily", (), ("tiger", "flower")),
     ("starfish on the beach", ("beach",), ()),
     ("a fish under water", (), ("fish",)),
     ("a red apple", (), ("apple",)),
@@ -314,7 +314,7 @@ def test_the_library_holds_at_least_forty_five_drawn_things() -> None:
     assert all(shape.parts for shape in shapes.library().values())
 
 
-@pytest.mark.parametrize("name", sorted(shapes.library()))
+@pytest.mark.parametrize("name", sorted(name for name, shape in shapes.library().items() if shape.words))
 def test_every_drawn_thing_stands_out_where_it_belongs(name: str) -> None:
     shape = shapes.library()[name]
     home = {"moon": "lunar surface"}.get(shape.home[0], shape.home[0])

@@ -14,6 +14,7 @@ _HORIZON = {
     "mountains": 0.66, "lake": 0.58, "river": 0.60, "sea": 0.56, "beach": 0.50, "meadow": 0.58,
     "desert": 0.58, "harbour": 0.60,
     "snowfield": 0.62, "city": 0.70, "village": 0.62, "garden": 0.55, "forest": 0.62, "canyon": 0.60,
+    "street": 0.56, "studio": 0.62,
     "moon": 0.64, "mars": 0.62, "volcano": 0.66, "interior": 0.62, "cave": 0.60,
 }  # fmt: skip
 
@@ -32,8 +33,10 @@ _YIELD = ("interior", "meadow", "river", "garden", "snowfield")
 
 # what two places make together, the first pair that fits
 _JOINED = (
+    ({"studio"}, "studio"),
     ({"underwater"}, "underwater"),
     ({"cave"}, "cave"),
+    ({"street"}, "street"),
     ({"harbour", "city"}, "city"),
     ({"harbour"}, "harbour"),
     ({"mountains", "lake"}, "lake"),
@@ -64,18 +67,24 @@ class Plan:
 
 def _place(scene: Scene, rng: np.random.Generator) -> tuple[str, str | None]:
     places = [p for p in scene.places if p not in scene.avoid]
+    framed = scene.frame is not None or (scene.letters and not scene.subjects)
+    if (not places and framed) or (scene.frame == "icon" and (scene.subjects or scene.letters)):
+        return "studio", None
     homes = [h for s in scene.subjects for h in shapes.library()[s.name].home if h not in scene.avoid]
     if places:
         joined = next((to for pair, to in _JOINED if pair <= set(places)), None)
         ordered = sorted(places, key=lambda p: p in _YIELD)
         return joined or ordered[0], next((p for p in ordered[1:]), None)
     if homes:
-        return homes[0], None
+        tables = [s for s in scene.subjects if shapes.library()[s.name].stand == "table"]
+        return next((h for s in tables for h in shapes.library()[s.name].home if h in homes), homes[0]), None
     options = [p for p in _OPEN if p not in scene.avoid] or ["mountains"]
     return options[int(rng.integers(len(options)))], None
 
 
 def _time(scene: Scene, place: str, rng: np.random.Generator) -> str:
+    if place == "studio" and scene.time != "night":
+        return "day"
     if scene.time:
         return scene.time
     for subject in scene.subjects:
@@ -86,12 +95,14 @@ def _time(scene: Scene, place: str, rng: np.random.Generator) -> str:
         return "dusk" if "vaporwave" in scene.styles else "night"
     if place in ("space", "moon", "mars"):
         return "night"
+    if place == "studio":
+        return "day"
     options = [t for t in ("day", "day", "sunset", "dawn", "day") if t not in scene.avoid] or ["day"]
     return options[int(rng.integers(len(options)))]
 
 
 def _weather(scene: Scene, place: str, time: str) -> str:
-    if place in ("space", "moon", "mars"):
+    if place in ("space", "moon", "mars", "studio"):
         return "clear"
     if scene.weather:
         return scene.weather
@@ -115,6 +126,10 @@ def plan(scene: Scene, seed: int, shape: tuple[int, int]) -> Plan:
     low, high = _LIGHT[time]
     light_y = horizon * (1 - float(rng.uniform(low, high)))
     subject_x = float(np.clip(1 - third + rng.normal(0, 0.02), 0.25, 0.75))
+    if place == "studio" or scene.frame == "portrait":
+        subject_x = 0.5
+    elif place == "interior":
+        subject_x = 0.5 + (subject_x - 0.5) * 0.55
     layout = Layout(
         horizon, (third + float(rng.uniform(-0.06, 0.06)), light_y), subject_x, bool(rng.random() < 0.5)
     )

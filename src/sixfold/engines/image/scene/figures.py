@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 from dataclasses import dataclass
 
 import cv2
@@ -16,17 +17,27 @@ _COLOURS = {
     "teal": "#2aa0a0", "blue": "#2f62c4", "purple": "#7a45b8", "pink": "#ea86ae", "brown": "#7c5234",
     "white": "#f2f2ef", "black": "#26262b", "grey": "#8d939b", "pastel": "#f0c9c9", "neon": "#ff3fd0",
 }  # fmt: skip
+# hair has its own red, gold and grey
+_WORN = {
+    ("hair", "red"): "#b5502a", ("hair", "gold"): "#dcb46a", ("hair", "yellow"): "#e3c172",
+    ("hair", "orange"): "#c8672c", ("hair", "grey"): "#b9bcc0", ("hair", "black"): "#1d1a1e",
+    ("hair", "brown"): "#5a3a24", ("beard", "red"): "#a84c28", ("beard", "brown"): "#4f3320",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a shape stands: its foot in pixels, its height in pixels, mirrored or not, how far off."""
+    """Where a shape stands: its foot in pixels, its height in pixels, mirrored or not, how far off.
+
+    Below `cut`, a row of the picture, nothing of it is seen.
+    """
 
     x: float
     foot: float
     height: float
     flip: bool = False
     depth: float = 0.1
+    cut: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +61,52 @@ def _window(stage: Stage, shape: shapes.Shape, spot: Spot) -> tuple[int, int, in
     return max(0, top), min(stage.height, bottom), max(0, left), min(stage.width, right), scale
 
 
-def _tone(shape: shapes.Shape, role: str, tint: Colour | None, main: str) -> Colour:
+_BODY = ("coat", "body", "fur", "robe", "dress")
+
+
+def _hue(colour: Colour) -> tuple[float, float]:
+    """Where a colour lies on the wheel, in turns, and how far from grey."""
+    hue, _, saturation = colorsys.rgb_to_hsv(*(float(v) for v in colour))
+    return hue, saturation
+
+
+def _kin(colour: Colour, main: Colour) -> bool:
+    """Whether a tone is a shade of the main one, and changes with it."""
+    (hue, strong), (other, strength) = _hue(colour), _hue(main)
+    if min(strong, strength) < 0.16:
+        return max(strong, strength) < 0.28 and luma(main) > 0.6
+    return min(abs(hue - other), 1 - abs(hue - other)) < 0.075
+
+
+def _tints(stage: Stage, shape: shapes.Shape, colour: str | None, dressed: bool) -> dict[str, Colour]:
+    """The colours that the prompt gives to roles of this shape: to the whole thing, and to what it wears."""
+    found: dict[str, Colour] = {}
+    if colour in _COLOURS:
+        tint = rgb(_COLOURS[colour])
+        main = next((p.role for p in shape.parts if p.role in ("body", "coat", "fur")), shape.parts[0].role)
+        own = rgb(shape.tones.get(main, "#9fb6c8"))
+        for role, tone in shape.tones.items():
+            shade = role in ("dark", "shade", "light") or role.endswith("2")
+            if role == main or role in _BODY or (shade and _kin(rgb(tone), own)):
+                found[role] = tint
+    if dressed:
+        for role, name in stage.scene.worn:
+            if name in _COLOURS:
+                found[role] = found[role + "2"] = rgb(_WORN.get((role, name), _COLOURS[name]))
+    return found
+
+
+def _tone(shape: shapes.Shape, role: str, tints: dict[str, Colour]) -> Colour:
     colour = rgb(shape.tones.get(role, "#ffd98a" if role == "glow" else "#9fb6c8"))
-    if tint is not None and (role == main or role in ("coat", "body", "fur", "robe", "dress")):
-        return np.clip(tint * np.float32(0.35 + luma(colour) * 0.3 + 0.45), 0, 1).astype(np.float32)
-    return colour
+    tint = tints.get(role)
+    if tint is None:
+        return colour
+    return np.clip(tint * np.float32(0.35 + luma(colour) * 0.3 + 0.45), 0, 1).astype(np.float32)
 
 
-def _rasterise(stage: Stage, shape: shapes.Shape, spot: Spot, tint: Colour | None) -> _Cast | None:
+def _rasterise(
+    stage: Stage, shape: shapes.Shape, spot: Spot, tints: dict[str, Colour], dressed: bool
+) -> _Cast | None:
     top, bottom, left, right, scale = _window(stage, shape, spot)
     if bottom - top < 3 or right - left < 3:
         return None
@@ -67,18 +116,22 @@ def _rasterise(stage: Stage, shape: shapes.Shape, spot: Spot, tint: Colour | Non
         np.zeros(size, np.float32),
         np.zeros(size, np.float32),
     )
-    main = next((p.role for p in shape.parts if p.role in ("body", "coat", "fur")), shape.parts[0].role)
+    asked = {role for role, _ in stage.scene.worn} if dressed else set[str]()
     centre = np.array([50, 100], np.float32)
     move = np.array([spot.x - left, spot.foot - top], np.float32)
     sense = np.array([-scale if spot.flip else scale, scale], np.float32)
     for part in shape.parts:
+        if part.asked and part.role.rstrip("2") not in asked:
+            continue
         alpha = fill(size, [(part.outline - centre) * sense + move])
         if part.cut:
             mask *= 1 - alpha
             continue
-        over(colour, _tone(shape, part.role, tint, main), alpha)
+        over(colour, _tone(shape, part.role, tints), alpha)
         np.maximum(mask, alpha, out=mask)
         shine = np.maximum(shine * (1 - alpha), alpha if part.role == "glow" else 0)
+    if spot.cut is not None:
+        mask[max(0, int(spot.cut) - top) :] = 0
     solid = np.maximum(mask, np.float32(1e-3))[..., None]
     return _Cast(
         np.where(mask[..., None] > 0.02, colour / np.minimum(solid * 1.0 + 0.0, 1), 0), mask, shine, top, left
@@ -109,6 +162,8 @@ def _form(stage: Stage, cast: _Cast, spot: Spot) -> tuple[Image, Image]:
 
 def _light(stage: Stage, cast: _Cast, spot: Spot) -> Image:
     palette = stage.palette
+    if stage.scene.frame == "icon":
+        return np.clip(cast.colour, 0, 1)
     form, rim = _form(stage, cast, spot)
     back = {"day": 0.86, "dawn": 0.62, "sunset": 0.50, "dusk": 0.55, "night": 0.70}[stage.time]
     rows = np.linspace(1.06, 0.86, cast.mask.shape[0], dtype=np.float32)[:, None]
@@ -209,10 +264,20 @@ def _part(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
     over(stage.image[box], air, np.clip(blur(halo[box], spread) * np.float32(0.75 * close), 0, 0.7))
 
 
-def draw(stage: Stage, name: str, spot: Spot, colour: str | None = None, grounded: bool = True) -> None:
-    """Draw library shape `name` at `spot`; `grounded` ones get a shadow, or a reflection on water."""
+def draw(
+    stage: Stage,
+    name: str,
+    spot: Spot,
+    colour: str | None = None,
+    grounded: bool = True,
+    dressed: bool = False,
+) -> None:
+    """Draw library shape `name` at `spot`; `grounded` ones get a shadow, or a reflection on water.
+
+    A `dressed` one wears what the prompt names.
+    """
     shape = shapes.library()[name]
-    cast = _rasterise(stage, shape, spot, rgb(_COLOURS[colour]) if colour in _COLOURS else None)
+    cast = _rasterise(stage, shape, spot, _tints(stage, shape, colour, dressed), dressed)
     if cast is None:
         return
     paint = _light(stage, cast, spot)
@@ -225,7 +290,8 @@ def draw(stage: Stage, name: str, spot: Spot, colour: str | None = None, grounde
     )
     if grounded and wet:
         _reflection(stage, cast, paint, spot)
-    _part(stage, cast, paint, spot)
+    if stage.place not in ("studio", "interior"):
+        _part(stage, cast, paint, spot)
     over(stage.image[rows, columns], paint, cast.mask)
     depth = stage.depth[rows, columns]
     depth += (np.float32(spot.depth) - depth) * cast.mask

@@ -33,11 +33,19 @@ def vivid(image: Image, amount: float) -> Image:
     return np.clip(grey + (image - grey) * np.float32(amount), 0, 1)
 
 
+def bloom(stage: Stage, image: Image, least: float, spread: float, amount: float) -> Image:
+    """`image` with what is bright shining over its edges; what is white already stays as it is drawn."""
+    shine = blur(np.clip(image - np.float32(least), 0, 1), stage.unit * spread) * np.float32(amount)
+    return image + (1 - np.clip(image, 0, 1)) * np.clip(shine, 0, 1)
+
+
 def vignette(stage: Stage, strength: float) -> None:
     """Darken the corners."""
     reach = distance(stage.shape, (stage.width / 2, stage.height / 2)) / np.float32(
         np.hypot(*stage.shape) / 2
     )
+    if stage.place == "studio":
+        strength *= 0.0 if stage.scene.backdrop in ("white", "black") or stage.scene.frame == "icon" else 0.4
     stage.image *= (1 - np.float32(strength) * np.clip(reach - 0.35, 0, 1) ** 1.5)[..., None]
 
 
@@ -91,9 +99,7 @@ def _strokes(stage: Stage, length: float, bristle: float, jitter: float) -> None
 def painterly(stage: Stage) -> None:
     """ra1: digital painting, visible brush work, glowing light."""
     _strokes(stage, 0.45 if stage.palette.dark else 0.85, 0.05, 0.10)
-    bright = np.clip(stage.image - 0.62, 0, 1)
-    stage.image = np.clip(stage.image + blur(bright, stage.unit * 2.2) * np.float32(0.55), 0, 1)
-    stage.image = vivid(stage.image, 1.14)
+    stage.image = vivid(bloom(stage, stage.image, 0.62, 2.2, 1.0), 1.14)
     stage.image = np.clip(
         stage.image + (stage.image - blur(stage.image, stage.unit * 3)) * np.float32(0.22), 0, 1
     )
@@ -150,9 +156,7 @@ def photographic(stage: Stage) -> None:
     texture = noise.fbm(rng, stage.shape, (stage.height / 6, stage.width / 6), 3, 0.75)
     solid = 1 - noise.smoothstep(0.80, 0.98, stage.depth)
     image *= (1 + texture * np.float32(0.026) * solid)[..., None]
-    bright = np.clip(image - 0.70, 0, 1)
-    image += blur(bright, stage.unit * 3.0) * np.float32(0.65)
-    image = vivid(np.clip(image, 0, 1), 0.84)
+    image = vivid(np.clip(bloom(stage, image, 0.70, 3.0, 1.0), 0, 1), 0.84)
     curve = image * image * (3 - 2 * image)
     image = image * np.float32(0.55) + curve * np.float32(0.45)
     image = image * np.array([1.02, 1.0, 0.975], np.float32) + np.array([0.012, 0.016, 0.026], np.float32)
@@ -179,8 +183,7 @@ def cinematic(stage: Stage) -> None:
     image += (1 - grey) ** 2 * np.array([-0.03, 0.012, 0.035], np.float32) + grey**2 * np.array(
         [0.05, 0.015, -0.05], np.float32
     )
-    image += blur(np.clip(image - 0.66, 0, 1), stage.unit * 3) * np.float32(0.6)
-    stage.image = np.clip(image, 0, 1)
+    stage.image = np.clip(bloom(stage, image, 0.66, 3.0, 1.0), 0, 1)
     _strokes(stage, 0.4, 0.02, 0.12)
     vignette(stage, 0.55)
 
@@ -248,7 +251,9 @@ LOOKS: dict[str, Callable[[Stage], None]] = {
 
 
 def finish(stage: Stage) -> None:
-    """Apply the stage's look."""
+    """Apply the stage's look; an icon is flat in all of them."""
+    if stage.scene.frame == "icon":
+        return
     LOOKS.get(stage.look, painterly)(stage)
 
 

@@ -15,9 +15,13 @@ from sixfold.engines.image.scene import (
     looks,
     noise,
     palette,
+    placing,
     plants,
+    rooms,
     shapes,
     sky,
+    street,
+    studio,
     styles,
     terrain,
     water,
@@ -27,7 +31,7 @@ from sixfold.engines.image.scene import (
 from sixfold.engines.image.scene.canvas import Image
 from sixfold.engines.image.scene.effort import AS_IT_IS, Effort
 from sixfold.engines.image.scene.stage import Stage
-from sixfold.engines.image.scene.words import Scene, Subject
+from sixfold.engines.image.scene.words import Scene
 
 Painter = Callable[[Stage], None]
 
@@ -89,18 +93,32 @@ def _meadow(stage: Stage) -> None:
         plants.tree(stage, stage.width * side, stage.height * 0.90, stage.height * 0.52, 0.12)
 
 
+def _clearing(stage: Stage) -> Image:
+    """How far the firs in front sink away where something stands among them."""
+    library = shapes.library()
+    standing = sum(s.count for s in stage.scene.subjects if library[s.name].stand in ("ground", "table"))
+    x = np.linspace(0, 1, stage.width, dtype=np.float32)
+    at, reach = (stage.layout.subject_x, 0.24) if standing == 1 else (0.5, 0.5)
+    hole = np.exp(-(((x - np.float32(at)) / np.float32(reach)) ** 4)) if standing else np.zeros_like(x)
+    return hole * np.float32(stage.height * 0.26)
+
+
 def _mountains(stage: Stage) -> None:
     sky.paint(stage)
     terrain.render(stage, stage.place)
     line = np.full(stage.width, stage.height * 1.0, np.float32) + noise.fbm(
         stage.rng("ledge"), (1, stage.width), (1, 3), 4
     )[0] * np.float32(stage.height * 0.03)
+    line += _clearing(stage)
     plants.conifer_row(
         stage, line - stage.height * 0.03, (stage.unit * 8, stage.unit * 22), stage.unit * 6.2, 0.22, "firs"
     )
 
 
 def _city(stage: Stage) -> None:
+    if "isometric" in stage.scene.prompt.casefold():
+        rooms.isometric(stage)
+        return
     sky.paint(stage)
     city.skyline(stage)
     water.paint(stage)
@@ -151,6 +169,14 @@ def _harbour(stage: Stage) -> None:
     _bank(stage)
 
 
+def _interior(stage: Stage) -> None:
+    if "isometric" in stage.scene.prompt.casefold():
+        rooms.isometric(stage)
+        return
+    worlds.interior(stage)
+    rooms.furnish(stage)
+
+
 def _moon(stage: Stage) -> None:
     worlds.space(stage)
     terrain.render(stage, stage.place)
@@ -171,52 +197,61 @@ PLACES: dict[str, Painter] = {
     "canyon": _country("canyon"),
     "volcano": worlds.volcano, "space": worlds.space, "moon": _moon, "mars": _moon,
     "underwater": worlds.underwater,
-    "interior": worlds.interior, "cave": _cave, "abstract": abstract.paint,
+    "interior": _interior, "cave": _cave, "street": street.paint, "studio": studio.paint,
+    "abstract": abstract.paint,
 }  # fmt: skip
 
 _AIRLESS = ("space", "moon", "mars")
-_SMALL = {"forest": 1.05, "interior": 1.25, "city": 0.9}
+_OFF_ROAD = (
+    "mountains",
+    "meadow",
+    "garden",
+    "desert",
+    "snowfield",
+    "village",
+    "canyon",
+    "volcano",
+    "lake",
+    "river",
+)
 
 
-def _spot(stage: Stage, subject: Subject, index: int, number: int) -> figures.Spot:
-    """Where the `number`th of a subject's copies stands."""
-    shape = shapes.library()[subject.name]
-    rng = stage.rng(f"{subject.name}{index}{number}")
-    x = stage.layout.subject_x if index == 0 else 1 - stage.layout.subject_x + 0.14 * (index - 1)
-    size = shape.size * _SMALL.get(stage.place, 1.0) * (1.0 if index == 0 else 0.8)
-    small = 1.0 if number == 0 else float(rng.uniform(0.55, 0.85))
-    tall = min(size * small * stage.height, size * small * stage.width * 1.25)
-    if number:
-        x += (0.15 + 0.07 * number) * (1 if number % 2 else -1)
-    foot = {"sky": 0.42, "under": 0.62, "water": stage.layout.horizon + 0.17, "table": 0.90}.get(
-        shape.stand, stage.ground
-    )
-    if stage.place in ("space", "underwater") and shape.stand not in ("table",):
-        foot = 0.70
-    if shape.stand == "sky":
-        foot = 0.26 + size * 0.6 + (float(rng.uniform(-0.12, 0.16)) if number else 0.0)
-    elif number:
-        foot -= float(rng.uniform(0.01, 0.05))
-    if shape.stand == "under" and number:
-        foot += float(rng.uniform(-0.25, 0.2))
-    return figures.Spot(x * stage.width, foot * stage.height, tall, x > 0.5, 0.10 + 0.05 * number)
+def _road(stage: Stage) -> None:
+    """Asphalt under what drives."""
+    named = {subject.name for subject in stage.scene.subjects} & {"car", "motorcycle", "bicycle"}
+    if not named or stage.place not in _OFF_ROAD:
+        return
+    height, width = stage.shape
+    rng = stage.rng("asphalt")
+    y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
+    wander = noise.fbm(rng, (1, width), (1, 2), 3)[0][None, :] * np.float32(0.006)
+    mask = noise.smoothstep(0.848, 0.856, y - wander) * (1 - noise.smoothstep(0.985, 0.995, y - wander))
+    grain = noise.fbm(rng, stage.shape, (height / 3, width / 6), 3, 0.6)
+    paint = stage.palette.lit(canvas.rgb("#5b5d63"), 0.42) * (1 + 0.08 * grain)[..., None]
+    stage.lay(np.clip(paint, 0, 1), mask, 0.12)
+    x = np.linspace(0, 1, width, dtype=np.float32)[None, :] * np.float32(width / stage.unit / 14) % 1.0
+    line = (np.abs(y - wander - 0.957) < 0.005) * (x < 0.55) * np.float32(0.75)
+    stage.lay(stage.palette.lit(canvas.rgb("#efe9d8"), 0.5), line, 0.12)
 
 
 def subjects(stage: Stage) -> None:
     """Draw the scene's subjects, the farther ones first."""
-    named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
-    for index, subject in reversed(list(enumerate(named))):
-        shape = shapes.library()[subject.name]
-        for number in reversed(range(subject.count)):
-            grounded = shape.stand in ("ground", "water", "table", "shore") and stage.place not in (
-                "space",
-                "underwater",
-            )
-            if subject.name == "tree":
-                spot = _spot(stage, subject, index, number)
-                plants.tree(stage, spot.x, spot.foot, spot.height, spot.depth, "subject")
-                continue
-            figures.draw(stage, subject.name, _spot(stage, subject, index, number), subject.colour, grounded)
+    _road(stage)
+    floating = stage.place in ("space", "underwater") or stage.scene.frame is not None
+    for subject, number, spot in placing.spots(stage):
+        stand = shapes.library()[subject.name].stand
+        if subject.name == "tree":
+            plants.tree(stage, spot.x, spot.foot, spot.height, spot.depth, "subject")
+            continue
+        grounded = stand in ("ground", "water", "table", "shore") and not floating
+        figures.draw(stage, subject.name, spot, subject.colour, grounded, dressed=number == 0)
+        if subject.name == "signboard" and stage.scene.letters:
+            wide, high = spot.height * 0.66, spot.height * 0.45
+            middle = spot.foot - spot.height * 0.62
+            box = (spot.x - wide, middle - high / 2, spot.x + wide, middle + high / 2)
+            studio.letter(stage, box, stage.palette.lit(canvas.rgb("#b98650"), 0.5))
+    if stage.place == "studio":
+        studio.write(stage)
     stage.step("subject")
 
 
@@ -264,7 +299,9 @@ def staged(
         time=chosen.time,
         weather=chosen.weather,
         place=chosen.place,
-        palette=palette.choose(chosen.time, chosen.weather, seed, airless=chosen.place in _AIRLESS),
+        palette=palette.indoors()
+        if chosen.place == "studio"
+        else palette.choose(chosen.time, chosen.weather, seed, airless=chosen.place in _AIRLESS),
         layout=chosen.layout,
         image=np.zeros((*shape, 3), np.float32),
         depth=np.ones(shape, np.float32),
@@ -273,7 +310,7 @@ def staged(
     )
     PLACES[stage.place](stage)
     subjects(stage)
-    if stage.place != "abstract":
+    if stage.place not in ("abstract", "studio"):
         _foreground(stage)
         weather.veil(stage, lightning=lightning)
     return stage
@@ -289,4 +326,7 @@ def finish(stage: Stage, *, falling: bool = True) -> None:
     if falling and not printed:
         weather.fall(stage)
     styles.apply(stage)
+    if stage.scene.frame == "icon" and stage.place != "studio":
+        mask = studio.tile_mask(stage)
+        stage.image = 1 - (1 - stage.image) * mask[..., None]
     stage.step("finish")

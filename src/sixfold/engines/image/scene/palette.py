@@ -99,3 +99,10 @@ def choose(time: str, weather: str, seed: int, airless: bool = False) -> Palette
             palette, light=rgb("#fff6e6") * np.float32(1.05), ambient=rgb("#3c4258") * np.float32(1.1)
         )
     return _overcast(palette, weather) if weather in _WEATHER else palette
+
+
+def indoors() -> Palette:
+    """White lamps, and nothing that colours them."""
+    white, grey = rgb("#ffffff"), rgb("#d9dbde")
+    light, ambient = np.float32([0.80, 0.79, 0.77]), np.float32([0.54, 0.55, 0.57])
+    return Palette((grey, grey, white, white), white, light, ambient, white, white, grey)

@@ -355,16 +355,17 @@ def _trunks(
             )
         )
         for _ in range(3):
-            y = float(rng.uniform(0.05, 0.55)) * foot
+            y = float(rng.uniform(0.02, 0.34)) * foot
             side = float(rng.choice([-1.0, 1.0]))
-            reach = w * float(rng.uniform(4, 9))
+            reach = w * float(rng.uniform(2.5, 5))
             polygons.append(
                 np.array(
                     [
-                        [x, y + w],
-                        [x + side * reach, y - reach * 0.5],
-                        [x + side * reach * 1.02, y - reach * 0.5 - w * 0.1],
-                        [x, y - w * 0.5],
+                        [x, y + w * 0.5],
+                        [x + side * reach * 0.55, y - reach * 0.42 + w * 0.16],
+                        [x + side * reach, y - reach * 1.05],
+                        [x + side * reach * 0.5, y - reach * 0.48],
+                        [x, y - w * 0.4],
                     ],
                     np.float32,
                 )

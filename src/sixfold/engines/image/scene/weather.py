@@ -73,7 +73,7 @@ def splashes(stage: Stage, mask: Image) -> None:
     glow(stage.image, rgb("#e6eef5"), layer.astype(np.float32) / 255 * mask * np.float32(0.35))
 
 
-_SHELTERED = ("space", "moon", "mars", "underwater", "interior")
+_SHELTERED = ("space", "moon", "mars", "underwater", "interior", "studio")
 
 
 def veil(stage: Stage, *, lightning: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 import unicodedata
@@ -10,17 +11,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
-from sixfold.engines.image.scene import shapes
+from sixfold.engines.image.scene import binding, shapes
 
-_KINDS = ("time", "weather", "season", "place", "colour", "style")
+_KINDS = ("time", "weather", "season", "place", "colour", "style", "frame", "backdrop")
 _LONGEST = 4
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
-_NUMBERS = {
-    "two": 2, "pair": 2, "couple": 2, "dos": 2, "deux": 2, "zwei": 2, "three": 3, "tres": 3, "trois": 3,
-    "drei": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "several": 4, "many": 7, "flock": 7, "herd": 5,
-    "school": 7, "group": 5, "pack": 4, "some": 3,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,18 @@ class Scene:
     colours: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
     subjects: tuple[Subject, ...] = ()
+    frame: str | None = None  # `portrait`: one head fills the picture; `icon`: one flat thing does
+    backdrop: str | None = None  # the colour of the paper behind everything
+    worn: tuple[tuple[str, str], ...] = ()  # a part's role, and its colour
+    letters: str = ""
+    link: tuple[str, str, str] | None = None  # `on` or `hold`, who, what
     avoid: frozenset[str] = field(default_factory=frozenset[str])
 
     @property
     def known(self) -> bool:
         """Whether there is a place, a subject or a sky to paint."""
-        return bool(self.places or self.subjects or self.time or self.weather or self.season)
+        seen = self.places or self.subjects or self.time or self.weather or self.season
+        return bool(seen or self.letters or self.frame)
 
     def recognised(self) -> dict[str, object]:
         """The recognised words, as a plain record."""
@@ -61,6 +63,9 @@ class Scene:
             "colours": list(self.colours),
             "styles": list(self.styles),
             "subjects": [{"name": s.name, "count": s.count} for s in self.subjects],
+            "frame": self.frame,
+            "backdrop": self.backdrop,
+            "letters": self.letters,
         }
         return {key: value for key, value in found.items() if value}
 
@@ -112,7 +117,7 @@ def _tables() -> dict[str, dict[str, list[str]]]:
 def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, str, str]]]:
     """Phrases of folded tokens, and the words of scripts that are written without spaces."""
     entries = [(kind, name, words) for kind in _KINDS for name, words in _tables()[kind].items()]
-    entries += [("subject", name, [*shape.words]) for name, shape in shapes.library().items()]
+    entries += [("subject", name, [*shape.words]) for name, shape in shapes.library().items() if shape.words]
     phrases: dict[tuple[str, ...], tuple[str, str]] = {}
     inside: list[tuple[str, str, str]] = []
     for kind, name, words in entries:
@@ -185,12 +190,14 @@ def _inside(text: str) -> Iterator[_Hit]:
 
 
 def _count(tokens: list[str], hit: _Hit) -> int:
-    for token in reversed(tokens[max(0, hit.start - 3) : hit.start]):
-        if token.isdecimal() and len(token) < 3:
-            return max(1, min(7, int(token)))
-        if token in _NUMBERS:
-            return _NUMBERS[token]
+    named = binding.count(tokens[max(0, hit.start - 4) : hit.start])
+    if named is not None:
+        return named
     last = tokens[hit.end - 1] if hit.end <= len(tokens) else ""
+    if (last not in _IRREGULAR or hit.end - hit.start > 1) and tuple(tokens[hit.start : hit.end]) in _index()[
+        0
+    ]:
+        return 1  # fries, sneakers, a vase of flowers: one thing, however it is spelled
     plural = last in _IRREGULAR or (last.endswith("s") and not last.endswith(("ss", "us", "is")))
     return 3 if plural and hit.kind == "subject" else 1
 
@@ -212,15 +219,104 @@ def _first(names: tuple[str, ...]) -> str | None:
 
 
 def _worn(hits: list[_Hit]) -> dict[_Hit, str]:
-    """The colour that stands right before each subject: the subject's own, not the picture's."""
+    """The colour that stands right before each subject, or a word before it: the subject's own."""
     ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
-    return {hit: ends[hit.start] for hit in hits if hit.kind == "subject" and hit.start in ends}
+    taken = {at for hit in hits for at in range(hit.start, hit.end)}
+    found: dict[_Hit, str] = {}
+    for hit in hits:
+        if hit.kind == "subject":
+            near = hit.start if hit.start in ends or hit.start - 1 in taken else hit.start - 1
+            if near in ends:
+                found[hit] = ends[near]
+    return found
+
+
+def _backdrop(hits: list[_Hit]) -> str | None:
+    """The colour that stands at the word for what is behind: `white background`, `fondo blanco`."""
+    for hit in (h for h in hits if h.kind == "backdrop"):
+        for colour in (h for h in hits if h.kind == "colour"):
+            if 0 <= hit.start - colour.end < 2 or 0 <= colour.start - hit.end < 1:
+                return colour.name
+    return None
+
+
+def _parts(hits: list[_Hit], tokens: list[str]) -> tuple[tuple[str, str], ...]:
+    """What is worn in which colour: the colour stands right before its word, or one before that."""
+    found: dict[str, str] = {}
+    for hit in (h for h in hits if h.kind == "colour"):
+        for token in tokens[hit.end : hit.end + 2]:
+            role = binding.WORN.get(token)
+            if role:
+                found.setdefault(role, hit.name)
+                break
+    for token in tokens:
+        if token in binding.WORN:
+            found.setdefault(binding.WORN[token], "")
+        for role, colour in binding.BORN.get(token, ()):
+            found[role] = found.get(role) or colour
+    return tuple(found.items())
+
+
+def _link(hits: list[_Hit], tokens: list[str]) -> tuple[str, str, str] | None:
+    """Who is on whom, or holds what: the words between two subjects tell."""
+    named = sorted((h for h in hits if h.kind == "subject"), key=lambda hit: hit.start)
+    for first, second in itertools.pairwise(named):
+        how = binding.link(tokens[first.end : second.start])
+        if how is not None and first.name != second.name:
+            return how, first.name, second.name
+    return None
+
+
+def _frame(subjects: tuple[Subject, ...], hits: list[_Hit], tokens: list[str]) -> str | None:
+    """How the picture is framed: as it says, or round one face that is told of and stands nowhere."""
+    frame = _first(_names(hits, "frame"))
+    alone = len(subjects) == 1 and subjects[0].count == 1 and subjects[0].name in binding.BUSTS
+    if frame is None and alone and not _names(hits, "place") and binding.FACED & set(tokens):
+        return "portrait"
+    return frame
+
+
+def _framed(
+    subjects: tuple[Subject, ...], hits: list[_Hit], prompt: str, frame: str | None
+) -> tuple[Subject, ...]:
+    """What a frame or what is to be read makes of the subjects."""
+    if frame == "portrait":
+        first = subjects[0] if subjects else Subject("woman")
+        return (Subject(binding.BUSTS.get(first.name, first.name), 1, first.colour), *subjects[1:])
+    if binding.letters(prompt) and frame is None and "neon" not in prompt.casefold():
+        plain = any(h.kind == "backdrop" or h.name == "studio" for h in hits)
+        others = tuple(s for s in subjects if s.name != "signboard")
+        return subjects if plain else (*others[:3], Subject("signboard"))
+    people = {"person", "woman", "child"}
+    if any(s.name == "umbrella" and s.count == 1 for s in subjects):
+        return tuple(s for s in subjects if s.name not in people)
+    return subjects
+
+
+def _of_the_picture(hits: list[_Hit], tokens: list[str]) -> list[_Hit]:
+    """The colours that are nobody's: an unknown thing keeps the colour before it to itself."""
+    starts = {hit.start: hit for hit in hits}
+    own = {"weather", "subject", "backdrop"}  # white clouds whiten no picture
+
+    def free(hit: _Hit) -> bool:
+        following = tokens[hit.end] if hit.end < len(tokens) else None
+        after = starts.get(hit.end)
+        if after is not None and after.kind in own:
+            return False
+        return binding.whole(following, after is not None)
+
+    return [hit for hit in hits if hit.kind == "colour" and free(hit)]
 
 
 def _subjects(hits: list[_Hit], tokens: list[str], worn: dict[_Hit, str]) -> tuple[Subject, ...]:
     found: dict[str, Subject] = {}
-    for hit in hits:
-        if hit.kind == "subject" and hit.name not in found:
+    people_end = -1
+    for hit in sorted((h for h in hits if h.kind == "subject"), key=lambda h: h.start):
+        again = hit.name in binding.PEOPLE and (hit.start == people_end or tokens[hit.start] in binding.DOING)
+        if again and binding.PEOPLE & found.keys():
+            continue
+        people_end = hit.end if hit.name in binding.PEOPLE else -1
+        if hit.name not in found:
             found[hit.name] = Subject(hit.name, _count(tokens, hit), worn.get(hit))
     return tuple(found.values())[:4]
 
@@ -241,18 +337,32 @@ def parse(prompt: str, negative: str = "") -> Scene:
     denied = frozenset(h.name for h in hits) - frozenset(h.name for h in _reject(hits, tokens, avoid))
     hits = _reject(hits, tokens, avoid)
     subjects = _subjects(hits, tokens, worn)
-    painted = set(worn.values())
-    colours = tuple(c for c in _names(hits, "colour") if c not in painted)
+    frame = _frame(subjects, hits, tokens)
+    subjects = _framed(subjects, hits, prompt, frame)
+    styles = _names(hits, "style")
+    backdrop = _backdrop(hits)
+    things = subjects or _names(hits, "place")
+    grading = _of_the_picture(hits, tokens) if things and "abstract" not in styles else hits
+    if backdrop is None and any(h.name == "studio" for h in hits):
+        backdrop = _first(_names(grading, "colour"))  # isolated on white
+    painted = {*worn.values(), backdrop}
+    colours = tuple(c for c in _names(grading, "colour") if c not in painted)
     weathers = _names(hits, "weather")
     heavy = [w for w in weathers if w not in ("clear", "cloudy")]
+    studio = ("studio",) if backdrop else ()
     return Scene(
         prompt=prompt,
         time=_first(_names(hits, "time")),
         weather=heavy[0] if heavy else _first(weathers),
         season=_first(_names(hits, "season")),
-        places=_names(hits, "place"),
+        places=tuple(dict.fromkeys((*studio, *_names(hits, "place")))),
         colours=colours[:3],
-        styles=_names(hits, "style"),
+        styles=styles,
         subjects=subjects,
+        frame=frame,
+        backdrop=backdrop,
+        worn=_parts(hits, tokens),
+        letters=binding.letters(prompt),
+        link=_link(hits, tokens),
         avoid=avoid | denied,
     )

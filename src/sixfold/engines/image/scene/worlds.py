@@ -262,12 +262,21 @@ def _bubbles(stage: Stage, rng: np.random.Generator) -> None:
     glow(stage.image, rgb("#dffcff"), layer * np.float32(0.75))
 
 
+_PAINTS = {
+    "red": "#9c4038", "orange": "#c07a44", "yellow": "#d6b65c", "green": "#5f8a62", "teal": "#4a8a8c",
+    "blue": "#4f74a8", "purple": "#74609c", "pink": "#cf8fa2", "brown": "#7c5e48", "white": "#dcdad4",
+    "black": "#2e2d31", "grey": "#8c8f94",
+}  # fmt: skip
+
+
 def interior(stage: Stage) -> None:
     """A table by a window: wall, light through the panes, boards, and soft shadows."""
     rng = stage.rng("room")
     height, width = stage.shape
     walls = ("#5f7468", "#8a6f5c", "#56677a", "#97826a", "#6a5a70")
-    wall = stage.palette.lit(rgb(walls[int(rng.integers(len(walls)))]), 0.55)
+    own = walls[int(rng.integers(len(walls)))]
+    asked = next((_PAINTS[c] for c in stage.scene.colours if c in _PAINTS), own)
+    wall = stage.palette.lit(rgb(asked), 0.55)
     if stage.palette.dark:
         wall = mix(wall, rgb("#6b4428"), 0.35)
     edge = int(height * 0.68)

@@ -8,7 +8,8 @@ A part is `role command numbers…`, in a box 100 wide and 100 high, y downwards
     K x,y,r x,y,r …    a limb: a smooth stroke through the points, r its half width at each
 
 A leading `-` on the command cuts the part out of the silhouette. The role names a tone of the entry, or
-one of its own: `glow` shines by itself, `glass` mirrors the sky.
+one of its own: `glow` shines by itself, `glass` mirrors the sky. With a `?` before it a part is drawn only
+where the prompt names its role.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ Points = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One outline with its tone; `cut` removes it from what lies below."""
+    """One outline with its tone; `cut` removes it from what lies below; `asked` waits to be named."""
 
     role: str
     outline: Points
     cut: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def _part(text: str) -> Part:
         outline = np.array(numbers, np.float32)
     else:
         outline = _smooth(np.array(numbers, np.float32), corners, closed=True)
-    return Part(role, outline, cut)
+    return Part(role.lstrip("?"), outline, cut, role.startswith("?"))
 
 
 def _shape(name: str, entry: dict[str, Any]) -> Shape:

@@ -1,0 +1,156 @@
+"""Where each copy of each subject stands: so many as were asked for, all in the picture, related as told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sixfold.engines.image.scene import figures, rooms, shapes
+from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.words import Subject
+
+_SMALL = {"forest": 1.05, "interior": 1.25, "city": 0.9, "studio": 1.55, "street": 1.1}
+# of as many on one level: how large each is, and how far apart they stand at most
+_SHARE = {1: 1.0, 2: 0.92, 3: 0.80, 4: 0.68, 5: 0.60, 6: 0.56, 7: 0.52}
+_APART = {2: 0.36, 3: 0.30}
+_CLOSE = ("together", "next to", "beside", "hugging", "kissing", "side by side", "near", "with a", "juntos")
+_SEATS = {"chair": 0.56, "sofa": 0.64, "bed": 0.56, "book": 0.62, "mushroom": 0.9, "house": 0.9, "tower": 1.1}
+_MOUNTS = {
+    "horse": 0.52, "camel": 0.62, "elephant": 0.78, "dragon": 0.5, "bicycle": 0.70, "motorcycle": 0.62,
+    "lion": 0.55, "tiger": 0.55, "bear": 0.6, "wolf": 0.55, "deer": 0.5, "cow": 0.6, "turtle": 0.7,
+    "whale": 0.8, "dolphin": 0.7, "duck": 0.55, "eagle": 0.5, "dog": 0.5, "fox": 0.5,
+}  # fmt: skip
+
+Placed = tuple[Subject, int, figures.Spot]
+
+
+def _low(stage: Stage, subject: Subject) -> bool:
+    return shapes.library()[subject.name].stand not in ("sky", "under")
+
+
+def _wide(subject: Subject) -> float:
+    """How wide a subject is for its height."""
+    columns = np.concatenate([part.outline[:, 0] for part in shapes.library()[subject.name].parts])
+    return max(0.1, float(columns.max() - columns.min()) / 100)
+
+
+def _tall(stage: Stage, subject: Subject, share: float) -> float:
+    shape = shapes.library()[subject.name]
+    size = shape.size * _SMALL.get(stage.place, 1.0)
+    if stage.place == "studio":
+        size = min(size, 0.66 if stage.scene.frame == "icon" else 0.72)
+    if stage.scene.frame == "portrait":
+        size = max(shape.size, 0.84)
+    elif stage.scene.frame == "icon":
+        size = min(0.52, max(size, 0.44))
+        size = min(size, 0.62 / _wide(subject))
+        return size * share * min(stage.shape)
+    return min(size * share * stage.height, size * share * stage.width * 1.25)
+
+
+def _foot(stage: Stage, subject: Subject, tall: float) -> float:
+    """The row of a subject's foot, as a share of the height."""
+    shape = shapes.library()[subject.name]
+    if stage.scene.frame == "portrait":
+        return 1.01 if shape.stand == "frame" else 0.98
+    if stage.scene.frame == "icon":
+        return 0.5 + tall / stage.height / 2 - (0.05 if stage.scene.letters else 0.0)
+    if stage.place in ("space", "underwater") and shape.stand != "table":
+        return 0.70
+    if stage.place == "studio":
+        return 0.5 + tall / stage.height / 2 if shape.stand in ("sky", "under") else stage.ground
+    if shape.stand == "sky":
+        return 0.26 + shape.size * 0.6
+    return {"under": 0.62, "water": stage.layout.horizon + 0.17, "table": 0.90}.get(shape.stand, stage.ground)
+
+
+def _across(stage: Stage, count: int, at: int, close: bool) -> float:
+    """Where the `at`th of `count` on one level stands."""
+    if count == 1:
+        return stage.layout.subject_x
+    apart = _APART.get(count, 0.80 / (count - 1)) * (0.62 if close and count == 2 else 1.0)
+    middle = 0.5 if count > 2 or stage.place == "studio" else 0.5 + (stage.layout.subject_x - 0.5) * 0.4
+    return middle + (at - (count - 1) / 2) * apart
+
+
+def _beside_someone(stage: Stage) -> bool:
+    """Whether somebody stands in the picture, who is larger than what lies on tables."""
+    return any(shapes.library()[s.name].stand == "ground" for s in stage.scene.subjects)
+
+
+def _one(stage: Stage, subject: Subject, number: int, level: tuple[int, int, bool]) -> figures.Spot:
+    count, at, close = level
+    rng = stage.rng(f"{subject.name}{number}")
+    share = _SHARE.get(count, 0.45)
+    if count > 1:
+        share *= float(rng.uniform(0.92, 1.04))
+    kind = shapes.library()[subject.name].stand
+    tall = _tall(stage, subject, share)
+    if kind == "table" and subject.name not in rooms.FURNITURE and _beside_someone(stage):
+        tall *= 0.6
+    room = 0.86 if count == 1 else 1.12 * _APART.get(count, 0.80 / (count - 1))
+    tall = min(tall, room * stage.width / max(0.3, _wide(subject)))
+    foot, x = _foot(stage, subject, tall), _across(stage, count, at, close)
+    if count > 1 and kind in ("sky", "under"):
+        foot += (-0.10 if at % 2 else 0.07) + float(rng.uniform(-0.03, 0.03))
+    elif count > 3:
+        foot -= 0.07 if at % 2 else 0.0
+    half = min(0.5, 0.52 * tall * _wide(subject) / stage.width)
+    x = float(np.clip(x, half, 1 - half))
+    flip = x > 0.5 if count > 1 or stage.place != "studio" else False
+    return figures.Spot(x * stage.width, foot * stage.height, tall, flip, 0.10 + 0.02 * at)
+
+
+def _related(stage: Stage, placed: list[Placed]) -> list[Placed]:
+    """One upon another, or in another's hand, if the prompt says so."""
+    link = stage.scene.link
+    found = {subject.name: (subject, number, spot) for subject, number, spot in reversed(placed)}
+    if link is None or link[1] not in found or link[2] not in found:
+        return placed
+    how, upper, lower = link
+    if how == "on" and lower not in _SEATS and lower not in _MOUNTS:
+        return placed
+    base, thing = found[lower][2], found[upper]
+    rest = [each for each in placed if each[0].name not in (upper, lower)]
+    if how == "hold":
+        side = -1 if thing[2].flip else 1
+        held = replace(
+            base,
+            x=thing[2].x + side * thing[2].height * 0.27,
+            foot=thing[2].foot - thing[2].height * 0.30,
+            height=min(base.height, thing[2].height * 0.42),
+            depth=thing[2].depth * 0.9,
+        )
+        return [*rest, thing, (found[lower][0], 0, held)]
+    seat = _SEATS.get(lower, _MOUNTS.get(lower, 0.5))
+    astride = lower not in _SEATS
+    tall = min(thing[2].height, base.height * 0.95)
+    top = base.foot - base.height * seat + (tall * 0.38 if astride else 0.0)
+    cut = base.foot - base.height * (seat - 0.08) if astride else None
+    sat = replace(thing[2], x=base.x, foot=top, height=tall, flip=base.flip, depth=base.depth, cut=cut)
+    pair = [(thing[0], thing[1], sat), found[lower]]
+    return [*rest, *(pair if astride else pair[::-1])]
+
+
+def spots(stage: Stage) -> list[Placed]:
+    """Every copy of every subject with its spot, those to be painted first at first."""
+    named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
+    if stage.scene.frame == "portrait":
+        named = [Subject(named[0].name, 1, named[0].colour)] if named else []
+    text = stage.scene.prompt.casefold()
+    close = any(word in text for word in _CLOSE)
+    if stage.notes.get("furnished"):
+        named = [s for s in named if s.name not in rooms.FURNITURE]
+    placed: list[Placed] = []
+    for low in (False, True):
+        level = [(s, n) for s in named if _low(stage, s) == low for n in range(s.count)]
+        if stage.layout.flip and len({s.name for s, _ in level}) > 1:
+            level.reverse()
+        for at, (subject, number) in enumerate(level):
+            spot = _one(stage, subject, number, (len(level), at, close))
+            if len(level) == 1 and len(named) > 1 and subject is not named[0]:
+                spot = replace(spot, x=stage.width - spot.x)
+            placed.append((subject, number, spot))
+    placed.sort(key=lambda each: each[2].foot)
+    return _related(stage, placed)

@@ -1,0 +1,165 @@
+"""A studio: one sweep of paper behind the subject; and the tile of an icon, and what is written."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from sixfold.engines.image.scene import noise
+from sixfold.engines.image.scene.canvas import Colour, Image, blur, distance, glow, luma, mix, over, rgb
+from sixfold.engines.image.scene.stage import Stage
+
+# the paper's colour, by the word for it
+PAPERS = {
+    "white": "#ffffff", "black": "#17181b", "grey": "#a9adb2", "red": "#b8332f", "orange": "#e5894a",
+    "yellow": "#f0cc58", "gold": "#d8b063", "green": "#6fa776", "teal": "#4fa3a4", "blue": "#5b8fcf",
+    "purple": "#8867b5", "pink": "#f0b3c4", "brown": "#8a6648", "pastel": "#f3dcd6", "neon": "#241038",
+}  # fmt: skip
+_OWN = ("#c9c0b4", "#b4bfc4", "#c7b7ae", "#b9c2b2", "#bdb9c6", "#d2c6b0")
+_TILES = ("#3f6fd8", "#f2a93b", "#35a37c", "#8a5bd0", "#ef6f5e", "#2b9cc4", "#f4c95d", "#2f3550")
+_FLAT = ("anime", "anime-image", "create_image_klein")  # looks that print a soft fall of light in steps
+_DARK = ("dark background", "dark backdrop", "low key", "moody", "dramatic lighting", "noir")
+
+
+def backdrop(stage: Stage) -> Colour:
+    """The colour that was asked for, or a quiet one."""
+    named = stage.scene.backdrop
+    if named in PAPERS:
+        return rgb(PAPERS[named])
+    text = stage.scene.prompt.casefold()
+    if stage.time == "night" or any(word in text for word in _DARK):
+        return rgb("#2b2d33")
+    if "isolated" in text or stage.scene.frame == "icon":
+        return rgb("#ffffff")
+    return rgb(_OWN[int(stage.rng("paper").integers(len(_OWN)))])
+
+
+def paint(stage: Stage) -> None:
+    """A pool of light on paper that curves from the floor into the wall."""
+    paper = backdrop(stage)
+    stage.depth[:] = 0.35
+    stage.ground = 0.80
+    if stage.scene.frame == "icon":
+        _tile(stage, paper)
+    elif stage.scene.letters and _neon(stage):
+        _bricks(stage)
+    else:
+        _sweep(stage, paper)
+    stage.step("studio")
+
+
+def _sweep(stage: Stage, paper: Colour) -> None:
+    height, width = stage.shape
+    y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
+    pool = distance(stage.shape, (width * 0.5, height * 0.42), 1.15) / np.float32(max(stage.shape))
+    bright = luma(paper) > 0.9
+    fall = np.float32(0.04 if bright else 0.10 if stage.look in _FLAT else 0.42)
+    shade = 1.0 + (0.0 if bright else 0.10) - fall * np.clip(pool * 1.25, 0, 1) ** 1.4
+    fold = np.exp(-(((y - 0.70) / 0.09) ** 2)) * np.float32(0.02 if bright else 0.05)
+    floor = noise.smoothstep(0.66, 0.86, y) * np.float32(0.0 if bright else 0.07)
+    stage.image[:] = np.clip(paper * (shade - fold + floor)[..., None], 0, 1)
+
+
+def _tile(stage: Stage, paper: Colour) -> None:
+    """A rounded square in one colour, for an icon to stand on."""
+    stage.image[:] = paper
+    tones = stage.scene.colours
+    names = [rgb(PAPERS[c]) for c in tones if c in PAPERS]
+    tone = names[0] if names else rgb(_TILES[int(stage.rng("tile").integers(len(_TILES)))])
+    mask = tile_mask(stage)
+    y = np.linspace(1.10, 0.88, stage.height, dtype=np.float32)[:, None]
+    over(
+        stage.image, rgb("#30343c"), blur(np.roll(mask, round(stage.unit * 1.2), 0), stage.unit * 1.6) * 0.22
+    )
+    over(stage.image, np.clip(tone * np.broadcast_to(y, stage.shape)[..., None], 0, 1), mask)
+    stage.ground = 0.74
+
+
+def tile_mask(stage: Stage) -> Image:
+    """Where the tile of an icon is."""
+    half, middle = stage.unit * 41, (stage.width / 2, stage.height / 2)
+    x = np.abs(np.arange(stage.width, dtype=np.float32) - np.float32(middle[0]))[None, :]
+    y = np.abs(np.arange(stage.height, dtype=np.float32) - np.float32(middle[1]))[:, None]
+    corner = stage.unit * 17
+    away = np.hypot(np.maximum(x - half + corner, 0), np.maximum(y - half + corner, 0)) - np.float32(corner)
+    return np.clip(0.5 - away, 0, 1).astype(np.float32)
+
+
+def _neon(stage: Stage) -> bool:
+    return "neon" in stage.scene.colours or "neon" in stage.scene.prompt.casefold()
+
+
+def _bricks(stage: Stage) -> None:
+    """A dark wall for letters of light."""
+    height, width = stage.shape
+    high = stage.unit * 5.2
+    y = np.arange(height, dtype=np.float32)[:, None] / np.float32(high)
+    row = np.floor(y)
+    x = np.arange(width, dtype=np.float32)[None, :] / np.float32(high * 2.4) + (row % 2) * np.float32(0.5)
+    gap = np.minimum(np.abs(x - np.round(x)) * 2.4, np.abs(y - np.round(y)))
+    joint = noise.smoothstep(0.035, 0.075, gap)
+    tint = np.sin(np.floor(x + 0.5) * 12.9 + row * 78.2) * 0.5 + 0.5
+    rough = noise.fbm(stage.rng("bricks"), stage.shape, (height / 6, width / 6), 3, 0.6)
+    tone = 0.72 + 0.22 * tint + 0.10 * rough
+    stage.image[:] = rgb("#17131a")
+    over(stage.image, np.clip(rgb("#4a2e33") * tone[..., None], 0, 1), joint)
+    stage.image *= np.float32(0.75)
+
+
+# -- what is written -------------------------------------------------------------------------------
+
+
+def _written(stage: Stage, box: tuple[float, float, float, float], weight: float) -> Image:
+    """The letters as a mask, as large as `box` (left, top, right, bottom, in pixels) takes them."""
+    text = stage.scene.letters
+    left, top, right, bottom = box
+    face = cv2.FONT_HERSHEY_DUPLEX
+    (wide, high), _ = cv2.getTextSize(text, face, 1.0, 1)
+    scale = min((right - left) / max(wide, 1), (bottom - top) / max(high, 1))
+    thick = max(1, round(scale * weight))
+    at = ((left + right) / 2 - wide * scale / 2, (top + bottom) / 2 + high * scale / 2)
+    mask = np.zeros(stage.shape, np.uint8)
+    cv2.putText(mask, text, (round(at[0]), round(at[1])), face, scale, 255, thick, cv2.LINE_AA)
+    return mask.astype(np.float32) / 255
+
+
+def letter(stage: Stage, box: tuple[float, float, float, float], ground: Colour) -> None:
+    """Painted letters on a ground of this colour."""
+    ink = rgb("#2a1c14") if luma(ground) > 0.42 else rgb("#f6efdf")
+    mask = _written(stage, box, 3.4)
+    move = max(1, round(stage.unit * 0.18))
+    over(stage.image, mix(ground, rgb("#fff4dc"), 0.5), np.roll(mask, (move, move), (0, 1)) * np.float32(0.4))
+    over(stage.image, ink, mask * np.float32(0.94))
+
+
+def neon(stage: Stage) -> None:
+    """Letters of light, and the wall that they light."""
+    asked = [c for c in stage.scene.colours if c in PAPERS and c not in ("neon", "black", "white")]
+    tone = rgb({"blue": "#38a8ff", "green": "#40ff8a", "red": "#ff4048", "yellow": "#ffd84a"}.get(
+        asked[0] if asked else "", ("#ff3d9a", "#24e0ff", "#ff8a3d")[int(stage.rng("neon").integers(3))]
+    ))  # fmt: skip
+    box = (stage.width * 0.12, stage.height * 0.34, stage.width * 0.88, stage.height * 0.62)
+    tube, core = _written(stage, box, 3.0), _written(stage, box, 1.1)
+    for spread, strength in ((stage.unit * 9, 2.2), (stage.unit * 2.6, 1.2), (stage.unit * 0.9, 0.9)):
+        glow(stage.image, tone, np.clip(blur(tube, spread) * np.float32(strength), 0, 0.8))
+    over(stage.image, tone, tube)
+    over(stage.image, mix(tone, rgb("#ffffff"), 0.85), core)
+
+
+def write(stage: Stage) -> None:
+    """What the prompt wants to be read, in a studio: under the subject, or alone and large."""
+    if not stage.scene.letters:
+        return
+    if stage.scene.frame != "icon" and _neon(stage):
+        neon(stage)
+        return
+    wide, high = stage.width, stage.height
+    alone = not stage.scene.subjects
+    if stage.scene.frame == "icon":
+        half = stage.unit * 33
+        rows = (0.42, 0.58) if alone else (0.775, 0.865)
+        box = (wide / 2 - half, high * rows[0], wide / 2 + half, high * rows[1])
+    else:
+        box = (wide * 0.16, high * (0.36 if alone else 0.87), wide * 0.84, high * (0.62 if alone else 0.95))
+    middle = stage.image[int((box[1] + box[3]) / 2), int(wide * 0.5)]
+    letter(stage, box, middle.astype(np.float32))

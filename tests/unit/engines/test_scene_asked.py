@@ -1,0 +1,226 @@
+"""What a prompt asks for by name is in the picture: papers, colours, numbers, faces, letters, relations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from sixfold.core.work.engines import Task
+from sixfold.engines.image.scene import compose, painter, shapes, words
+from sixfold.engines.image.scene.engine import SceneEngine
+from tests.unit.engines import scene_pixels as pixels
+
+
+class Listener:
+    """A context that nobody asks."""
+
+    def __init__(self) -> None:
+        self.scratch = Path()  # this engine writes no file
+
+    def progress(self, fraction: float) -> None:
+        """Take no note."""
+
+    def log(self, line: str) -> None:
+        """Say nothing."""
+
+
+@cache
+def paint(prompt: str, model: str = "ra2", **inputs: Any) -> pixels.Picture:
+    asked = {"prompt": prompt, "width": 288, "height": 256, "seed": 7, **inputs}
+    made = SceneEngine().run(Task("t", model, asked), Listener())
+    assert made.quality == "preview"
+    picture = cv2.imdecode(np.frombuffer(made.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
+    assert picture is not None
+    return picture
+
+
+def place(prompt: str) -> str:
+    return compose.plan(words.parse(prompt), 1, (256, 256)).place
+
+
+def corners(picture: pixels.Picture) -> np.ndarray[Any, Any]:
+    """The mean blue, green and red of the upper corners."""
+    high, wide = picture.shape[0] // 10, picture.shape[1] // 10
+    return np.concatenate([picture[:high, :wide], picture[:high, -wide:]], 1).reshape(-1, 3).mean(0)
+
+
+def share(picture: pixels.Picture, low: float, high: float) -> float:
+    """How much of a picture is strongly of a hue from `low` to `high` degrees."""
+    hue, saturation, value = pixels.hsv(picture)
+    within = (hue >= low) & (hue <= high) if low <= high else (hue >= low) | (hue <= high)
+    return float((within & (saturation > 0.35) & (value > 0.2)).mean())
+
+
+@pytest.mark.parametrize("model", ["ra1", "ra2", "photoreal", "anime", "create_image", "fast-image-native"])
+def test_what_is_wanted_on_white_stands_on_white(model: str) -> None:
+    picture = paint("a red mug on a white background", model)
+    assert corners(picture).min() > 225
+    assert corners(picture[::-1]).min() > 215
+    assert share(picture, 340, 20) > 0.03
+
+
+@pytest.mark.parametrize(
+    ("colour", "low", "high"),
+    [("blue", 195, 250), ("green", 80, 170), ("yellow", 40, 65), ("pink", 320, 360), ("purple", 250, 300)],
+)
+def test_the_paper_behind_a_thing_has_the_colour_that_is_named(colour: str, low: float, high: float) -> None:
+    picture = paint(f"a white cup on a {colour} background", "photoreal")
+    hue, saturation, _ = pixels.hsv(picture[:20])
+    assert low <= float(np.median(hue)) <= high
+    assert float(np.median(saturation)) > 0.12
+    _, saturation, value = pixels.hsv(picture[120:200, 120:170])
+    assert float((saturation < 0.15).mean() + (value > 0.7).mean()) > 0.3
+
+
+def test_a_black_background_is_black_and_a_plain_one_is_no_room() -> None:
+    assert corners(paint("a watch on a black background", "photoreal")).max() < 50
+    assert place("a shoe, plain background") == "studio"
+    assert place("白い猫、白背景") == "studio"
+    assert words.parse("una taza, fondo blanco").backdrop == "white"
+    assert words.parse("a bag isolated on white").backdrop == "white"
+    assert place("a village with mountains in the background") == "village"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7])
+def test_as_many_things_are_seen_as_were_asked_for(count: int) -> None:
+    picture = paint(f"{count} red apples on a white background", width=512)
+    hue, saturation, _ = pixels.hsv(picture)
+    red = (((hue < 20) | (hue > 340)) & (saturation > 0.5)).astype(np.uint8)
+    _, _, stats, _ = cv2.connectedComponentsWithStats(red)
+    assert int((stats[1:, cv2.CC_STAT_AREA] > red.size * 0.002).sum()) == count
+
+
+def test_a_thing_and_what_it_wears_have_their_own_colours_and_the_rest_has_none_of_them() -> None:
+    scene = words.parse("a blue cat with a red scarf")
+    assert scene.subjects[0].colour == "blue"
+    assert dict(scene.worn)["scarf"] == "red"
+    assert scene.colours == ()
+    picture = paint("a blue cat with a red scarf on a white background")
+    assert share(picture, 200, 250) > 0.04
+    assert share(picture, 345, 20) > 0.006
+    assert corners(picture).min() > 225
+    assert share(paint("a blue cat on a white background"), 345, 20) < share(picture, 345, 20) / 2
+
+
+@pytest.mark.parametrize(("hair", "low", "high"), [("red", 5, 35), ("blue", 200, 240), ("green", 90, 170)])
+def test_a_portrait_is_a_face_with_the_hair_that_was_asked_for(hair: str, low: float, high: float) -> None:
+    assert words.parse(f"a girl with {hair} hair").frame == "portrait"
+    picture = paint(f"portrait of a woman with {hair} hair", "photoreal")
+    middle = picture[:, 90:200]
+    bald = paint("portrait of a woman with grey hair", "photoreal")[:, 90:200]
+    assert share(middle, low, high) > 0.12 + share(bald, low, high) * 0.5
+
+
+def test_a_portrait_of_an_animal_shows_it_large_and_nobody_else() -> None:
+    scene = words.parse("close-up portrait of a cat")
+    assert [subject.name for subject in scene.subjects] == ["cat"]
+    near, far = paint("portrait of a ginger cat"), paint("a ginger cat, studio")
+    assert share(near, 10, 40) > share(far, 10, 40)
+
+
+def test_heads_for_portraits_have_every_part_that_can_be_named() -> None:
+    for name in ("bust_man", "bust_woman"):
+        roles = {part.role for part in shapes.library()[name].parts}
+        assert {"hair", "eye", "coat", "scarf", "hat", "glasses"} <= roles
+    assert "beard" in {part.role for part in shapes.library()["bust_man"].parts if part.asked}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("a wooden sign that says OPEN", "OPEN"),
+        ('a logo with the text "Brew & Co"', "Brew & Co"),
+        ("the word HELLO in neon letters", "HELLO"),
+        ("a sign reading NO ENTRY in a park", "NO ENTRY"),
+        ("a man who says nothing", ""),
+        ("“日本” on a wall", ""),
+    ],
+)
+def test_what_is_to_be_read_is_found_in_the_prompt(prompt: str, text: str) -> None:
+    assert words.parse(prompt).letters == text
+
+
+def test_letters_are_painted_and_others_look_otherwise() -> None:
+    scene = words.parse("a wooden sign that says OPEN")
+    one, two = (
+        painter.paint(replace(scene, letters=text), "ra2", 5, (256, 288), lambda _stage: None)
+        for text in ("OPEN", "SALE")
+    )
+    assert 0.004 < (np.abs(one - two).max(2) > 0.16).mean() < 0.2
+    glowing = paint("the word HELLO in neon letters")
+    assert glowing[90:160].max() > 240
+    assert float(np.median(glowing)) < 70
+
+
+def test_an_icon_is_one_flat_thing_on_a_tile_on_white() -> None:
+    picture = paint("flat icon of a rocket", width=256)
+    assert corners(picture).min() > 250
+    assert share(picture, 0, 360) > 0.3
+    assert len(np.unique(picture[128:130, 60:64].reshape(-1, 3), axis=0)) <= 3
+
+
+LINKS: list[tuple[str, tuple[str, str, str] | None]] = [
+    ("an astronaut riding a horse", ("on", "astronaut", "horse")),
+    ("a cat on a chair", ("on", "cat", "chair")),
+    ("a robot holding a flower", ("hold", "robot", "flower")),
+    ("a castle on a hill with a dragon", None),
+    ("a cat and a dog", None),
+]
+
+
+@pytest.mark.parametrize(("prompt", "link"), LINKS)
+def test_who_is_on_whom_is_read_from_the_words_between_them(
+    prompt: str, link: tuple[str, str, str] | None
+) -> None:
+    assert words.parse(prompt).link == link
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count"),
+    [("a school girl", 1), ("a school of fish", 7), ("a pair of dogs", 2), ("a plate of fries", 1),
+     ("a bouquet of roses in a vase", 1), ("five balloons", 5), ("wolves", 3), ("a field of sunflowers", 7)],
+)  # fmt: skip
+def test_words_of_number_count_where_they_mean_one(prompt: str, count: int) -> None:
+    assert words.parse(prompt).subjects[0].count == count
+
+
+COLOURS: list[tuple[str, tuple[str, ...]]] = [
+    ("a man with a white beard by the sea", ()),
+    ("white clouds over a lake", ()),
+    ("a purple sky over mountains", ("purple",)),
+    ("mountains in blue and orange", ("blue", "orange")),
+    ("teal ocean waves", ("teal",)),
+    ("a lake with a red canoe-shaped thing", ()),
+]
+
+
+@pytest.mark.parametrize(("prompt", "colours"), COLOURS)
+def test_a_colour_is_the_whole_picture_s_only_where_it_is_nobody_else_s(
+    prompt: str, colours: tuple[str, ...]
+) -> None:
+    assert words.parse(prompt).colours == colours
+
+
+def test_streets_and_rooms_are_streets_and_rooms() -> None:
+    assert place("a street in New York at night") == "street"
+    assert place("a yellow car") == "street"
+    assert place("the skyline of a city") == "city"
+    assert place("an apple and a boy") == "interior"
+    dark, day = paint("a city street at night"), paint("a city street at noon")
+    assert float(pixels.grey(dark).mean()) < float(pixels.grey(day).mean()) * 0.6
+    empty, full = paint("an empty living room"), paint("a living room")
+    assert float((np.abs(empty.astype(np.int16) - full.astype(np.int16)).max(2) > 24).mean()) > 0.08
+
+
+@pytest.mark.parametrize("prompt", ["isometric bedroom", "isometric city"])
+def test_what_is_isometric_stands_by_itself_on_a_plain_ground(prompt: str) -> None:
+    picture = paint(prompt)
+    edge = np.concatenate([picture[:12].reshape(-1, 3), picture[-12:].reshape(-1, 3)])
+    assert float(edge.std(0).max()) < 22
+    assert float(picture[80:180, 90:200].reshape(-1, 3).std(0).max()) > 30
