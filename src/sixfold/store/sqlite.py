@@ -169,7 +169,7 @@ class SqliteDatabase:
         now = self._clock() if bound.needs_now else 0
         if query.each is None:
             return connection.execute(bound.text, bound.arguments(query.params, now)).fetchall()
-        given = [bound.arguments(params, now) for params in query.each]
+        given = bound.rows(query.each, now)
         return [{"changed": connection.executemany(bound.text, given).rowcount}]
 
 

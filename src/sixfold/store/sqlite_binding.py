@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -31,6 +31,11 @@ class Bound:
         """The values in order; raises `KeyError` for a name without one."""
         values = self._named(params)
         return (*values, now) if self.needs_now else values
+
+    def rows(self, each: Iterable[Mapping[str, Value]], now: int) -> list[tuple[Any, ...]]:
+        """The same for many."""
+        values = map(self._named, each)
+        return [(*row, now) for row in values] if self.needs_now else list(values)
 
 
 class Binder:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sixfold import errors
 from sixfold.core import money
@@ -31,8 +31,7 @@ _LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}  # of a period's 
 speaking: ContextVar[Principal | None] = ContextVar("speaking", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Payer:
+class Payer(NamedTuple):
     """A key with a budget; amounts in micro-dollars."""
 
     key_id: str

@@ -42,8 +42,7 @@ class Plan(msgspec.Struct, frozen=True):
     held: int
 
 
-@dataclass(slots=True)
-class Asked:
+class Asked(msgspec.Struct):
     """A request under way."""
 
     ask: Ask

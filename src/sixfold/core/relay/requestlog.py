@@ -25,8 +25,7 @@ _LAST_ID = "~"
 _MADE = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})  # faces that do not talk
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """One call; `held` in micro-dollars, since `held_at` (epoch µs), `counted` in a key's budgets."""
 
     id: str
