@@ -104,5 +104,5 @@ def choose(time: str, weather: str, seed: int, airless: bool = False) -> Palette
 def indoors() -> Palette:
     """White lamps, and nothing that colours them."""
     white, grey = rgb("#ffffff"), rgb("#d9dbde")
-    light, ambient = np.float32([0.80, 0.79, 0.77]), np.float32([0.54, 0.55, 0.57])
+    light, ambient = np.array([0.80, 0.79, 0.77], np.float32), np.array([0.54, 0.55, 0.57], np.float32)
     return Palette((grey, grey, white, white), white, light, ambient, white, white, grey)
