@@ -210,21 +210,6 @@ async def test_a_link_waits_for_its_page_and_follows_it(place: Ground) -> None:
     assert (await place.memory.backlinks(place.ann, "later", 10))[0] == ()
 
 
-async def test_a_file_may_say_which_slugs_led_to_it_and_takes_none_from_another(place: Ground) -> None:
-    await put(place, "early", "[[ann-s]] [[taken]]")
-    await put(place, "taken", "mine")
-    await put(place, "ann", "---\nold_slugs: [Ann S, taken, ann]\nx: 1\n---\ntext", whole=True)
-    await put(place, "late", "[[ann-s]]")
-    assert await out(place.memory, place.ann, "early") == {
-        ("ann", "links_to", True),
-        ("taken", "links_to", True),
-    }
-    assert await out(place.memory, place.ann, "late") == {("ann", "links_to", True)}
-    view = await place.memory.read(place.ann, "ann-s")
-    assert (view.moved, view.page.slug, view.page.head) == (True, "ann", "---\nx: 1\n---\n")
-    assert await body(place, "taken") == "mine"
-
-
 async def test_an_old_slug_leads_to_its_page_through_every_rename(place: Ground) -> None:
     await put(place, "a", "x")
     for old, new in itertools.pairwise("abcda"):

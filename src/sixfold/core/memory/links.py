@@ -14,6 +14,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory import limits, markdown, slugs
+from sixfold.core.memory.inference import entities
 from sixfold.core.memory.model import LINK_TYPE, Caller, Link, Origin, Page
 
 FOREVER = 2**62
@@ -43,7 +44,7 @@ def targets(account_id: str, wanted: Iterable[tuple[str, str]]) -> Transaction[d
     """Which page each pair of written target and source's folder names, where there is one.
 
     First the page at that slug, then the one that had it, then one whose last segment it is: in the same
-    folder, else with the shortest slug.
+    folder, else with the shortest slug; then one that gives it as another name of its own.
     """
     pairs = {(text, folder): f"{folder}/{text}" for text, folder in wanted}
     if not pairs:
@@ -57,6 +58,7 @@ def targets(account_id: str, wanted: Iterable[tuple[str, str]]) -> Transaction[d
     missing = [name for name in names if name not in there]
     rows = yield Query("link_names", {"account_id": account_id, "names": _encode(missing)})
     named = {row["target"]: row for row in rows}
+    named |= yield from _other_names(account_id, [name for name in missing if name not in named])
     found: dict[tuple[str, str], Target] = {}
     for (text, folder), near in pairs.items():
         exact = there.get(text)
@@ -66,6 +68,22 @@ def targets(account_id: str, wanted: Iterable[tuple[str, str]]) -> Transaction[d
         if best is not None:
             found[text, folder] = Target(best["id"], best["slug"], exact is None)
     return found
+
+
+def _other_names(account_id: str, names: Sequence[str]) -> Transaction[dict[str, Row]]:
+    if not names:
+        return {}
+    keys = {entities.slug_key(name): name for name in names}
+    wanted = {"account_id": account_id, "names": _encode(list(keys)), "limit": len(keys) * 10}
+    rows = yield Query("names_find", wanted)
+    return {keys[row["name"]]: row for row in reversed(rows)}
+
+
+def arrive_by_other_names(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:
+    """Pages (id, other name) say what else they are called: links that wait for such names find them."""
+    rows = [{"id": page_id, "name": slugs.loosely(name)} for page_id, name in pages]
+    if rows:
+        yield Query("links_arrive_by_name", {"account_id": account_id, "rows": _encode(rows)})
 
 
 def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:

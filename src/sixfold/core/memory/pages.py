@@ -17,6 +17,7 @@ from sixfold.core.database import Query, Row, Transaction, now, one
 from sixfold.core.memory import links, slugs, timeline
 from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.inference import inferring as inference
+from sixfold.core.memory.inference import statements
 from sixfold.core.memory.model import Caller, Entry, Page
 
 SEPARATOR = "\n"  # stands in no name of a collection
@@ -194,6 +195,8 @@ def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[t
         yield Query("redirects_put", {"account_id": caller.account_id, "rows": encode(old)})
         yield Query("links_redirected", {"account_id": caller.account_id, "rows": encode(old)})
     reading = [(page, plan.current is not None) for plan, page in batch if plan.reads_links]
+    called = [(page.id, alias) for page, _ in reading for alias in statements.aliases(page)]
+    yield from links.arrive_by_other_names(caller.account_id, called)
     yield from links.refresh(caller.account_id, reading, moment)
     yield from timeline.refresh(caller, reading, moment)
     for plan, page in batch:

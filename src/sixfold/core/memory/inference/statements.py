@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from sixfold.core.memory import slugs
 from sixfold.core.memory.inference import dates, entities, prose, relations, tables
 from sixfold.core.memory.inference.entities import Masked, Mention, words
 from sixfold.core.memory.inference.patterns import Table
@@ -107,6 +108,7 @@ def names_of(page: Page, aliases: Collection[str], table: Table) -> dict[str, in
     for name, rank in (
         (title, 1),
         *((entities.key(alias), 2) for alias in aliases),
+        *((entities.slug_key(slugs.loosely(alias) or alias), 2) for alias in aliases),  # of links to it
         (entities.key(segment), 3),
     ):
         if name and not (name in table.words.common | table.words.not_names and rank == 3):

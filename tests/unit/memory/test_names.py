@@ -1,0 +1,56 @@
+"""What a page is called besides its slug: other names that it gives itself, slugs that it had elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.writing import FREELY
+from tests import databases
+from tests.unit.memory.grounds import Ground, ground
+
+pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+
+
+@pytest.fixture
+async def place(back: str) -> AsyncIterator[Ground]:
+    """A memory whose clock goes on by a second with every look."""
+    ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
+    async with ground(back, lambda: next(ticks)) as found:
+        yield found
+
+
+async def put(place: Ground, slug: str, body: str, *, whole: bool = False) -> None:
+    """Write a page."""
+    await place.memory.write(place.ann, Wanted(slug, body, whole=whole), FREELY)
+
+
+async def out(place: Ground, slug: str) -> set[str]:
+    """The pages that a page leads to."""
+    return {link.target for link in await place.memory.links(place.ann, slug) if link.resolved}
+
+
+async def test_a_file_may_say_which_slugs_led_to_it_and_takes_none_from_another(place: Ground) -> None:
+    await put(place, "early", "[[ann-s]] [[taken]]")
+    await put(place, "taken", "mine")
+    await put(place, "ann", "---\nold_slugs: [Ann S, taken, ann]\nx: 1\n---\ntext", whole=True)
+    await put(place, "late", "[[ann-s]]")
+    assert await out(place, "early") == {"ann", "taken"}
+    assert await out(place, "late") == {"ann"}
+    view = await place.memory.read(place.ann, "ann-s")
+    assert (view.moved, view.page.slug, view.page.head) == (True, "ann", "---\nx: 1\n---\n")
+    assert (await place.memory.read(place.ann, "taken")).page.body == "mine"
+
+
+async def test_a_link_finds_the_page_that_is_also_called_so(place: Ground) -> None:
+    await put(place, "early", "[[Annie]] [[A. Smith]]")
+    await put(place, "people/ann", "---\naliases: [Annie, A. Smith]\n---\ntext")
+    await put(place, "work/acme", "alias:: ACME Inc, Annie\n- text")
+    await put(place, "late", "[[annie]] [[acme inc]]")
+    assert await out(place, "early") == {"people/ann"}
+    assert await out(place, "late") == {"people/ann", "work/acme"}
+    await put(place, "annie", "a page of that very name")
+    assert await out(place, "late") == {"annie", "work/acme"}
