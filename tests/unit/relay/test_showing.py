@@ -65,10 +65,21 @@ async def test_parts_within_results_and_escaped_names_are_found_too() -> None:
     assert store.asked == [f"image {URL}", f"image {URL}", f"video {URL}"]
 
 
+@pytest.mark.parametrize(
+    "address", ["file:///etc/passwd", "/etc/passwd", " FTP://example.com/a.png", "a.png"]
+)
+async def test_what_a_server_may_take_for_a_file_of_its_own_goes_through_the_same_door(address: str) -> None:
+    store = Store()
+    await shown(store, turn({"type": "image_url", "image_url": {"url": address}}))
+    assert store.asked == [f"image {address.strip()}"]
+
+
 async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
     store = Store()
     call = {"role": "assistant", "content": [{"type": "tool_use", "input": {"image_url": URL}}]}
-    body = {"messages": [call, *turn({"image_url": {"url": DATA}}, {"image_url": 5}, "x")["messages"], 5]}
+    found = {"type": "search_result", "source": URL}
+    parts = turn({"image_url": {"url": DATA}}, {"image_url": 5}, found, "x")["messages"]
+    body = {"messages": [call, *parts, 5]}
     assert await shown(store, body) == body
     plain = b'{"messages": [{"content":  "https://example.com"}]}'
     assert await Showing(store.fetch).within("acct_1", plain) == plain

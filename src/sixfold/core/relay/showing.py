@@ -19,7 +19,7 @@ from sixfold import errors
 MOST = 32  # addresses in one request
 _BYTES = 64 * 2**20  # of all that they show
 _MAYBE = re.compile(rb'_url"|"source"|\\u')  # a name may be escaped
-_ADDRESS = re.compile(r"\s*https?:", re.IGNORECASE)
+_ADDRESS = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)  # some servers open their own files, too
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
 # By account, an input's name and type, and an address: the content type and the bytes that lie there, as the
 # guard lets them in; raises `InvalidInput`.
@@ -78,7 +78,8 @@ def _addresses(document: Any) -> list[tuple[dict[str, Any], str]]:
             found += [
                 (part, name)
                 for name, value in part.items()
-                if (name == "source" or name.endswith("_url")) and _ADDRESS.match(_address(value))
+                if (name.endswith("_url") or (name == "source" and isinstance(value, dict)))
+                and _ADDRESS.match(_address(value))
             ]
     return found
 
