@@ -57,6 +57,21 @@ def test_what_is_said_to_be_unsure_is_no_link(text: str) -> None:
     assert said("Ada Byron works at Bell Labs, and I think that she is kind.") != set()
 
 
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("Globex bought Bell Labs shares.", set()),
+        ("Ada Byron founded the Bell Labs book club.", set()),
+        ("Ada Byron wrote the Falcon handbook in May.", set()),
+        ("Ada Byron works at Bell Labs partner Globex.", set()),
+        ("Ada Byron works at the Bell Labs office.", {"works_at"}),
+        ("Globex bought Bell Labs yesterday.", {"acquired"}),
+    ],
+)
+def test_a_name_that_only_says_whose_a_thing_is_is_not_what_is_meant(text: str, means: set[str]) -> None:
+    assert {relation for _, relation, _ in said(text)} == means
+
+
 def test_ids_of_patterns_are_unique_and_begin_with_their_table() -> None:
     ids = [pattern.id for pattern in TABLE.patterns]
     assert len(ids) == len(set(ids))

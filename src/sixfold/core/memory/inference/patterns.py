@@ -83,6 +83,9 @@ class Table:
     denial: re.Pattern[str]
     before: frozenset[str]
     unsure: frozenset[str]
+    others: frozenset[str]
+    whole: frozenset[str]
+    parts: frozenset[str]
     adverbs: frozenset[str]
     fields: Mapping[str, tuple[str, bool]]
     by_word: Mapping[str, tuple[int, ...]]
@@ -163,6 +166,7 @@ def build(document: Mapping[str, Any]) -> Table:
         adverbs=words(lists["adverbs"]),
         before=words(lists["before"]),
         unsure=frozenset(_phrases(lists["unsure"])),
+        **{name: words(lists[name]) for name in ("others", "whole", "parts")},
         fields=_fields(relations),
         by_word=_index(patterns),
         grammar=grammar,

@@ -23,6 +23,7 @@ _GOES_ON = re.compile(
     r"|after|before|where|who|which|over|near|by|of|into|because|when|while|until|through|here|there|together|again"
     r"|once|twice|for|and|but|or|via|under|within|without|instead|too|daily|every|the|a|an|early|late|online)\b))"
 )
+_NEXT = re.compile(r" ([\w-]+)")
 _GENITIVE = re.compile(r"['’](?:s\b|(?=\s))")
 _OVER = re.compile(r"\s*(?:,? but )?(?:any ?more|no (?:more|longer)|again$)")
 _HEDGED = re.compile(r"[,(] ?(?:i|we) (?:think|guess|believe|suppose|assume|gather|hear|heard)\b[^,;]{0,20}$")
@@ -114,10 +115,17 @@ def _refused(text: str, match: re.Match[str], pattern: Pattern, table: Table) ->
         return True
     if not _filled(match, table):
         return True
-    if _HEDGED.search(text, match.end()):
+    if _HEDGED.search(text, match.end()) or _belongs(text, match, pattern, table):
         return True
     inside = text[match.start() : match.end()]
     return bool(_GENITIVE.match(text, match.end()) or _OVER.match(text, match.end())) or "?" in inside
+
+
+def _belongs(text: str, match: re.Match[str], pattern: Pattern, table: Table) -> bool:
+    """Whether the last name only says whose the next word is: a partner of theirs, their shares."""
+    following = _NEXT.match(text, match.end())
+    word = following[1].lower() if following is not None else ""
+    return word in table.others or (pattern.relation in table.whole and word in table.parts)
 
 
 def _first_end(match: re.Match[str]) -> int:
