@@ -15,15 +15,15 @@ from sixfold.core.work.engines import Artifact, Context, Result, Task, UnusableI
 from sixfold.engines.encode import films, reading
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture, Pixels
-from sixfold.engines.video.encode import KINDS, Kind
+from sixfold.engines.video.encode import KINDS
 
 PICTURES, FILMS = ("webp", "avif", "jpeg"), ("webm", "mp4")
 _MOST_SIZES = 20
 _SIDES = (16, 8192)
 _NUMBER = re.compile(r"\d{1,5}")
-_AV1 = {
-    "webm": Kind("video/webm", "webm", "libsvtav1", {}, "yuv420p", "libopus", 960, "flt"),
-    "mp4": Kind("video/mp4", "mp4", "libsvtav1", {}, "yuv420p", "aac", 1024, muxing=KINDS["mp4"].muxing),
+AV1 = {
+    "webm": replace(KINDS["webm"], codec="libsvtav1", options={}),
+    "mp4": replace(KINDS["mp4"], codec="libsvtav1", options={}),
 }
 
 
@@ -186,7 +186,7 @@ def _ladder(
     options = {"preset": "8", "crf": str(round(62 - 0.38 * int(inputs["quality"]))), "svtav1-params": "lp=1"}
     for count, (height, kind) in enumerate(rungs):
         name = f"video-{height}.{kind}"
-        rung = replace(_AV1[kind], options=options)
+        rung = replace(AV1[kind], options=options)
 
         def done(part: float, count: int = count) -> None:
             step((count + part) / len(rungs))

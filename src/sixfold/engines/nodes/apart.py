@@ -32,7 +32,7 @@ def taken_apart(path: Path) -> tuple[NDArray[Any], float]:
         rate = float(stream.average_rate or stream.guessed_rate or 24)
         room(1, stream.width, stream.height, 3)
         for frame in container.decode(stream):
-            series.append(frame.to_ndarray(format="rgb24"))
+            series.append(frame.to_ndarray(format="rgb24", threads=1))
             if len(series) > _MOST_FRAMES:
                 raise UnusableInput(f"a film of at most {_MOST_FRAMES} frames can be taken apart")
     if not series:

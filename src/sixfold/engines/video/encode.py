@@ -209,6 +209,7 @@ def _of_rgb(pixels: Array, wanted: str) -> av.VideoFrame:
         src_color_range=ColorRange.JPEG,
         dst_colorspace=Colorspace.ITU709,
         dst_color_range=ColorRange.MPEG,
+        threads=1,  # more of them spoil the columns at which they meet, at widths that are no multiple of 16
     )
 
 

@@ -135,7 +135,7 @@ class _Work:
 
 def _posterised(frame: Any, table: Array, first: int, time_base: Fraction) -> Any:
     """A frame with its colours in steps, at its own time from the first one on."""
-    made = planes.of_rgb(cv2.LUT(frame.to_ndarray(format="rgb24"), table))
+    made = planes.of_rgb(cv2.LUT(frame.to_ndarray(format="rgb24", threads=1), table))
     out: Any = av.VideoFrame(*made.size, "yuv420p")
     for plane, pixels in zip(out.planes, (made.y, made.uv[..., 0], made.uv[..., 1]), strict=True):
         height, width = pixels.shape

@@ -1,0 +1,28 @@
+"""Equal frames are equal bytes, whatever kind of film they become: only so can a film be made again."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sixfold.engines.encode import optimizer
+from sixfold.engines.video.encode import KINDS, SOUND_RATE, Film, Kind, Sound
+
+
+@pytest.mark.parametrize("name", [*KINDS, *(f"av1-{name}" for name in optimizer.AV1)])
+def test_a_film_that_is_written_again_has_the_same_bytes(name: str, tmp_path: Path) -> None:
+    kind = optimizer.AV1[name.removeprefix("av1-")] if name.startswith("av1-") else KINDS[name]
+    made = {_written(tmp_path / f"{at}.film", kind) for at in range(5)}
+    assert len(made) == 1
+
+
+def _written(path: Path, kind: Kind) -> bytes:
+    noise = np.random.default_rng(7)
+    wave = (noise.random((2, SOUND_RATE // 10)) - 0.5).astype(np.float32)
+    with Film(path, (722, 96), Fraction(25), Sound.of(wave), kind) as film:
+        for _ in range(3):
+            film.add(noise.integers(0, 256, (96, 722, 4 if "a" in kind.pixels else 3), np.uint8))
+    return path.read_bytes()
