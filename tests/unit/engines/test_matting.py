@@ -71,6 +71,33 @@ def test_nothing_but_ground_is_nothing_to_be_sure_of() -> None:
     assert confidence < 0.85
 
 
+def landscape(seed: int) -> Any:
+    """A sky with clouds, and ridges of hills one behind the other: nothing stands before anything."""
+    rng = np.random.default_rng(seed)
+    height, width = 240, 320
+    down = np.linspace(0, 1, height)[:, None]
+    colours = rng.uniform(40, 220, (5, 3))
+    picture = colours[0] * (1 - down[..., None]) + colours[1] * down[..., None] + np.zeros((height, width, 1))
+    clouds = cv2.GaussianBlur(rng.normal(0, 1, (height, width)), (0, 0), 18)
+    picture += 40 * np.clip(clouds / clouds.std(), 0, 2)[..., None]
+    for number in range(3):
+        ridge = cv2.GaussianBlur(rng.normal(0, 1, (1, width)), (0, 0), 20)[0]
+        line = (0.5 + 0.15 * number) * height + 18 * ridge / ridge.std()
+        under = np.arange(height)[:, None] > line[None]
+        picture[under] = colours[2 + number]
+    return np.clip(picture + rng.normal(0, 6, picture.shape), 0, 255).astype(np.uint8)
+
+
+def test_a_landscape_has_no_subject_and_it_is_told(tmp_path: Path) -> None:
+    told = [cut.alpha(landscape(seed))[1] for seed in range(6)]
+    assert np.mean(told) < 0.5, told
+    assert max(told) < 0.85, told
+    note = Note(tmp_path)
+    least = saved(tmp_path, landscape(int(np.argmin(told))))
+    MattingEngine().run(Task("t", "m", {}, {"image_url": least}), note)
+    assert note.lines[0].startswith("no subject stands out")
+
+
 def test_hair_is_soft_and_carries_no_colour_of_the_ground() -> None:
     known = next(
         one for one in (composites.composite(seed, "plain") for seed in range(500, 540)) if one.name == "fur"

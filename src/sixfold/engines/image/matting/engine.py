@@ -11,6 +11,7 @@ from sixfold.engines.image.matting import cut, edges
 from sixfold.engines.image.matting.edges import Array
 
 FULL_FROM = 0.85  # confidence from which a cut is as good as a model's
+NONE_BELOW = 0.4  # and below which there is hardly a subject
 
 
 class MattingEngine:
@@ -26,8 +27,9 @@ class MattingEngine:
         alpha, confidence = cut.alpha(picture.rgb)
         context.progress(0.7)
         if confidence < FULL_FROM:
+            what = "no subject stands out" if confidence < NONE_BELOW else "the subject is hard to tell"
             context.log(
-                f"the subject is hard to tell from its background (confidence {confidence:.2f}): "
+                f"{what} from its background (confidence {confidence:.2f}): "
                 "look at the edges, or run `sixfold engines add matting`"
             )
         quality: Quality = "full" if confidence >= FULL_FROM else "preview"
