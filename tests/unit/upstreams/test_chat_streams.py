@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.relay.chat import Argument, Call, Calling, Chat, Ended, Said
+from sixfold.core.relay.chat import (
+    Argument,
+    Call,
+    Calling,
+    Chat,
+    Ended,
+    Message,
+    Said,
+    Thinking,
+    Thought,
+)
 from sixfold.core.relay.usage import NOTHING
 from sixfold.upstreams.chat import sse
 from sixfold.upstreams.chat.completions import Completions, Listening
@@ -114,6 +125,30 @@ def test_who_had_to_call_a_tool_stopped_for_it_whatever_the_server_calls_that() 
     assert listening.end() == Ended("tool", NOTHING)
     body = b'{"choices":[{"message":{"tool_calls":[{"function":{"name":"f"}}]},"finish_reason":"stop"}]}'
     assert Completions().read(body, Chat(())).stop == "tool"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_a_thought_goes_back_to_the_kind_of_server_that_had_it_and_to_no_other(field: str) -> None:
+    wire = Completions()
+    said = wire.read(b'{"choices":[{"message":{"content":"x","%s":"hm"}}]}' % field.encode(), Chat(()))
+    assert said.parts[0] == Thought("hm", field)
+    listening = wire.listen(Chat(()))
+    thought = b'data: {"choices":[{"delta":{"%s":"hm"}}]}\n\n' % field.encode()
+    events = list(listening.events(thought + CHUNK % b"x" + CHUNK % b"y"))
+    assert events == [Thinking("hm"), Thinking("", field), Said("x"), Said("y")]
+    chat = Chat((Message("assistant", (*said.parts, Call("c", "f", "{}"))),), effort="low")
+    asked = json.loads(wire.ask(chat, "m", stream=False))
+    assert asked["messages"][0][field] == "hm"
+    other = json.loads(Messages().ask(chat, "m", stream=False))
+    assert [block["type"] for block in other["messages"][0]["content"]] == ["text", "tool_use"]
+    assert "thinking" not in other
+
+
+def test_a_long_name_of_a_user_is_told_as_its_hash() -> None:
+    told = [
+        json.loads(Completions().ask(Chat((), user=name), "m", stream=False)) for name in ("ada", "a" * 65)
+    ]
+    assert (told[0]["user"], len(told[1]["user"])) == ("ada", 64)
 
 
 def test_a_last_event_without_its_end_is_heard() -> None:

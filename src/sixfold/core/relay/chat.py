@@ -15,6 +15,7 @@ Stop = Literal["end", "length", "tool", "filter", "sequence"]
 _IMAGE_TOKENS = 1500  # what a large picture takes at most of today's servers
 _CHARS_PER_TOKEN = 3.5
 _MESSAGE_TOKENS = 4
+THOUGHTS = ("reasoning_content", "reasoning")  # fields of chat completions; the name is the seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """What the model thought aloud; `seal` lets its own server check it later."""
+    """What the model thought aloud; `seal` lets its own server check it later, or know it for its own."""
 
     text: str
     seal: str = ""
+
+    @property
+    def field(self) -> str:
+        """Where a chat completion had it, whose server takes it back there; empty for other seals."""
+        return self.seal if self.seal in THOUGHTS else ""
 
 
 Part = Text | Picture | Call | Outcome | Thought

@@ -5,6 +5,7 @@ Source: https://platform.openai.com/docs/api-reference/chat (fields, streaming, 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any, cast
@@ -12,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold.core.relay.chat import (
+    THOUGHTS,
     Answer,
     Argument,
     Call,
@@ -38,6 +40,7 @@ _any = msgspec.json.Decoder().decode
 _USAGE = re.compile(rb'"usage":\s*\{')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS["content_filter"] = "filter"
+_LONGEST_USER = 64
 _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
 
@@ -112,6 +115,11 @@ class _Said(msgspec.Struct):
     @property
     def thought(self) -> str:
         return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
+
+    @property
+    def field(self) -> str:
+        """Where the thought stands."""
+        return THOUGHTS[0] if self.reasoning_content else THOUGHTS[1]
 
     @property
     def chars(self) -> int:
@@ -207,7 +215,7 @@ class Completions:
             "stop": list(chat.stop) or None,
             "parallel_tool_calls": chat.parallel if chat.tools else None,
             "reasoning_effort": chat.effort or None,
-            "user": chat.user or None,
+            "user": _user(chat.user),
             "response_format": _format(chat),
         }
         return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
@@ -225,7 +233,9 @@ class Completions:
         found = _document(body)
         choice = found.choices[0] if found.choices else _Choice()
         message = choice.message or _Said()
-        parts: list[Text | Call | Thought] = [Thought(message.thought)] if message.thought else []
+        parts: list[Text | Call | Thought] = (
+            [Thought(message.thought, message.field)] if message.thought else []
+        )
         if message.text:
             parts.append(Text(message.text))
         for call in message.tool_calls or []:
@@ -263,6 +273,7 @@ class Listening:
         self._cutter = sse.Cutter()
         self._calls: dict[int, tuple[int, str]] = {}  # the number and the id of the last call of each index
         self._begun = 0
+        self._thought = ""  # the field of a thought that goes on
 
     def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Whole events; without the one that tells of usage where the caller did not ask for it."""
@@ -315,7 +326,11 @@ class Listening:
     def _said(self, delta: _Said) -> list[Event]:
         said: list[Event] = []
         if delta.thought:
+            self._thought = delta.field
             said.append(Thinking(delta.thought))
+        elif self._thought and (delta.text or delta.tool_calls):
+            said.append(Thinking("", self._thought))
+            self._thought = ""
         if delta.text:
             said.append(Said(delta.text))
         for call in delta.tool_calls or ():
@@ -386,7 +401,7 @@ def _messages(chat: Chat) -> list[dict[str, Any]]:
         said += _outcomes(message)
         rest = [part for part in message.parts if not isinstance(part, Outcome | Thought)]
         if rest:
-            said.append(_turn(message.role, rest))
+            said.append({**_thoughts(message), **_turn(message.role, rest)})
     return said
 
 
@@ -420,6 +435,22 @@ def _outcomes(message: Message) -> list[dict[str, Any]]:
             told.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
             pictures += [inner for inner in part.parts if isinstance(inner, Picture)]
     return [*told, _turn("user", pictures)] if pictures else told
+
+
+def _thoughts(message: Message) -> dict[str, str]:
+    """What this kind of server had thought, as some insist on in a loop of tools."""
+    told: dict[str, str] = {}
+    for part in message.parts:
+        if isinstance(part, Thought) and part.field:
+            told[part.field] = told.get(part.field, "") + part.text
+    return told
+
+
+def _user(name: str) -> str | None:
+    """Who asks: some servers refuse names that are as long as coding agents make them."""
+    return (
+        name if len(name) <= _LONGEST_USER else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+    ) or None
 
 
 def _turn(role: str, parts: Sequence[Part]) -> dict[str, Any]:

@@ -288,7 +288,7 @@ def _sealed(messages: Sequence[Message]) -> bool:
         elif turn or not any(isinstance(part, Outcome) for part in message.parts):
             break
     calls = any(isinstance(part, Call) for part in turn)
-    return not calls or any(isinstance(part, Thought) and part.seal for part in turn)
+    return not calls or any(isinstance(part, Thought) and part.seal and not part.field for part in turn)
 
 
 def _shaped(chat: Chat) -> bool:
@@ -348,7 +348,7 @@ def _block(part: Part) -> dict[str, Any] | None:
             return {**told, "is_error": True} if part.failed else told
         case Thought():
             sealed = {"type": "thinking", "thinking": part.text, "signature": part.seal}
-            return sealed if part.seal else None
+            return sealed if part.seal and not part.field else None
 
 
 def _source(picture: Picture) -> dict[str, str]:
