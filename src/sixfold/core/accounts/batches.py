@@ -24,6 +24,7 @@ class Wanted(NamedTuple):
     hold_id: str
     amount: int
     payer: Payer | None = None
+    about: str | None = None
 
 
 class Charge(NamedTuple):
@@ -69,6 +70,7 @@ def _hold_row(wanted: Wanted) -> dict[str, Value]:
         "account_id": wanted.account_id,
         "amount": wanted.amount,
         "key_id": key_id,
+        "about": wanted.about,
     }
 
 

@@ -30,10 +30,13 @@ class Entry(NamedTuple):
     request_id: str | None = None
 
 
-def hold(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
+def hold(
+    account_id: str, hold_id: str, amount: int, payer: Payer | None = None, about: str | None = None
+) -> Transaction[None]:
     """Set `amount` aside; raises `InsufficientCredits` when less is available.
 
-    With a `payer` it counts against that key's budgets, too; raises `BudgetExceeded`.
+    With a `payer` it counts against that key's budgets, too; raises `BudgetExceeded`. `about` is what a crash
+    has to know of what it is held for, and is forgotten with its end.
     """
     if amount <= 0:
         raise LedgerFault("a hold needs a positive amount")
@@ -43,7 +46,8 @@ def hold(account_id: str, hold_id: str, amount: int, payer: Payer | None = None)
     if not rows:
         raise errors.InsufficientCredits
     key_id = payer.key_id if payer is not None else None
-    yield Query("hold_insert", {"id": hold_id, "account_id": account_id, "amount": amount, "key_id": key_id})
+    named = {"id": hold_id, "account_id": account_id, "key_id": key_id, "about": about}
+    yield Query("hold_insert", {**named, "amount": amount})
 
 
 def capture(hold_id: str, amount: int, entry: Entry) -> Transaction[None]:

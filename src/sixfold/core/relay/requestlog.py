@@ -1,7 +1,7 @@
 """Calls in the store: begun with their hold, ended with their money, read again by whoever made them.
 
-A call that costs something is written before it is made, so that its hold never outlives it; one that is free
-is written once, when it has ended. Its id is its request's.
+A call is written once, when it has ended. One that costs something is known by its hold before it is made,
+which tells whose it is and of what, should nobody be there to end it. Its id is its request's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its 
 _MAX_WORDS, _MAX_ERROR = 20_000, 300
 _ABANDONED = "The server stopped while this ran"
 _LAST_ID = "~"
+_encode = msgspec.json.Encoder().encode
 _MADE = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})  # faces that do not talk
 
 
@@ -57,20 +58,20 @@ class Ending(msgspec.Struct, frozen=True):
 
 def begin(call: Call, holder: str, payer: Payer | None) -> Transaction[None]:
     """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded`, and then nothing was written."""
-    yield from ledger.hold(call.account_id, call.id, call.held, payer)
-    yield Query("relay_begin", _who(call, holder))
+    yield from ledger.hold(call.account_id, call.id, call.held, payer, _about(call, holder))
+    row = yield from one("hold_moment", id=call.id)
+    call.held_at = int(row["created_at"]) if row is not None else 0
 
 
-def finish(call: Call, ending: Ending) -> Transaction[None]:
+def finish(call: Call, ending: Ending, holder: str) -> Transaction[None]:
     """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
-    rows = yield Query("relay_finish", _end(call, ending))
-    if rows:
+    if (yield Query("relay_finish", _row(call, ending, holder))):
         yield from ledger.capture(call.id, ending.cost, _entry(call))
 
 
 def insert(call: Call, ending: Ending, holder: str) -> Transaction[None]:
     """Write a call that was free."""
-    yield Query("relay_insert", {**_who(call, holder), **_end(call, ending)})
+    yield Query("relay_insert", _row(call, ending, holder))
 
 
 def book(
@@ -82,24 +83,18 @@ def book(
     """
     if begun:
         moment = yield from batches.hold_all(
-            [batches.Wanted(call.account_id, call.id, call.held, payer) for call, payer in begun]
+            [
+                batches.Wanted(call.account_id, call.id, call.held, payer, _about(call, holder))
+                for call, payer in begun
+            ]
         )
-        yield Query("relay_begin", {}, [_who(call, holder) for call, _ in begun])
         for call, _ in begun:
             call.held_at = moment
-    free = [{**_who(call, holder), **_end(call, ending)} for call, ending in ended if not call.held]
-    if free:
-        yield Query("relay_insert", {}, free)
-    held = [(call, ending) for call, ending in ended if call.held]
-    if held:
-        told = yield Query("relay_finish_each", {}, [_end(call, ending) for call, ending in held])
-        if told[0]["changed"] != len(held):
-            raise ledger.LedgerFault("a call was ended before")
-        for call, _ in held:
-            if call.counted and not call.held_at:  # it was begun by itself
-                row = yield from one("hold_moment", id=call.id)
-                call.held_at = int(row["created_at"]) if row is not None else 0
-        yield from batches.capture_all([_charge(call, ending) for call, ending in held])
+    if ended:
+        yield Query("relay_insert", {}, [_row(call, ending, holder) for call, ending in ended])
+    charges = [_charge(call, ending) for call, ending in ended if call.held]
+    if charges:
+        yield from batches.capture_all(charges)
 
 
 def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transaction[frozenset[str]]:
@@ -167,7 +162,25 @@ def _entry(call: Call) -> ledger.Entry:
     return ledger.Entry(kind, f"{call.model} by {call.target}", call.id)
 
 
-def _who(call: Call, holder: str) -> dict[str, Value]:
+def _about(call: Call, holder: str) -> str:
+    """What a hold tells of its call, should nobody end it."""
+    told = _encode(
+        {
+            "holder": holder,
+            "key_id": call.key_id,
+            "face": call.face,
+            "model": call.model,
+            "target": call.target,
+            "streamed": int(call.streamed),
+        }
+    )
+    return told.decode().replace("\\u0000", "\\ufffd")  # which no database takes within JSON
+
+
+def _row(call: Call, ending: Ending, holder: str) -> dict[str, Value]:
+    """A call that has ended, as the log has it."""
+    error, usage = ending.error[:_MAX_ERROR], ending.usage
+    words = " ".join(filter(None, (call.id, call.model, call.target, error, call.request, call.response)))
     return {
         "id": call.id,
         "account_id": call.account_id,
@@ -175,24 +188,16 @@ def _who(call: Call, holder: str) -> dict[str, Value]:
         "face": call.face,
         "model": call.model,
         "target": call.target,
+        "state": ending.state,
         "holder": holder,
         "streamed": int(call.streamed),
-        "held": call.held,
-    }
-
-
-def _end(call: Call, ending: Ending) -> dict[str, Value]:
-    error = ending.error[:_MAX_ERROR]
-    words = " ".join(filter(None, (call.id, call.model, call.target, error, call.request, call.response)))
-    return {
-        "id": call.id,
-        "target": call.target,
-        "state": ending.state,
         "attempts": call.attempts,
-        "input_tokens": ending.usage.input,
-        "cached_tokens": ending.usage.cached,
-        "output_tokens": ending.usage.output,
+        "input_tokens": usage.input,
+        "cached_tokens": usage.cached,
+        "output_tokens": usage.output,
         "counted_by": ending.counted_by,
+        "held": call.held,
+        "held_at": call.held_at,
         "cost": ending.cost,
         "first_us": call.first_us,
         "total_us": call.total_us,

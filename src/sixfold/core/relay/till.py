@@ -115,7 +115,7 @@ class Till:
         if ending is None:
             return requestlog.begin(call, self.holder, slip.payer)
         if call.held:
-            return requestlog.finish(call, ending)
+            return requestlog.finish(call, ending, self.holder)
         return requestlog.insert(call, ending, self.holder)
 
     async def _write(self, transaction: Transaction[None], durable: bool) -> BaseException | None:

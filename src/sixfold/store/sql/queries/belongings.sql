@@ -6,7 +6,7 @@ FROM prediction WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT
 -- name: mine_calls | What an account asked of model servers.
 SELECT id, key_id, face, model, target, state, input_tokens, cached_tokens, output_tokens, cost, error,
        request, response, created_at, ended_at
-FROM relay_call WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+FROM relay_known WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: mine_live_sessions | An account's live sessions.
 SELECT id, model, engine, quality, hardware, inputs, state, reason, cost, created_at, ready_at, closed_at

@@ -49,7 +49,9 @@ RETURNING id;
 SELECT k.id AS key_id, k.scope FROM hold h JOIN api_key k ON k.id = h.key_id WHERE h.id = :hold;
 
 -- name: relay_once_get | The call that a request with the same key made before, and how that stands.
-SELECT o.call_id, c.state, c.cost FROM relay_once o LEFT JOIN relay_call c ON c.id = o.call_id
+SELECT o.call_id, COALESCE(c.state, CASE WHEN h.id IS NOT NULL THEN 'running' END) AS state, c.cost
+FROM relay_once o LEFT JOIN relay_call c ON c.id = o.call_id
+LEFT JOIN hold h ON h.id = o.call_id AND h.state = 'pending'
 WHERE o.id = :id AND o.created_at > :now - :life;
 
 -- name: relay_once_put | A request with a key makes a call.

@@ -4,11 +4,11 @@ WHERE id = :account_id AND (can_go_negative = 1 OR posted - held >= :amount)
 RETURNING id;
 
 -- name: hold_insert | Write the hold that explains a reservation.
-INSERT INTO hold (id, account_id, amount, state, created_at, key_id)
-VALUES (:id, :account_id, :amount, 'pending', :now, :key_id);
+INSERT INTO hold (id, account_id, amount, state, created_at, key_id, about)
+VALUES (:id, :account_id, :amount, 'pending', :now, :key_id, :about);
 
 -- name: hold_end | End a pending hold, once: captured (with an amount) or released.
-UPDATE hold SET state = :state, captured = :captured, ended_at = :now
+UPDATE hold SET state = :state, captured = :captured, ended_at = :now, about = NULL
 WHERE id = :id AND state = 'pending' AND amount >= :captured
 RETURNING account_id, amount, key_id, created_at;
 
@@ -16,7 +16,7 @@ RETURNING account_id, amount, key_id, created_at;
 SELECT created_at FROM hold WHERE id = :id;
 
 -- name: hold_end_each | End a pending hold of this account and amount, among others.
-UPDATE hold SET state = :state, captured = :captured, ended_at = :now
+UPDATE hold SET state = :state, captured = :captured, ended_at = :now, about = NULL
 WHERE id = :id AND state = 'pending' AND account_id = :account_id AND amount = :amount;
 
 -- name: ledger_settle | Give held money back, less what was captured of it.

@@ -20,7 +20,7 @@ ORDER BY p.id DESC LIMIT :limit;
 -- name: oversight_calls | Calls of model servers of all accounts, the same way.
 SELECT c.id, c.id AS request_id, c.created_at, c.ended_at AS completed_at, c.face, c.model, c.target AS served,
        c.state, c.cost, c.error, COALESCE(a.email, '') AS email
-FROM relay_call c JOIN account a ON a.id = c.account_id
+FROM relay_known c JOIN account a ON a.id = c.account_id
 WHERE c.id < :before AND (:state = '' OR c.state = :state)
   AND LOWER(c.id || ' ' || c.face || ' ' || c.model || ' ' || c.target || ' ' || c.error || ' '
             || COALESCE(a.email, '')) LIKE :pattern ESCAPE '\'

@@ -1,39 +1,36 @@
--- name: relay_begin | A paid call that is under way; its hold has the same id.
-INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, held, created_at)
-VALUES (:id, :account_id, :key_id, :face, :model, :target, 'running', :holder, :streamed, :held, :now);
+-- name: relay_insert | A call that has ended, among others.
+INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
+    input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
+    response, words, created_at, ended_at)
+VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
+    :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
+    :request, :response, :words, COALESCE(NULLIF(:held_at, 0), :now), :now);
 
--- name: relay_finish | A call that was under way has ended; nothing when it was ended before.
-UPDATE relay_call SET state = :state, target = :target, attempts = :attempts, input_tokens = :input_tokens,
-    cached_tokens = :cached_tokens, output_tokens = :output_tokens, counted_by = :counted_by, cost = :cost,
-    first_us = :first_us, total_us = :total_us, error = :error, request = :request, response = :response,
-    words = :words, ended_at = :now
-WHERE id = :id AND state = 'running'
+-- name: relay_finish | A call that has ended; nothing when a sweep ended it before.
+INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
+    input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
+    response, words, created_at, ended_at)
+VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
+    :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
+    :request, :response, :words, COALESCE(NULLIF(:held_at, 0), :now), :now)
+ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
--- name: relay_finish_each | A call that was under way has ended, among others.
-UPDATE relay_call SET state = :state, target = :target, attempts = :attempts, input_tokens = :input_tokens,
-    cached_tokens = :cached_tokens, output_tokens = :output_tokens, counted_by = :counted_by, cost = :cost,
-    first_us = :first_us, total_us = :total_us, error = :error, request = :request, response = :response,
-    words = :words, ended_at = :now
-WHERE id = :id AND state = 'running';
-
--- name: relay_insert | A call that cost nothing, written when it has ended.
-INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
-    input_tokens, cached_tokens, output_tokens, counted_by, cost, first_us, total_us, error, request, response,
-    words, created_at, ended_at)
-VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
-    :input_tokens, :cached_tokens, :output_tokens, :counted_by, :cost, :first_us, :total_us, :error, :request,
-    :response, :words, :now, :now);
-
 -- name: relay_orphans | Calls under way of servers that are gone, all but `holder`, and those that are too old.
-SELECT c.id, c.holder, CASE WHEN c.created_at < :before THEN 1 ELSE 0 END AS late
-FROM hold h JOIN relay_call c ON c.id = h.id
-WHERE h.state = 'pending' AND c.state = 'running' AND (c.holder <> :holder OR c.created_at < :before)
+SELECT id, holder, CASE WHEN created_at < :before THEN 1 ELSE 0 END AS late FROM (
+    SELECT h.id, h.created_at, COALESCE(h.about ->> 'holder', c.holder) AS holder
+    FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running' WHERE h.state = 'pending') AS held
+WHERE holder IS NOT NULL AND (holder <> :holder OR created_at < :before)
 LIMIT 1000;
 
--- name: relay_abandon | A call whose server died: it failed, and was free.
-UPDATE relay_call SET state = 'failed', error = :error, ended_at = :now
-WHERE id = :id AND state = 'running' RETURNING id;
+-- name: relay_abandon | A call that was under way failed, and was free.
+INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, held, error, created_at,
+    ended_at)
+SELECT id, account_id, key_id, face, model, target, 'failed', holder, streamed, held, :error, created_at, :now
+FROM relay_known WHERE id = :id AND state = 'running'
+ON CONFLICT (id) DO UPDATE SET state = excluded.state, error = excluded.error, ended_at = excluded.ended_at
+WHERE relay_call.state = 'running'
+RETURNING id;
 
 -- name: relay_forget | Forget calls that ended long ago; their ids come before those that are made since.
 DELETE FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'running' RETURNING id;
@@ -41,7 +38,7 @@ DELETE FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'run
 -- name: relay_page | An account's calls, newest first, from before a position; an empty filter takes all.
 SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens, cached_tokens, output_tokens,
        counted_by, held, cost, first_us, total_us, error, request, response, created_at, ended_at
-FROM relay_call
+FROM relay_known
 WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
   AND (:key_id = '' OR key_id = :key_id) AND words LIKE :pattern ESCAPE '\'

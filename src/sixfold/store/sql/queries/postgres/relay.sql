@@ -1,7 +1,8 @@
 -- name: relay_orphans | Calls under way of servers that are gone, and those that are too old.
 WITH held AS MATERIALIZED (
-    SELECT c.id, c.holder, c.created_at < :before AS late FROM hold h JOIN relay_call c ON c.id = h.id
-    WHERE h.state = 'pending' AND c.state = 'running'),
+    SELECT h.id, COALESCE(h.about::json ->> 'holder', c.holder) AS holder, h.created_at < :before AS late
+    FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running'
+    WHERE h.state = 'pending' AND (h.about IS NOT NULL OR c.id IS NOT NULL)),
 gone AS MATERIALIZED (
     SELECT holder FROM (SELECT DISTINCT holder FROM held WHERE holder <> :holder) AS others
     WHERE NOT server_lives(holder))
