@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.core.work import machine as machines
 from sixfold.core.work.machine import Machine
 from sixfold.core.work.ports import WorkerSpec
 from sixfold.core.work.states import State
@@ -75,6 +76,33 @@ async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
         assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 0)
         assert [each.message for each in caplog.records].count("a worker waits for memory") == 1
         assert await built.faults() == ()
+
+
+async def test_who_waits_too_long_for_memory_is_let_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
+    driver = Counting()
+    async with road(tmp_path, sized(driver, slow=12, echo=12, other=1)) as built:
+        first = await running(built, "slow")
+        large = await built.pipeline.submit(built.order("echo"))
+        await cramped(built)
+        small = await built.pipeline.submit(built.order("other"))
+        await built.pipeline.cancel(first, built.payer.id)
+        assert (await built.pipeline.wait(large, 60)).state is State.SUCCEEDED
+        assert (await built.pipeline.wait(small, 60)).state is State.SUCCEEDED
+        assert driver.beside == [["slow"], ["echo"], ["echo", "other"]]
+
+
+async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
+    async with road(tmp_path, sized(Counting(), slow=12, echo=12, other=1)) as built:
+        await running(built, "slow")
+        large = await built.pipeline.submit(built.order("echo"))
+        await cramped(built)
+        await built.pipeline.cancel(large.id, built.payer.id)
+        assert (await built.run("other")).state is State.SUCCEEDED
+        assert built.supervisor.memory()[2] == 0
 
 
 async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:

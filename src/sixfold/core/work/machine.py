@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection
 
 from sixfold.core.work.catalog import EngineSpec
@@ -11,6 +12,7 @@ from sixfold.core.work.ports import Weighed
 
 _LOG = logging.getLogger("sixfold.supervisor")
 _GIB = 2**30
+_PATIENCE_SECONDS = 30.0  # after which those that fit let one that does not fit go first
 
 
 class Machine:
@@ -22,7 +24,7 @@ class Machine:
 
     def __init__(self, total_bytes: int = 0, beforehand: Callable[[EngineSpec], int] = lambda _: 0) -> None:
         self.total_bytes = total_bytes
-        self.cramped: set[str] = set()  # engines whose next worker waits for memory
+        self.cramped: dict[str, float] = {}  # engines whose next worker waits for memory, and since when
         self._beforehand = beforehand
         self._seen: dict[str, int] = {}
 
@@ -50,8 +52,18 @@ class Machine:
         free = self.total_bytes - self.taken(pools)
         fits = not self.total_bytes or self.needs(engine) <= free or not any(pool.seats for pool in pools)
         if fits:
-            self.cramped.discard(engine.name)
+            self.cramped.pop(engine.name, None)
         return fits
+
+    def yields(self, engine: EngineSpec) -> bool:
+        """Whether an engine starts nothing more because another has waited for memory for too long."""
+        before = time.monotonic() - _PATIENCE_SECONDS
+        others = (since for name, since in self.cramped.items() if name != engine.name)
+        return any(since < before for since in others) and self.needs(engine) > 0
+
+    def still(self, waiting: Collection[str]) -> None:
+        """Forget engines for which nothing waits any more."""
+        self.cramped = {name: since for name, since in self.cramped.items() if name in waiting}
 
     def idle(self, engine: EngineSpec, pools: Collection[Pool]) -> list[Seat]:
         """Take out workers that idle, the longest first, until one more fits; none if they are too few."""
@@ -71,6 +83,6 @@ class Machine:
 
     def _wait(self, engine: EngineSpec, pools: Collection[Pool]) -> None:
         if engine.name not in self.cramped:
-            self.cramped.add(engine.name)
+            self.cramped[engine.name] = time.monotonic()
             sizes = {"needs": self.needs(engine), "taken": self.taken(pools), "total": self.total_bytes}
             _LOG.info("a worker waits for memory", extra={"engine": engine.name, **sizes})

@@ -233,7 +233,8 @@ class Supervisor:
                 return
             name = self._hungry.popleft()
             pool = self._pools[name]
-            if time.monotonic() < pool.resume_at or not self.can(name):
+            machine = self._policy.machine
+            if time.monotonic() < pool.resume_at or not self.can(name) or machine.yields(pool.engine):
                 continue  # fed again by the timer that `Pool.failed` sets, and by every sweep
             if not self._free_slots(pool) and not pool.open_lanes(taken=True):
                 self._hungry.append(name)  # keeps its turn until some run ends
@@ -433,7 +434,9 @@ class Supervisor:
         return len(moved)
 
     async def _look_for_work(self) -> None:
-        for name in await self._database.read(_engines_waiting()):
+        waiting = await self._database.read(_engines_waiting())
+        self._policy.machine.still(waiting)
+        for name in waiting:
             self.feed(name)
 
     async def _living(self, boots: Sequence[str]) -> frozenset[str]:
