@@ -49,7 +49,10 @@ class Pages:
         self.passage_length = Column(np.float32)
         self.page_ids: list[str] = []
         self.slugs: list[str] = []
-        self._folders: dict[str, int] = {"": 0}
+        self.folder_pages = Column(np.int64)
+        self.folder_words = Column(np.float64)
+        self._folders: dict[str, int] = {}
+        self._folder("")
         self._place: dict[str, int] = {}
         self._targets: dict[str, tuple[str, ...]] = {}
         self._sources: dict[str, set[str]] = {}
@@ -76,8 +79,10 @@ class Pages:
         self.dated_from.append(first)
         self.dated_to.append(last)
         self.type.append(self.types.setdefault(entry.type, len(self.types)))
-        folder = order.folder(entry.slug)
-        self.folder.append(self._folders.setdefault(folder, len(self._folders)))
+        folder = self._folder(order.folder(entry.slug))
+        self.folder.append(folder)
+        self.folder_pages[folder] += 1
+        self.folder_words[folder] += self.length[place]
         self.order.add(place, entry.slug, entry.created_at)
         self.part.append(not entry.article)
         self.states.append(not entry.asks)
@@ -100,6 +105,9 @@ class Pages:
         if place is None:
             return
         self.alive[place] = False
+        folder = self.folder[place]
+        self.folder_pages[folder] -= 1
+        self.folder_words[folder] -= self.length[place]
         self.order.remove(place, self.slugs[place], int(self.created[place]))
         self.link(page_id, ())
 
@@ -133,6 +141,13 @@ class Pages:
             grown[:start] = self.matrix[:start]
             self.matrix = grown
         self.matrix[start : len(self.row_page)] = rows
+
+    def _folder(self, name: str) -> int:
+        """The number of a folder; a new one has nothing yet."""
+        if name not in self._folders:
+            self._folders[name] = self.folder_pages.append(0)
+            self.folder_words.append(0)
+        return self._folders[name]
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sixfold.core.memory.search.signals import Filter, Saturation
 from sixfold.store.search.columns import Flags, Floats, Places
@@ -196,7 +197,7 @@ class PageView:
         updated = self._of.updated.values
         if not self._pages:
             return self._zero.copy()
-        age = (updated[self._visible].max() - updated) / half_life_us
+        age = (self._shown(updated).max() - updated) / half_life_us
         return np.exp2(-np.maximum(age, 0)).astype(np.float32)
 
     def when(self, since: int, until: int) -> Floats:
@@ -300,6 +301,10 @@ class PageView:
         """The visible pages that have a word in the names of their folders."""
         return self._seen(self._of.path.get(word))
 
+    def _shown(self, column: NDArray[Any]) -> NDArray[Any]:
+        """What a column has of the visible places."""
+        return column if self._whole else column[self._visible]
+
     def _seen(self, places: Places) -> Places:
         return places if self._whole else places[self._visible[places]]
 
@@ -325,7 +330,7 @@ class PageView:
 
     @cached_property
     def _mean_length(self) -> float:
-        total = float(self._of.length.values[self._visible].sum(dtype=np.float64))
+        total = float(self._shown(self._of.length.values).sum(dtype=np.float64))
         return max(total / max(self._pages, 1), 1.0)
 
     @cached_property
@@ -335,9 +340,13 @@ class PageView:
     @cached_property
     def _folder_sizes(self) -> tuple[Places, Floats]:
         """How many visible pages and words each folder has; number 0, which is no folder, has none."""
-        of = self._of.folder.values[self._visible]
-        pages = np.bincount(of, minlength=self._of.folders)
-        length = np.bincount(of, self._of.length.values[self._visible], self._of.folders)
+        index = self._of
+        if self._pages == len(index):
+            pages, length = index.folder_pages.values.copy(), index.folder_words.values.copy()
+        else:
+            of = index.folder.values[self._visible]
+            pages = np.bincount(of, minlength=index.folders)
+            length = np.bincount(of, index.length.values[self._visible], index.folders)
         pages[0] = 0
         length[0] = 0
         return pages, length.astype(np.float32)
@@ -361,7 +370,8 @@ def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
 def _steps(places: Places, step: int) -> tuple[Places | slice, Places, Places]:
     """Which places have a neighbour elsewhere than one `step` on, where that is, and which have none."""
     ends = np.flatnonzero(places < 0)
-    odd = np.flatnonzero((places >= 0) & (places != np.arange(len(places)) + step))
+    odd = np.flatnonzero(places != np.arange(step, len(places) + step))
+    odd = odd[places[odd] >= 0]
     if len(odd) > len(places) * _SCATTERED:
         return slice(None), np.maximum(places, 0), ends
     return odd, places[odd], ends

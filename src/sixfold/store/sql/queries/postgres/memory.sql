@@ -134,7 +134,7 @@ UPDATE page_link SET by_name = 1, target_id = (
     SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value)
     WHERE (j.value ->> 'name') = page_link.target LIMIT 1)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
-  AND target IN (SELECT (j.value ->> 'name') FROM json_array_elements(:rows::json) AS j (value));
+  AND target = ANY (ARRAY(SELECT (j.value ->> 'name') FROM json_array_elements(:rows::json) AS j (value)));
 
 -- name: links_out_of | The links of some pages, each where it leads; OFFSET 0: page by page.
 SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
