@@ -76,6 +76,8 @@ async def test_an_identity_is_one_accounts_until_it_is_unlinked(database: Databa
     with pytest.raises(errors.Conflict):
         await database.write(identities.link(ben, ADA))
     await database.write(identities.link(ada, ADA))
+    with pytest.raises(errors.NotFound):
+        await database.write(identities.unlink(ben, ADA.issuer))
     assert len(await database.read(identities.of_account(ada))) == 1
     await database.write(identities.unlink(ada, ADA.issuer))
     with pytest.raises(errors.NotFound):
