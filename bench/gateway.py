@@ -3,8 +3,9 @@
 .venv/bin/python -m bench gateway; SIXFOLD_BENCH_PEER=1 also installs and measures litellm[proxy], and
 SIXFOLD_BENCH_REQUESTS (100,000) and SIXFOLD_BENCH_ABORTS (10,000) are after how many memory is looked at.
 
-The server stands on one core; the load and a model server of a few lines on the other. Everything is on: a
-key with a budget and limits, the ledger, the log, routing with a fallback.
+The servers stand on one core; the load and a model server of a few lines on the other. Everything is on: a
+key with a budget and limits, the ledger, the log, routing with a fallback. At 64 connections the servers are
+asked by turns, in short rounds of which the median counts, so that no figure hangs on one moment.
 """
 
 from __future__ import annotations
@@ -14,21 +15,24 @@ import json
 import os
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
-from bench.server import _cpu, _pss
+from bench.server import _pss
 from bench.table import Row, calibration, of_samples
 
 TITLE = "The gateway"
-REQUESTS, STREAMS = 3_000, 100
+REQUESTS, STREAMS, ROUNDS = 3_000, 100, 7
+MANY = 64  # connections
 RATE, RATE_SECONDS = 1_000, 5
 LONG = int(os.environ.get("SIXFOLD_BENCH_REQUESTS", "100000"))
 ABORTS = int(os.environ.get("SIXFOLD_BENCH_ABORTS", "10000"))
@@ -199,32 +203,83 @@ def _added(name: str, found: dict[str, list[float]], direct: dict[str, list[floa
     ]
 
 
+class _Server(NamedTuple):
+    """What is measured; `asked` is how many requests it gets in all."""
+
+    name: str
+    pid: int
+    port: int
+    key: str
+    asked: int
+
+
+class _Round(NamedTuple):
+    """So many requests at once: how long each took, and all; what the server's processor took."""
+
+    samples: list[float]
+    seconds: float
+    spent: float
+
+    @property
+    def each(self) -> float:
+        """Processor time of one, in seconds."""
+        return self.spent / len(self.samples)
+
+
+def _cpu(pid: int) -> float:
+    """Processor seconds of one process so far, by the clock that `clock_getcpuclockid` names."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+async def _round(server: _Server, connections: int, count: int) -> _Round:
+    before, began = _cpu(server.pid), time.perf_counter()
+    samples = await _load(server.port, server.key, connections, max(count, connections))
+    return _Round(samples, time.perf_counter() - began, _cpu(server.pid) - before)
+
+
+async def _by_turns(servers: list[_Server]) -> dict[str, list[_Round]]:
+    """Rounds of many connections, each server after the other."""
+    found: dict[str, list[_Round]] = {server.name: [] for server in servers}
+    for server in servers:
+        await _load(server.port, server.key, MANY, MANY)
+    for _ in range(ROUNDS):
+        for server in servers:
+            found[server.name].append(await _round(server, MANY, server.asked // ROUNDS))
+    return found
+
+
+def _of_rounds(name: str, where: str, rounds: list[_Round]) -> list[Row]:
+    each = statistics.median(one.each for one in rounds)
+    rate = statistics.median(len(one.samples) / one.seconds for one in rounds)
+    return [
+        of_samples(f"{name}, {where}: whole answer", [wait for one in rounds for wait in one.samples], "ms"),
+        Row(f"{name}, {where}: CPU per request", each * 1e6, "µs"),
+        Row(f"{name}, {where}: requests", rate, "per s"),
+        Row(f"{name}, {where}: requests a core", 1 / max(each, 1e-6), "per s"),
+    ]
+
+
 async def _figures(
-    name: str, pid: int, port: int, key: str, count: int, direct: dict[str, list[float]] | None = None
+    server: _Server, many: list[_Round], direct: dict[str, list[float]] | None = None
 ) -> tuple[list[Row], dict[str, list[float]]]:
+    name, port, key = server.name, server.port, server.key
     await _load(port, key, 1, 20)
     found: list[Row] = []
     waits: dict[str, list[float]] = {}
-    for connections in (1, 64):
-        before, began = _cpu(pid), time.perf_counter()
-        samples = await _load(port, key, connections, count)
-        seconds, spent = time.perf_counter() - began, _cpu(pid) - before
-        where = f"{connections} connection{'s' if connections > 1 else ''}"
-        waits[where] = samples
-        found += [
-            of_samples(f"{name}, {where}: whole answer", samples, "ms"),
-            Row(f"{name}, {where}: CPU per request", spent / len(samples) * 1e6, "µs"),
-            Row(f"{name}, {where}: requests", len(samples) / seconds, "per s"),
-            Row(f"{name}, {where}: requests a core", len(samples) / max(spent, 0.01), "per s"),
-        ]
-    if count >= REQUESTS:
+    for where, rounds in (
+        ("1 connection", [await _round(server, 1, server.asked)]),
+        (f"{MANY} connections", many),
+    ):
+        waits[where] = [wait for one in rounds for wait in one.samples]
+        found += _of_rounds(name, where, rounds)
+    if server.asked >= REQUESTS:
         samples = waits[f"{RATE:,} requests/s"] = await _paced(port, key)
         found.append(of_samples(f"{name}, {RATE:,} requests/s: whole answer", samples, "ms"))
     if direct is not None:
         found += _added(name, waits, direct)
-    before = _cpu(pid)
+    before = _cpu(server.pid)
     streams = await _load(port, key, 8, STREAMS, stream=True)
-    chunk = (_cpu(pid) - before) / (len(streams) * _CHUNKS) * 1e6
+    chunk = (_cpu(server.pid) - before) / (len(streams) * _CHUNKS) * 1e6
     return [*found, Row(f"{name}: CPU per streamed chunk", chunk, "µs")], waits
 
 
@@ -268,25 +323,32 @@ def _sixfold(folder: Path, models: int) -> tuple[list[str], dict[str, str], str]
 
 
 async def _measure(folder: Path) -> list[Row]:
-    models, found = _free(), list[Row]()
-    with _process([sys.executable, "-m", "bench.modelserver", str(models)], 1) as server:
+    models = _free()
+    with ExitStack() as stack:
+        process = stack.enter_context(_process([sys.executable, "-m", "bench.modelserver", str(models)], 1))
         await _up(models)
-        plain, direct = await _figures("no gateway", server.pid, models, "k", REQUESTS)
-        found += plain
+        servers = [_Server("no gateway", process.pid, models, "k", REQUESTS)]
         if nginx := shutil.which("nginx"):
             port = _free()
             (folder / "nginx.conf").write_text(_NGINX.format(folder=folder, models=models, port=port))
-            with _process([nginx, "-c", str(folder / "nginx.conf")], 0) as process:
-                await _up(port)
-                found += (await _figures("nginx", _child(process.pid), port, "k", REQUESTS, direct))[0]
+            process = stack.enter_context(_process([nginx, "-c", str(folder / "nginx.conf")], 0))
+            await _up(port)
+            servers.append(_Server("nginx", _child(process.pid), port, "k", REQUESTS))
         port = _free()
         command, environ, key = _sixfold(folder, models)
-        with _process([*command, "serve", "--port", str(port)], 0, **environ) as process:
-            await _up(port)
-            found += (await _figures("Sixfold", process.pid, port, key, REQUESTS, direct))[0]
-            found += await _weighed(process.pid, port, key)
+        process = stack.enter_context(_process([*command, "serve", "--port", str(port)], 0, **environ))
+        await _up(port)
+        ours = _Server("Sixfold", process.pid, port, key, REQUESTS)
+        servers.append(ours)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
-            found += await _peer(folder, models, direct)
+            servers.append(await _peer(folder, models, stack))
+        many = await _by_turns(servers)
+        found, direct = await _figures(servers[0], many[servers[0].name])
+        for server in servers[1:]:
+            found += (await _figures(server, many[server.name], direct))[0]
+            if server is ours:
+                found += await _weighed(server.pid, server.port, server.key)
+        if os.environ.get("SIXFOLD_BENCH_PEER"):
             found.append(_ratio(found))
     return found
 
@@ -304,14 +366,16 @@ def _install(folder: Path) -> None:
     subprocess.run([pip, "install", "--quiet", "litellm[proxy]"], check=True)
 
 
-async def _peer(folder: Path, models: int, direct: dict[str, list[float]]) -> list[Row]:
+async def _peer(folder: Path, models: int, stack: ExitStack) -> _Server:
     """litellm's proxy in an environment of its own: a master key, no database."""
     await asyncio.to_thread(_install, folder)
     (folder / "peer.yaml").write_text(_PEER.format(models=models))
     port, program = _free(), str(folder / "peer" / "bin" / "litellm")
-    with _process([program, "--config", str(folder / "peer.yaml"), "--port", str(port)], 0) as process:
-        await _up(port, 180)
-        return (await _figures("litellm", process.pid, port, "sk-bench", 300, direct))[0]
+    process = stack.enter_context(
+        _process([program, "--config", str(folder / "peer.yaml"), "--port", str(port)], 0)
+    )
+    await _up(port, 180)
+    return _Server("litellm", process.pid, port, "sk-bench", 300)
 
 
 def rows() -> list[Row]:
