@@ -30,6 +30,7 @@ _SURE = 0.05  # of full brightness by which a pixel may have changed on its way
 _CUT = 0.14  # mean change from which it is another shot
 _GLANCE_SIDE = 96  # pixels of the longer side by which a cut is seen
 _REST = (0.25, 0.5)  # pixels of flow up to which all is at rest, and from which it moves: grain seems to
+_LEFT = 0.9  # of a doubt in ground that was left
 _AHEAD = 6  # frames that are looked at before they are asked for
 _NOTHING: Any = None
 
@@ -51,11 +52,12 @@ class Shot:
 
 @dataclass(slots=True)
 class _Carried:
-    """The mask before, where it has moved to; how sure that is, and what did move."""
+    """The mask before, where it has moved to; how sure that is, what did move, and what of it is ground."""
 
     mask: Array
     trust: Array
     gone: Array
+    left: NDArray[np.bool_]
 
 
 class Masks:
@@ -89,7 +91,7 @@ class Masks:
         if carried is None or self._since >= _EVERY:
             mask = self._drawn(small, carried)
         else:
-            mask = _banded(small, carried.mask)
+            mask = _banded(small, carried.mask, carried.left)
         self._mask = cv2.GaussianBlur(mask.astype(np.float32), (0, 0), 0.7)
         self._before = small
         self._given = self._at_rest(edges.soft(rgb, mask, _FINE_SIDE), carried)
@@ -99,7 +101,11 @@ class Masks:
         """The whole drawn anew, from all that is known of it."""
         self._since = 0
         moving = motion.other(small, self._coming)
-        found = cut.cut(small, None if carried is None else carried.mask, moving.only)
+        only, hint = moving.only, None if carried is None else carried.mask * ~carried.left
+        if only is not None:
+            left = self._left(small, only) if carried is None else carried.left
+            only = only * (1 - _LEFT * left)
+        found = cut.cut(small, hint, only)
         self._sure.append(certainty.of(found))
         return found.mask
 
@@ -125,16 +131,25 @@ class Masks:
         changed = np.abs(seen.astype(np.float32) - small).mean(2) / 255
         if float(changed.mean()) > _CUT:
             return None
-        return _Carried(_looked(self._mask, at), np.exp(-((changed / _SURE) ** 2)), gone)
+        mask = _looked(self._mask, at)
+        return _Carried(mask, np.exp(-((changed / _SURE) ** 2)), gone, self._left(small, mask, self._before))
+
+    def _left(self, small: Array, mask: Array, *before: Array) -> NDArray[np.bool_]:
+        """What a mask holds of the ground, by the frame before and two that come."""
+        return motion.left(small, mask, [*before, *list(self._coming)[:3:2]], self._dis)
 
 
-def _banded(small: Array, mask: Array) -> NDArray[np.bool_]:
-    """A carried mask whose edge is drawn to the frame's colours, in a band round where it is."""
+def _banded(small: Array, mask: Array, left: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """A carried mask whose edge is drawn to the frame's colours, in a band round where it is.
+
+    What was `left` behind is inside of what was carried: there colours decide as well.
+    """
     solid = (mask > 0.5).astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _BAND + 1, 2 * _BAND + 1))
     labels = np.where(solid > 0, cv2.GC_PR_FGD, cv2.GC_PR_BGD).astype(np.uint8)
     labels[cv2.erode(solid, ball) > 0] = cv2.GC_FGD
     labels[cv2.dilate(solid, ball) == 0] = cv2.GC_BGD
+    labels[left] = cv2.GC_PR_BGD
     inside, outside = labels % 2 == 1, labels % 2 == 0
     if inside.sum() < 16 or outside.sum() < 16:
         return solid > 0

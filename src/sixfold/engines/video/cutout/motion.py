@@ -24,6 +24,9 @@ _FAR = 0.03  # of the width: movement that is enough to tell by
 _PARTS = (0.01, 0.6)  # of the frame: less is noise that moves, more is no subject
 _WEIGHT = 0.95  # of a doubt in what does not move, where others clearly do
 _SMOOTH = 3e-4
+_SAME, _ALIKE = 3.0, 2.2  # of 255, and in medians: so far apart is still the same
+_COMMON = 4e-3  # of the ground: a colour that is met
+_MOST = 0.8  # of a mask that may be ground: a subject at rest is explained by a camera at rest
 _NOTHING: Any = None
 
 
@@ -53,7 +56,7 @@ def other(small: Array, coming: Sequence[Array]) -> Moving:
     rest = np.zeros((height, width), np.float32)
     for one in (same[(len(same) - 1) // 4], same[(len(same) - 1) // 2], same[-1]):
         flow = dis.calc(grey, cv2.cvtColor(one, cv2.COLOR_RGB2GRAY), _NOTHING)
-        rest = np.linalg.norm(flow - _camera(flow), axis=2).astype(np.float32)
+        rest = np.linalg.norm(flow - camera(flow), axis=2).astype(np.float32)
         if float(np.quantile(rest, 0.95)) > _FAR * width:
             break  # what lies farther apart is harder to follow, and tells no more
     noise = max(_STILL, 2.0 * float(np.median(rest)))
@@ -73,7 +76,39 @@ def _weight(belief: Array, rest: Array, noise: float) -> float:
     return float(_WEIGHT * np.clip((clear - 1.5) / 2.5, 0, 1) * np.clip(1.5 - 4 * rim, 0, 1))
 
 
-def _camera(flow: Array) -> Array:
+def left(small: Array, mask: Array, others: Sequence[Array], dis: Any) -> NDArray[np.bool_]:
+    """What a mask holds of the ground that its subject has left behind.
+
+    The camera's movement alone explains it in a frame before or after, it is joined to the frame's border so
+    explained, and its colours are met outside of the mask. A plain coat is explained too, but has others.
+    """
+    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+    rows, columns = np.mgrid[: grey.shape[0], : grey.shape[1]].astype(np.float32)
+    apart = np.full(grey.shape, np.inf, np.float32)
+    for one in others:
+        flow = camera(dis.calc(grey, cv2.cvtColor(one, cv2.COLOR_RGB2GRAY), _NOTHING))
+        at = columns + flow[..., 0], rows + flow[..., 1]
+        seen = cv2.remap(one, *at, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        apart = np.minimum(apart, cv2.blur(np.abs(seen.astype(np.float32) - small).mean(2), (5, 5)))
+    same = (apart < max(_SAME, _ALIKE * float(np.median(apart)))).astype(np.uint8)
+    same = cv2.morphologyEx(same, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+    _, labels = cv2.connectedComponents(same, connectivity=4)
+    rim = np.unique(np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]]))
+    inside = mask > 0.5
+    found = np.isin(labels, rim[rim > 0]) & inside & _met(small, ~inside)
+    return found if found.sum() < _MOST * inside.sum() else np.zeros_like(found)
+
+
+def _met(small: Array, where: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which pixels have a colour, in bins a sixteenth wide, that is common `where`."""
+    bins = (small >> 4).astype(np.int32) @ np.array([256, 16, 1], np.int32)
+    counts = np.bincount(bins[where], minlength=4096).reshape(16, 16, 16).astype(np.float32)
+    for axis in range(3):
+        counts = counts + 0.5 * (np.roll(counts, 1, axis) + np.roll(counts, -1, axis))
+    return counts.ravel()[bins] > _COMMON * max(1.0, float(where.sum()))
+
+
+def camera(flow: Array) -> Array:
     """The affine movement that explains most of a flow, at every pixel."""
     height, width = flow.shape[:2]
     rows, columns = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
