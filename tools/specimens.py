@@ -111,7 +111,7 @@ class Studio:
 def _mask() -> bytes:
     """White where the boat in a picture of 1024 by 576 is."""
     mask = np.zeros((576, 1024), np.uint8)
-    cv2.ellipse(mask, (311, 355), (130, 150), 0, 0, 360, 255, -1)
+    cv2.ellipse(mask, (650, 355), (125, 150), 0, 0, 360, 255, -1)
     return cv2.imencode(".png", mask)[1].tobytes()
 
 

@@ -212,6 +212,8 @@ def test_streets_and_rooms_are_streets_and_rooms() -> None:
     assert place("a yellow car") == "street"
     assert place("the skyline of a city") == "city"
     assert place("an apple and a boy") == "interior"
+    assert words.parse("the camera pans left over a lake").subjects == ()
+    assert place("a girl with an umbrella on a bridge") == shapes.library()["bridge"].home[0]
     dark, day = paint("a city street at night"), paint("a city street at noon")
     assert float(pixels.grey(dark).mean()) < float(pixels.grey(day).mean()) * 0.6
     empty, full = paint("an empty living room"), paint("a living room")

@@ -31,6 +31,9 @@ _OPEN = ("mountains", "sea", "lake", "meadow", "beach", "desert")
 # places that yield to another when both are named
 _YIELD = ("interior", "meadow", "river", "garden", "snowfield")
 
+# what settles the place before anybody who is there too
+_LANDMARKS = ("bridge", "castle", "lighthouse", "windmill", "temple", "church", "ship", "train")
+
 # what two places make together, the first pair that fits
 _JOINED = (
     ({"studio"}, "studio"),
@@ -76,8 +79,10 @@ def _place(scene: Scene, rng: np.random.Generator) -> tuple[str, str | None]:
         ordered = sorted(places, key=lambda p: p in _YIELD)
         return joined or ordered[0], next((p for p in ordered[1:]), None)
     if homes:
-        tables = [s for s in scene.subjects if shapes.library()[s.name].stand == "table"]
-        return next((h for s in tables for h in shapes.library()[s.name].home if h in homes), homes[0]), None
+        first = [
+            s for s in scene.subjects if shapes.library()[s.name].stand == "table" or s.name in _LANDMARKS
+        ]
+        return next((h for s in first for h in shapes.library()[s.name].home if h in homes), homes[0]), None
     options = [p for p in _OPEN if p not in scene.avoid] or ["mountains"]
     return options[int(rng.integers(len(options)))], None
 

@@ -17,6 +17,7 @@ _COLOURS = {
     "teal": "#2aa0a0", "blue": "#2f62c4", "purple": "#7a45b8", "pink": "#ea86ae", "brown": "#7c5234",
     "white": "#f2f2ef", "black": "#26262b", "grey": "#8d939b", "pastel": "#f0c9c9", "neon": "#ff3fd0",
 }  # fmt: skip
+_SPOKEN = (("red", "fox"), ("brown", "bear"), ("gold", "dog"), ("grey", "wolf"))  # so they are anyway
 # hair has its own red, gold and grey
 _WORN = {
     ("hair", "red"): "#b5502a", ("hair", "gold"): "#dcb46a", ("hair", "yellow"): "#e3c172",
@@ -81,7 +82,7 @@ def _kin(colour: Colour, main: Colour) -> bool:
 def _tints(stage: Stage, shape: shapes.Shape, colour: str | None, dressed: bool) -> dict[str, Colour]:
     """The colours that the prompt gives to roles of this shape: to the whole thing, and to what it wears."""
     found: dict[str, Colour] = {}
-    if colour in _COLOURS:
+    if colour in _COLOURS and (colour, shape.name) not in _SPOKEN:
         tint = rgb(_COLOURS[colour])
         main = next((p.role for p in shape.parts if p.role in ("body", "coat", "fur")), shape.parts[0].role)
         own = rgb(shape.tones.get(main, "#9fb6c8"))

@@ -22,11 +22,16 @@ _MOUNTS = {
     "whale": 0.8, "dolphin": 0.7, "duck": 0.55, "eagle": 0.5, "dog": 0.5, "fox": 0.5,
 }  # fmt: skip
 
+_GROWN = ("tree", "palm", "cactus", "flower", "mushroom")  # as nature set them: here and there
+
 Placed = tuple[Subject, int, figures.Spot]
 
 
-def _low(stage: Stage, subject: Subject) -> bool:
-    return shapes.library()[subject.name].stand not in ("sky", "under")
+def _level(subject: Subject) -> int:
+    """What is counted together: what flies or swims, what grows, what stands; in the order of painting."""
+    if shapes.library()[subject.name].stand in ("sky", "under"):
+        return 0
+    return 1 if subject.name in _GROWN else 2
 
 
 def _wide(subject: Subject) -> float:
@@ -94,6 +99,10 @@ def _one(stage: Stage, subject: Subject, number: int, level: tuple[int, int, boo
     foot, x = _foot(stage, subject, tall), _across(stage, count, at, close)
     if count > 1 and kind in ("sky", "under"):
         foot += (-0.10 if at % 2 else 0.07) + float(rng.uniform(-0.03, 0.03))
+    elif count > 1 and subject.name in _GROWN:
+        grown = float(rng.uniform(0.5, 1.0)) if number else 1.0
+        tall, foot = tall * grown, foot - 0.12 * (1 - grown)
+        x += float(rng.uniform(-0.06, 0.06))
     elif count > 3:
         foot -= 0.07 if at % 2 else 0.0
     half = min(0.5, 0.52 * tall * _wide(subject) / stage.width)
@@ -143,8 +152,8 @@ def spots(stage: Stage) -> list[Placed]:
     if stage.notes.get("furnished"):
         named = [s for s in named if s.name not in rooms.FURNITURE]
     placed: list[Placed] = []
-    for low in (False, True):
-        level = [(s, n) for s in named if _low(stage, s) == low for n in range(s.count)]
+    for height in range(3):
+        level = [(s, n) for s in named if _level(s) == height for n in range(s.count)]
         if stage.layout.flip and len({s.name for s, _ in level}) > 1:
             level.reverse()
         for at, (subject, number) in enumerate(level):
