@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, journal
+from sixfold.core.accounts import accounts, journal, ledger
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction
 from sixfold.core.work import sessions, sessions_moving
 from sixfold.core.work.live import Frame
@@ -116,6 +117,23 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
     ended = await desk.write(sessions.happen(session.id, Event.END, LEASE))
     assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
     assert await desk.money() == (18_000, 0)
+
+
+async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(desk: Desk) -> None:
+    payer = Payer("key_1", budget_day=2 * SLICE)
+    session = await desk.ask(payer=payer)
+    for event in (Event.START, Event.READY):
+        await desk.write(sessions.happen(session.id, event, LEASE))
+    desk.clock["now"] += 60 * SECOND
+    await desk.write(sessions.turn_slice(session.id, payer))
+    with pytest.raises(errors.BudgetExceeded):
+        await desk.write(ledger.hold(desk.account.id, "more", 1, payer))
+    desk.clock["now"] += 20 * SECOND
+    await desk.write(sessions.happen(session.id, Event.CLOSE, LEASE, "closed"))
+    ended = await desk.write(sessions.happen(session.id, Event.END, LEASE))
+    await desk.write(ledger.hold(desk.account.id, "more", 2 * SLICE - ended.cost, payer))
+    with pytest.raises(errors.BudgetExceeded):
+        await desk.write(ledger.hold(desk.account.id, "yet more", 1, payer))
 
 
 async def test_a_server_that_slept_captures_every_slice_that_is_over(desk: Desk) -> None:
