@@ -32,7 +32,9 @@ def create(arguments: argparse.Namespace) -> None:
     if credit_micros < 0:
         raise Refused("--credit must not be negative")
     configured = opening.settings_of(arguments)
-    account, key = opening.write(configured, _create(arguments.email, credit_micros), make=True)
+    account, key = opening.write(
+        configured, _create(arguments.email, credit_micros, operator=arguments.operator), make=True
+    )
     if arguments.json:
         put_json({"account_id": account.id, "api_key": key.api_key})
         return
@@ -46,8 +48,11 @@ def create(arguments: argparse.Namespace) -> None:
     )
 
 
-def _create(email: str, credit_micros: int) -> Transaction[tuple[Account, NewKey]]:
-    account = yield from accounts.create(email, credit=credit_micros)
+def _create(email: str, credit_micros: int, *, operator: bool) -> Transaction[tuple[Account, NewKey]]:
+    there = (yield from accounts.operator()) if operator else None
+    if there is not None:
+        raise errors.Conflict(f"The operator's account is {there.email}: a server has one")
+    account = yield from accounts.create(email, credit=credit_micros, operator=operator)
     key = yield from keys.create(account.id)
     return account, key
 

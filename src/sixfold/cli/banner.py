@@ -33,7 +33,8 @@ def start(paint: Paint, configured: Settings, welcome: Welcome | None) -> None:
     line = curl(configured, welcome)
     if line:
         paint.line()
-        paint.line(f"  {paint.dim('Paste this for a picture (0.04 USD):')}")
+        what = "for a picture (0.04 USD)" if _has_pictures(configured) else "to see the account"
+        paint.line(f"  {paint.dim(f'Paste this {what}:')}")
         paint.line()
         paint.line(line)  # from the first column, so that it can be marked whole
     paint.line()
@@ -58,19 +59,26 @@ def _where_the_key_is(configured: Settings) -> str:
 
 
 def curl(configured: Settings, welcome: Welcome | None) -> str:
-    """A command that makes a picture when it is pasted; empty where no key is at hand."""
-    url = shlex.quote(f"{configured.base_url}/api/ra1")
+    """A command that works when it is pasted: for a picture, or where none are served for the account.
+
+    It is empty where no key is at hand.
+    """
+    kept = configured.data_dir / local_key.FILE
+    if welcome is None and not kept.exists():
+        return ""
+    key = welcome.api_key if welcome is not None else f"$(cat {_inside_quotes(str(kept))})"
+    bearer = f'-H "Authorization: Bearer {key}"'
+    if not _has_pictures(configured):
+        return f"curl -s {shlex.quote(f'{configured.base_url}/api/account')} {bearer}"
+    line = f"curl -s {shlex.quote(f'{configured.base_url}/api/ra1')} -H 'Content-Type: application/json'"
     order = {"prompt": _PROMPT, "size": "1024x1024"}
     if welcome is not None:
-        body = json.dumps({"api_key": welcome.api_key, **order})
-        return f"curl -s {url} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
-    kept = configured.data_dir / local_key.FILE
-    if not kept.exists():
-        return ""
-    bearer = f'"Authorization: Bearer $(cat {_inside_quotes(str(kept))})"'
-    return (
-        f"curl -s {url} -H 'Content-Type: application/json' -H {bearer} -d {shlex.quote(json.dumps(order))}"
-    )
+        return f"{line} -d {shlex.quote(json.dumps({'api_key': welcome.api_key, **order}))}"
+    return f"{line} {bearer} -d {shlex.quote(json.dumps(order))}"
+
+
+def _has_pictures(configured: Settings) -> bool:
+    return "media" in configured.areas
 
 
 def _inside_quotes(path: str) -> str:

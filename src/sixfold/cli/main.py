@@ -232,6 +232,7 @@ def _account(commands: Group) -> None:
     create = _asking(group, "create", "accounts:create", "make an account with a key")
     create.add_argument("email", metavar="EMAIL")
     create.add_argument("--credit", default="0", metavar="USD", help="its opening balance (default: 0)")
+    create.add_argument("--operator", action="store_true", help="it is that of whoever runs the server")
     credit = _asking(group, "credit", "accounts:credit", "add to a balance, or take from it")
     credit.add_argument("email", metavar="EMAIL")
     credit.add_argument("usd", metavar="USD", help="as in 25 or -0.50")

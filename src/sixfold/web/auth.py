@@ -69,7 +69,9 @@ class Doors:
         """The operator without a key: booked on his account, never charged."""
         account = await self._database.read(accounts.operator())
         if account is None:
-            raise errors.Unauthenticated
+            raise errors.Unauthenticated(
+                "This server has no operator yet: `sixfold account create EMAIL --operator` makes his account"
+            )
         return Principal(account.id, account.kind, account.email, keyless=True)
 
     async def operator_only(self, request: Request) -> Principal:

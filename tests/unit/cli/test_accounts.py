@@ -139,6 +139,12 @@ def test_a_key_has_every_limit_that_it_was_given(sixfold: Commands) -> None:
     assert made["api_key"] not in sixfold("key", "list", "a@b.c").out
 
 
+def test_a_server_has_one_operator(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c", "--operator")
+    assert "a@b.c" in sixfold.refused("account", "create", "b@b.c", "--operator")
+    sixfold.ok("account", "create", "b@b.c")
+
+
 @pytest.mark.parametrize(
     "limit",
     [

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import shlex
 import signal
 import socket
 import sqlite3
+import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -143,7 +145,9 @@ def test_a_second_port_serves_the_same(start: Starter, tmp_path: Path) -> None:
 def test_unserved_areas_are_not_there(start: Starter, tmp_path: Path) -> None:
     server = start(tmp_path / "data", "--areas", "imagekit")
     assert ask(f"{server.url}/api/containers/predictions", local_key(server)) == 404
-    assert ask(f"{server.url}/api/account", local_key(server)) == 200
+    (line,) = [line for line in server.banner.splitlines() if line.startswith("curl ")]
+    shown = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(shown.stdout)["email"] == "local@localhost"
     assert server.stop(signal.SIGINT) == 0
 
 
