@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -49,7 +49,9 @@ App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[N
 class Way(Protocol):
     """The way to model servers."""
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Stream:
+    def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
+    ) -> Coroutine[Any, Any, Stream]:
         """POST."""
         ...
 
