@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from sixfold import assembly
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import accounts, keys
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import now
+from sixfold.core.work import predictions
+from tests.areas.gateway import gateway
 from tests.areas.house import House, bearer, house
 
 SESSIONS = "/api/containers/motion-model/sessions"
@@ -51,3 +53,21 @@ async def test_anothers_live_session_is_neither_shown_nor_closed(tmp_path: Path)
         assert told["status"] not in {"closing", "closed", "failed"}
         assert (await home.client.delete(path, headers=home.bearer)).json()["status"] == "closed"
         assert await home.faults() == ()
+
+
+async def test_anothers_calls_of_models_and_runs_alike_are_not_seen(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+        client, other = door.home.client, bearer(door.home.other)
+        assert (await door.chat("say 3 words")).status_code == 200
+        assert len(await door.settled()) == 1
+        assert (await client.get("/api/gateway/calls", headers=other)).json()["calls"] == []
+        order = {"model": "ra2", "input": {"prompt": "a hill", "width": 64, "height": 64, "seed": 1}}
+        run = [
+            (await client.post("/api/containers/run", json=order, headers=headers)).json()["id"]
+            for headers in (door.headers, other, other)
+        ]
+        ben = await door.home.product.database.read(accounts.by_email("ben@example.com"))
+        second, third = [
+            await door.home.product.database.read(predictions.get(each, ben.id)) for each in run[1:]
+        ]
+        assert (second.origin_id, third.origin_id) == (run[1], run[1])
