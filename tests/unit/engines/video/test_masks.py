@@ -105,3 +105,36 @@ def test_a_likely_wrong_mask_says_so() -> None:
     masks = Masks()
     masks.alpha(picture)
     assert masks.confidence < 0.6 < sure
+
+
+def field(at: int) -> tuple[Array, Array]:
+    """A figure in two colours who walks through grass under a sky, before a camera at rest."""
+    rng = np.random.default_rng(5)
+    rough = cv2.GaussianBlur(rng.normal(0, 1, (135, 240)).astype(np.float32), (0, 0), 1.6) * 60
+    down = np.linspace(0, 1, 135, dtype=np.float32)[:, None, None]
+    picture = (
+        np.float32([120, 170, 225]) + down * np.float32([90, 50, 10]) + np.zeros((135, 240, 1), np.float32)
+    )
+    picture[70:] = np.float32([88, 132, 52]) + rough[70:, :, None]
+    truth = np.zeros((135, 240), np.uint8)
+    cv2.ellipse(truth, (at, 80), (15, 34), 0, 0, 360, 255, -1, cv2.LINE_AA)
+    head = np.zeros_like(truth)
+    cv2.circle(head, (at, 40), 12, 255, -1, cv2.LINE_AA)
+    for mask, colour in ((truth, (150, 40, 60)), (head, (228, 182, 150))):
+        share = mask[..., None].astype(np.float32) / 255
+        picture = picture * (1 - share) + np.float32(colour) * share
+    grain = np.random.default_rng(at).normal(0, 2, (135, 240, 1))
+    return np.clip(picture + grain, 0, 255).astype(np.uint8), np.maximum(truth, head) / 255
+
+
+def test_ground_that_a_subject_has_left_does_not_stay_with_it() -> None:
+    frames = [field(30 + 8 * step) for step in range(20)]
+    masks = Masks()
+    for picture, _ in frames[: masks.ahead]:
+        masks.see(picture)
+    found = []
+    for step, (picture, truth) in enumerate(frames):
+        if step + masks.ahead < len(frames):
+            masks.see(frames[step + masks.ahead][0])
+        found.append(overlap(masks.alpha(picture), truth))
+    assert found[-1] > 0.85, found  # it was 0.17: the whole way was kept
