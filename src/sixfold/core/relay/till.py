@@ -120,11 +120,8 @@ class Till:
 
     async def _write(self, transaction: Transaction[None], durable: bool) -> BaseException | None:
         """None where it was written, else why not."""
-        try:
-            await self._database.write(transaction, durable=durable)
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits is told
-            return error
-        return None
+        writing = self._database.write(transaction, durable=durable)
+        return (await asyncio.gather(writing, return_exceptions=True))[0]
 
 
 def _tell(slip: _Slip, verdict: BaseException | None) -> None:
