@@ -113,16 +113,18 @@ def field(at: int) -> tuple[Array, Array]:
     rough = cv2.GaussianBlur(rng.normal(0, 1, (135, 240)).astype(np.float32), (0, 0), 1.6) * 60
     down = np.linspace(0, 1, 135, dtype=np.float32)[:, None, None]
     picture = (
-        np.float32([120, 170, 225]) + down * np.float32([90, 50, 10]) + np.zeros((135, 240, 1), np.float32)
+        np.array([120, 170, 225], np.float32)
+        + down * np.array([90, 50, 10], np.float32)
+        + np.zeros((135, 240, 1), np.float32)
     )
-    picture[70:] = np.float32([88, 132, 52]) + rough[70:, :, None]
+    picture[70:] = np.array([88, 132, 52], np.float32) + rough[70:, :, None]
     truth = np.zeros((135, 240), np.uint8)
     cv2.ellipse(truth, (at, 80), (15, 34), 0, 0, 360, 255, -1, cv2.LINE_AA)
     head = np.zeros_like(truth)
     cv2.circle(head, (at, 40), 12, 255, -1, cv2.LINE_AA)
     for mask, colour in ((truth, (150, 40, 60)), (head, (228, 182, 150))):
         share = mask[..., None].astype(np.float32) / 255
-        picture = picture * (1 - share) + np.float32(colour) * share
+        picture = picture * (1 - share) + np.array(colour, np.float32) * share
     grain = np.random.default_rng(at).normal(0, 2, (135, 240, 1))
     return np.clip(picture + grain, 0, 255).astype(np.uint8), np.maximum(truth, head) / 255
 
