@@ -38,6 +38,12 @@ async def prepare(database: Database, data_dir: Path) -> Welcome | None:
         raise
 
 
+def operator() -> Transaction[None]:
+    """The operator's account where others reach this server: what nobody pays for is booked on it."""
+    if (yield from accounts.operator()) is None:
+        yield from accounts.create(LOCAL_EMAIL, operator=True)
+
+
 def _make(path: Path) -> Transaction[Welcome | None]:
     """The account, its key and a link; the key's file is written before the commit, or there is neither."""
     if (yield from accounts.operator()) is not None:

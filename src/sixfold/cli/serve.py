@@ -178,6 +178,8 @@ async def _serve(configured: Settings, doors: list[socket.socket], lock: ServerL
         welcome = None
         if configured.on_loopback:
             welcome = await first_start.prepare(product.database, configured.data_dir)
+        elif configured.open_image_service:
+            await product.database.write(first_start.operator())
         ending = _Ending(server, product, paint)
         ending.listen()
         looking = asyncio.create_task(_look(product), name="look-around")

@@ -116,6 +116,22 @@ def test_with_both_it_starts_and_makes_no_local_account(start: Starter, tmp_path
     assert server.stop() == 0
 
 
+def test_an_image_kit_that_is_open_to_all_has_an_operator_to_be_booked_on(
+    start: Starter, tmp_path: Path
+) -> None:
+    folder, port = tmp_path / "data", free_port()
+    assert program(folder, "account", "create", "a@b.c").status == 0
+    opened = {"SIXFOLD_OPEN_IMAGE_SERVICE": "1", "SIXFOLD_PREVIEWS": "allow"}
+    server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC, **opened)
+    picture = f"http://127.0.0.1:{port}/create_image?prompt=boat&width=64&height=64"
+    with urllib.request.urlopen(picture, timeout=60) as answer:  # noqa: S310 - our own server
+        assert answer.headers["Content-Type"] == "image/webp"
+    assert server.stop() == 0
+    shown = json.loads(program(folder, "account", "show", "local@localhost", "--json").out)
+    assert (shown["balance_usd"], shown["held_usd"]) == ("0.00", "0.00")
+    assert not (folder / "local.key").exists()
+
+
 def test_administration_works_while_the_server_runs(server: Server) -> None:
     made = json.loads(program(server.folder, "account", "create", "b@b.c", "--credit", "1", "--json").out)
     assert ask(f"{server.url}/api/account", made["api_key"]) == 200
