@@ -124,7 +124,7 @@ def test_an_image_kit_that_is_open_to_all_has_an_operator_to_be_booked_on(
     opened = {"SIXFOLD_OPEN_IMAGE_SERVICE": "1", "SIXFOLD_PREVIEWS": "allow"}
     server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC, **opened)
     picture = f"http://127.0.0.1:{port}/create_image?prompt=boat&width=64&height=64"
-    with urllib.request.urlopen(picture, timeout=60) as answer:  # noqa: S310 - our own server
+    with urllib.request.urlopen(picture, timeout=60) as answer:
         assert answer.headers["Content-Type"] == "image/webp"
     assert server.stop() == 0
     shown = json.loads(program(folder, "account", "show", "local@localhost", "--json").out)
