@@ -9,24 +9,26 @@ import dataclasses
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import blake3
 
 from sixfold import assembly, errors, workplaces
-from sixfold.cli import opening, receipt
+from sixfold.cli import opening, receipt, regraph
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.core.graphs import spaces
 from sixfold.core.work import supervisor, timeline
-from sixfold.core.work.catalog import EngineSpec, Model
+from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.engines import Task
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.inputs import MEDIA_TYPES
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.manifest import inputs as manifest_inputs
+from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.media import key_of
 from sixfold.core.work.ports import BlobStore, Completed, Failed, Lost, Reports, Stopped
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
@@ -37,12 +39,16 @@ _ALGORITHM = "blake3:"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What has to run: the model, its engine, and the engine's own inputs, media apart."""
+    """What has to run: the model, its engine, and the engine's own inputs, media apart.
+
+    `beside` has the graph, where that came with the order.
+    """
 
     model: Model
     engine: EngineSpec
     values: dict[str, Any]
     media: tuple[str, ...]
+    beside: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def replay(arguments: argparse.Namespace) -> int:
@@ -94,20 +100,12 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     if origin.signature == "invalid":
         raise Refused("Its manifest was changed after it was signed, so that nothing in it can be trusted")
     catalog = assembly.catalog(configured, assembly.price_table(configured))
-    model = next((model for model in catalog.models() if model.name == manifest.model), None)
-    engine = catalog.engines().get(manifest.engine)
-    if model is None or engine is None:
-        lacking = f"model {manifest.model}" if model is None else f"engine {manifest.engine}"
-        raise Refused(f"This version has no {lacking}; the file was made by {manifest.software}")
-    if engine.kind != "embedded":
-        raise Refused(
-            f"{engine.name} is no embedded engine: what it makes cannot be made again byte for byte"
-        )
-    if engine.version != manifest.engine_version:
-        raise Refused(
-            f"The file was made by {engine.name} {manifest.engine_version}, and this is {engine.version}: "
-            f"replay it with {manifest.software}"
-        )
+    engine = _engine(catalog, manifest)
+    if engine.kind == spaces.ENGINE and (manifest.model == spaces.PROMPT or manifest.model not in catalog):
+        return _carried(origin, catalog[spaces.PROMPT], engine)
+    if manifest.model not in catalog:
+        raise Refused(f"This version has no model {manifest.model}; the file was made by {manifest.software}")
+    model = catalog[manifest.model]
     media = tuple(item.name for item in model.inputs if item.type in MEDIA_TYPES)
     clips = _clips(model, manifest.inputs)
     beside = {f"{project}.{name}.url" for project in model.projects for name in clips}
@@ -118,7 +116,7 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
             f"Its manifest holds only a digest of {', '.join(withheld) or 'the inputs'}, too long to carry"
         )
     plain = {name: value for name, value in manifest.inputs.items() if name not in media}
-    values = model.for_engine(plain)
+    values = plain if engine.kind == spaces.ENGINE else model.for_engine(plain)
     if manifest.seed is not None:
         values["seed"] = manifest.seed
     for name in model.projects & values.keys():
@@ -127,6 +125,33 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     if len(present) != len(manifest.parents):
         raise Refused("Its manifest does not say which content each of its inputs was")
     return Plan(model, engine, values, present)
+
+
+def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
+    """What made the file, where that would give the same bytes here."""
+    engine = catalog.engines().get(manifest.engine)
+    if engine is None:
+        raise Refused(
+            f"This version has no engine {manifest.engine}; the file was made by {manifest.software}"
+        )
+    if engine.kind not in ("embedded", spaces.ENGINE):
+        raise Refused(
+            f"{engine.name} is no embedded engine: what it makes cannot be made again byte for byte"
+        )
+    if engine.version != manifest.engine_version:
+        raise Refused(
+            f"The file was made by {engine.name} {manifest.engine_version}, and this is {engine.version}: "
+            f"replay it with {manifest.software}"
+        )
+    return engine
+
+
+def _carried(origin: Origin, model: Model, engine: EngineSpec) -> Plan:
+    """The run of a graph that is no space of this version: it stands in the file itself."""
+    beside, wanted = regraph.carried(origin.data)
+    if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:  # their order stands nowhere
+        raise Refused("Its manifest does not say which content each of its inputs was")
+    return Plan(model, engine, {}, wanted, beside)
 
 
 def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,6 +223,9 @@ async def _make(
 ) -> bytes:
     """Run the engine as a server would, and put the original's own text into what comes out."""
     files = await _parents(origin, plan, configured, given, scratch)
+    if plan.engine.kind == spaces.ENGINE:
+        work = regraph.Work(plan.model.name, plan.values, plan.beside)
+        return await regraph.make(origin, work, files, configured, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
     driver = workplaces.local_driver(configured, Failpoints(), assembly.templates())
     limits = dataclasses.replace(

@@ -23,16 +23,27 @@ def read(data: bytes) -> Json:
 
     Of the two that a picture may carry, the graph that ran (`prompt`) is taken before the editor's.
     """
-    if data.startswith(_PNG):
-        carried = dict(_png(data))
-    elif data[:2] == b"\xff\xd8" or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
-        carried = dict(_exif(data))
-    else:
+    found = _carried(data)
+    if found is None:
         return _json(data)
     for name in reversed(_NAMES):
-        if carried.get(name):
-            return _json(carried[name])
+        if found.get(name):
+            return _json(found[name])
     raise NotAWorkflow("The picture carries no workflow")
+
+
+def carried(data: bytes) -> dict[str, Json]:
+    """What a picture carries, each by its name (`workflow`, `prompt`); raises `NotAWorkflow`."""
+    return {name: _json(text) for name, text in (_carried(data) or {}).items() if text}
+
+
+def _carried(data: bytes) -> dict[str, bytes] | None:
+    """The texts in a picture; None for what is none."""
+    if data.startswith(_PNG):
+        return dict(_png(data))
+    if data[:2] == b"\xff\xd8" or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+        return dict(_exif(data))
+    return None
 
 
 def _json(data: bytes) -> Json:

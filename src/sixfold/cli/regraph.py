@@ -1,0 +1,132 @@
+"""A graph's output made again: a server of its own for one run, with embedded engines and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sixfold import assembly, errors
+from sixfold.assembly import Product
+from sixfold.cli.origin import Origin
+from sixfold.cli.terminal import Refused
+from sixfold.core import ids
+from sixfold.core.accounts import accounts
+from sixfold.core.graphs import embedded, spaces
+from sixfold.core.graphs.convert import NotAWorkflow
+from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.keeping import GIVEN
+from sixfold.core.work.manifest import embedding
+from sixfold.core.work.orders import Order
+from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.states import State
+from sixfold.settings import PROVIDER_KEYS, Settings
+
+_KINDS: Final = frozenset({"embedded", spaces.ENGINE})
+_LOOK_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Work:
+    """The model that a graph is, its checked inputs, and the graph itself where the file has it."""
+
+    model: str
+    values: Mapping[str, Any]
+    extras: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
+
+def carried(data: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What runs the graph that a picture carries, and the inputs whose files it wants; raises `Refused`."""
+    try:
+        found = embedded.carried(data)
+        graph = found["prompt"]
+    except (KeyError, NotAWorkflow):
+        raise Refused("Its graph is neither one of this version's spaces nor in the file itself") from None
+    texts = [value for node in graph.values() for value in mapping(mapping(node).get("inputs")).values()]
+    given = [text.removeprefix(GIVEN) for text in texts if isinstance(text, str) and text.startswith(GIVEN)]
+    told = {"extra_pnginfo": {"workflow": found["workflow"]}} if "workflow" in found else {}
+    return {"graph": graph, "extra_data": told, "targets": None}, tuple(dict.fromkeys(given))
+
+
+async def make(
+    origin: Origin, work: Work, files: Mapping[str, Path], configured: Settings, scratch: Path
+) -> bytes:
+    """Run the graph to its end, and put the original's own text into the file that this was."""
+    try:
+        product = assembly.build(_alone(configured, scratch / "server"), _embedded())
+        async with assembly.running(product):
+            ended = await _run(product, work, files)
+            file = _counterpart(origin, ended)
+            data = await product.blobs.get(file.blob)
+    except errors.SixfoldError as error:
+        raise Refused(f"Its graph cannot be run again on embedded engines: {error.message}") from error
+    return embedding.embed(data, file.content_type, origin.text)
+
+
+def _alone(configured: Settings, folder: Path) -> Settings:
+    """The settings without the data, the servers and the keys that a replay has nothing to do with."""
+    folder.mkdir()
+    return dataclasses.replace(
+        configured,
+        **dict.fromkeys((*PROVIDER_KEYS, "database_url", "blob_url", "upload_url", "comfyui_url"), ""),
+        data_dir=folder,
+        probe=False,
+        previews="allow",
+        tables={},
+    )
+
+
+def _embedded() -> dict[str, Any]:
+    """The bundled catalogue with no engines but those that give the same bytes each time."""
+    document = assembly.models_document()
+    engines = {name: row for name, row in document["engines"].items() if row["kind"] in _KINDS}
+    models = {
+        name: {**row, "engines": [each for each in row["engines"] if each in engines]}
+        for name, row in document["models"].items()
+    }
+    return {"engines": engines, "models": models}
+
+
+async def _run(product: Product, work: Work, files: Mapping[str, Path]) -> Prediction:
+    account = await product.database.write(accounts.create("replay@localhost.invalid"))
+    sources = {
+        name: await product.media.hold(await asyncio.to_thread(path.read_bytes), "application/octet-stream")
+        for name, path in files.items()
+    }
+    if "graph" in work.extras:
+        verdict = product.workshop.check(work.extras["graph"])
+        if not verdict.valid:
+            product.workshop.refuse(verdict)
+        product.workshop.require(verdict)
+        product.workshop.estimate(verdict, charged=False)
+    order = Order(
+        account_id=account.id,
+        model=work.model,
+        inputs={**work.values, **{name: source.blob for name, source in sources.items()}},
+        face="cli",
+        request_id=ids.new("req"),
+        charged=False,
+        extras=work.extras,
+        sources=sources,
+    )
+    ended = await product.pipeline.submit(order)
+    while not ended.is_terminal:
+        ended = await product.pipeline.wait(ended, _LOOK_SECONDS)
+    return ended
+
+
+def _counterpart(origin: Origin, ended: Prediction) -> OutputFile:
+    """The file of this run that the original was in its own."""
+    if ended.state is not State.SUCCEEDED or ended.output is None:
+        raise Refused(f"Its graph failed: {ended.error or ended.state}")
+    if ended.quality != origin.manifest.quality:
+        raise Refused(
+            f"It was made in {origin.manifest.quality} quality, and embedded engines give {ended.quality}: "
+            "its nodes ran on another kind of engine, whose work cannot be made again byte for byte"
+        )
+    found, index = ended.output.files, origin.manifest.index
+    if index >= len(found):
+        raise Refused(f"The run gave {len(found)} files, and this one was number {index + 1}")
+    return found[index]

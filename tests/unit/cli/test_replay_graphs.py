@@ -1,0 +1,112 @@
+"""What graphs made, made again from the file alone: on embedded engines, and nowhere else."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.graphs import embedded
+from sixfold.core.work.manifest import embedding, record, signing
+from tests.unit.cli.conftest import Server, program
+
+pytestmark = pytest.mark.slow  # each test starts programs
+ORDERS = {
+    "turbo-text-to-image": ("fox.png", "prompt=a red fox in snow", "seed=7", "width=96", "height=64"),
+    "sound-effects": ("rain.mp3", "prompt=rain on a tin roof", "duration_seconds=1"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """One file of each space."""
+    folder = tmp_path_factory.mktemp("made")
+    found: dict[str, Path] = {}
+    for slug, (name, *words) in ORDERS.items():
+        found[slug] = folder / name
+        done = program(server.folder, "run", f"space:{slug}", *words, "-o", str(found[slug]))
+        assert done.status == 0, done.err
+    return found
+
+
+@pytest.mark.parametrize("slug", ORDERS)
+def test_what_a_space_made_is_made_again_to_the_byte(
+    server: Server, made: Mapping[str, Path], slug: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "again"
+    done = program(server.folder, "replay", str(made[slug]), "-o", str(target))
+    assert (done.status, done.err) == (0, "")
+    assert target.read_bytes() == made[slug].read_bytes()
+    assert program(tmp_path / "nothing", "replay", str(made[slug]), "--check").status == 0
+    assert not (tmp_path / "nothing").exists()
+
+
+def _picture(graph: Mapping[str, Any] | None, model: str, quality: str = "full") -> bytes:
+    """A signed one-pixel picture that says it was made by a graph, and carries that."""
+    body = b"IHDR" + bytes((0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0))
+    plain = b"\x89PNG\r\n\x1a\n"
+    for chunk in (body, b"IDAT" + zlib.compress(b"\0\0"), b"IEND"):
+        plain += (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
+    manifest = record.Manifest(
+        model=model,
+        inputs={},
+        engine="graph",
+        engine_version="1",
+        quality=quality,
+        prediction_id="pred_1",
+    )
+    return embedding.embed(
+        embedded.written(plain, graph), "image/png", signing.Signer(bytes(32)).sign(manifest)
+    )
+
+
+SAVED = {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("node", "sentence"),
+    [
+        ({"class_type": "SomebodysOwnNode", "inputs": {}}, "SomebodysOwnNode"),
+        (
+            {"class_type": "LoadImage", "inputs": {"image": "gone.png"}},
+            "gone.png",
+        ),
+    ],
+)
+def test_what_needs_more_than_embedded_engines_is_refused_by_name(
+    tmp_path: Path, node: Mapping[str, Any], sentence: str
+) -> None:
+    path = tmp_path / "theirs.png"
+    path.write_bytes(_picture({"1": node, "2": SAVED}, "comfyui-prompt"))
+    done = program(tmp_path / "nothing", "replay", str(path), "--check")
+    assert done.status == 1
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_workflow_that_stands_in_the_picture_runs_again(tmp_path: Path) -> None:
+    graph = {
+        "1": {
+            "class_type": "EmptyImage",
+            "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 255},
+        },
+        "2": SAVED,
+    }
+    path, target = tmp_path / "blue.png", tmp_path / "again.png"
+    path.write_bytes(_picture(graph, "space:of-somebody"))
+    done = program(tmp_path / "nothing", "replay", str(path), "-o", str(target))
+    assert done.status == 1  # the pixel above is not what that graph makes
+    assert "has other bytes" in done.err
+    assert program(tmp_path / "nothing", "replay", str(target), "--check").status == 0
+    assert embedding.extract(target.read_bytes()) == embedding.extract(path.read_bytes())
+
+
+def test_a_workflow_that_stands_nowhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gone.png"
+    path.write_bytes(_picture(None, "space:of-somebody"))
+    done = program(tmp_path / "nothing", "replay", str(path), "--check")
+    assert done.status == 1
+    assert "nor in the file itself" in done.err
