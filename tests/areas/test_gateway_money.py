@@ -64,6 +64,23 @@ async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
         assert await door.home.faults() == ()
 
 
+async def test_servers_that_are_left_alone_for_being_busy_are_busy_and_not_broken(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+        door.acme.mode, door.anth.mode = "limit", "fail"
+        told = [await door.chat() for _ in range(6)]
+        assert len(door.acme.seen) == 5  # it is left alone
+        for answer in told:
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limited")
+            assert int(answer.headers["Retry-After"]) >= 1
+        for _ in range(5):
+            assert (await door.chat(model="both")).status_code == 502
+        assert len(door.anth.seen) == 5
+        mixed = await door.chat(model="both")
+        assert (mixed.status_code, len(door.anth.seen)) == (502, 5)
+        assert int(mixed.headers["Retry-After"]) >= 1
+        assert await door.home.standing() == ("5.00", "0.00")
+
+
 async def test_a_server_that_trickles_and_stops_is_given_up_and_free(tmp_path: Path) -> None:
     async with gateway(tmp_path, timeout_seconds=0.2) as door:
         door.acme.mode = "trickle"

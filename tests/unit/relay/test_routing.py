@@ -100,6 +100,17 @@ def test_a_server_that_is_out_of_order_comes_last() -> None:
     assert health.allows("a/m")
 
 
+def test_a_target_is_busy_until_it_answers_or_breaks() -> None:
+    health = Health(Clock())
+    health.failed("a/m", busy=True)
+    health.failed("b/m", busy=True)
+    assert health.busy(["a/m", "b/m"])
+    health.failed("b/m")
+    assert not health.busy(["a/m", "b/m"])
+    health.succeeded("a/m", 0.1)
+    assert not health.busy(["a/m"])
+
+
 def test_a_circuit_stays_open_longer_each_time() -> None:
     clock = Clock()
     health = Health(clock)

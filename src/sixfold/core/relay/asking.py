@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
@@ -109,10 +109,17 @@ class Attempts:
                     break
                 await asyncio.sleep(failure.after if failure.after is not None else pause)
         if failure is None:
-            out = errors.EngineFailed("Every model server of this name is out of order; try again soon")
-            out.retry_after = self.health.again_in(target.name for target, _ in asked.plan.targets)
-            raise out
+            raise self._alone([target.name for target, _ in asked.plan.targets])
         raise failure.error
+
+    def _alone(self, names: Sequence[str]) -> errors.SixfoldError:
+        """What is told where every server is left alone for a while."""
+        seconds = self.health.again_in(names)
+        if self.health.busy(names):
+            return errors.TooManyRequests("Every model server of this name is busy", retry_after=seconds)
+        out = errors.EngineFailed("Every model server of this name is out of order; try again soon")
+        out.retry_after = seconds
+        return out
 
     async def shown(self, ask: Ask, target: Target, wire: Wire, body: bytes) -> bytes:
         """What a server is sent: one that stands near gets the bytes of what lies at addresses."""
@@ -168,7 +175,7 @@ class Attempts:
             self.health.untried(name)
             error = errors.UpstreamRefused(message, status=status, param=param)
             return Failure(error, final=status != 404)
-        self.health.failed(name)
+        self.health.failed(name, busy=status == 429)
         if status == 429:
             busy = errors.TooManyRequests("The model server is busy", retry_after=max(1, int(after or 1)))
             return Failure(busy, again=True, after=after)

@@ -19,6 +19,7 @@ class Standing:
     failures: int = 0
     open_until: float = 0.0
     trying: bool = False
+    busy: bool = False  # the last failure was for being asked too often
     first_seconds: float = 0.0
 
 
@@ -59,6 +60,10 @@ class Health:
         """After how many seconds the first of these, which are all left alone, may be asked."""
         return max(1, math.ceil(min(self.standing(target).open_until for target in targets) - self._clock()))
 
+    def busy(self, targets: Iterable[str]) -> bool:
+        """Whether all of these were too busy when they were last asked, none broken."""
+        return all(self.standing(target).busy for target in targets)
+
     def succeeded(self, target: str, first_seconds: float) -> None:
         """It answered; `first_seconds` until its first byte."""
         found = self.standing(target)
@@ -66,14 +71,14 @@ class Health:
         found.first_seconds = old + _WEIGHT * (first_seconds - old)
         if found.failures:
             self.out.discard(target)
-        found.failures, found.trying = 0, False
+        found.failures, found.trying, found.busy = 0, False, False
         self._retries = min(_RETRY_STORE, self._retries + 1)
 
-    def failed(self, target: str) -> None:
-        """It did not."""
+    def failed(self, target: str, *, busy: bool = False) -> None:
+        """It did not, or was too `busy` to."""
         found = self.standing(target)
         found.failures += 1
-        found.trying = False
+        found.trying, found.busy = False, busy
         over = found.failures - _FAILURES
         if over >= 0:
             self.out.add(target)
