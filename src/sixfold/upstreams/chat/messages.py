@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold.core.relay.chat import (
+    THOUGHTS,
     Answer,
     Argument,
     Call,
@@ -37,7 +38,10 @@ from sixfold.upstreams.chat.completions import message_of
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _any = msgspec.json.Decoder().decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096
+_FOREIGN = frozenset({"", *THOUGHTS})  # seals of thoughts that no server of this protocol had
 _SHAPE = "answer_in_json"
 _THINKING = {"low": 1024, "medium": 4096, "high": 16384}
 _STOPS: dict[str, Stop] = {
@@ -93,6 +97,24 @@ class _Block(msgspec.Struct):
     partial_json: str | None = None
     stop_reason: str | None = None
 
+    @property
+    def foreign(self) -> bool:
+        """Whether it is a thought of another protocol's server, which this one would refuse."""
+        return self.type == "thinking" and (self.signature or "") in _FOREIGN
+
+
+class _Turn(msgspec.Struct):
+    role: str
+    content: list[_Block] | str
+
+    @property
+    def blocks(self) -> list[_Block]:
+        return [] if isinstance(self.content, str) else self.content
+
+    @property
+    def types(self) -> set[str]:
+        return {block.type for block in self.blocks}
+
 
 class _Document(msgspec.Struct):
     type: str = ""
@@ -109,6 +131,7 @@ class _Document(msgspec.Struct):
 
 
 _read = msgspec.json.Decoder(_Document).decode
+_turns_of = msgspec.json.Decoder(list[_Turn]).decode
 
 
 class Messages:
@@ -118,8 +141,10 @@ class Messages:
     path = "/messages"
 
     def pass_on(self, body: bytes, model: str) -> bytes:
-        """The same request for the server's own name of the model."""
+        """The same request for the server's own name of the model, without thoughts that it never had."""
         fields = _raws(body)
+        if b'"thinking"' in body and "messages" in fields:
+            _leave_foreign(fields)
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
@@ -277,6 +302,43 @@ def _document(body: bytes) -> _Document:
     if found.content is None:
         raise ValueError("an answer without content")
     return found
+
+
+def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
+    """Leave out the thoughts of others; every other block stays as it came.
+
+    Where a turn that waits for its tools has no thought left, nothing is thought about in this one.
+    """
+    try:
+        turns, rows = _turns_of(fields["messages"]), _rows(fields["messages"])
+    except (msgspec.MsgspecError, UnicodeError):
+        return  # the server says what is wrong
+    if not any(block.foreign for turn in turns for block in turn.blocks):
+        return
+    kept: list[tuple[_Turn, dict[str, msgspec.Raw]]] = []
+    for turn, row in zip(turns, rows, strict=True):
+        if not any(block.foreign for block in turn.blocks):
+            kept.append((turn, row))
+            continue
+        pairs = zip(turn.blocks, _list(row["content"]), strict=True)
+        own = [(block, raw) for block, raw in pairs if not block.foreign]
+        if own:
+            content = msgspec.Raw(_encode([raw for _, raw in own]))
+            kept.append((_Turn(turn.role, [block for block, _ in own]), {**row, "content": content}))
+    fields["messages"] = msgspec.Raw(_encode([row for _, row in kept]))
+    if not _thoughtful([turn for turn, _ in kept]):
+        fields.pop("thinking", None)
+
+
+def _thoughtful(turns: Sequence[_Turn]) -> bool:
+    """What `_sealed` asks, of a request that is passed on."""
+    types: set[str] = set()
+    for turn in reversed(turns):
+        if turn.role == "assistant":
+            types |= turn.types
+        elif types or "tool_result" not in turn.types:
+            break
+    return "tool_use" not in types or bool(types & {"thinking", "redacted_thinking"})
 
 
 def _sealed(messages: Sequence[Message]) -> bool:

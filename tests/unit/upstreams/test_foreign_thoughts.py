@@ -1,0 +1,63 @@
+"""Thoughts that another protocol's server had do not reach Anthropic's, which would refuse them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sixfold.upstreams.chat.messages import Messages
+
+ASKED: dict[str, Any] = {"role": "user", "content": "hi"}
+CALL: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "n", "input": {"thinking": 1}}
+TOLD: dict[str, Any] = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}
+TEXT: dict[str, Any] = {"type": "text", "text": "so"}
+
+
+def thought(seal: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": "hm", "signature": seal}
+
+
+def said(*blocks: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def passed(*messages: Any) -> dict[str, Any]:
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    body = json.dumps({"model": "both", "thinking": thinking, "messages": messages})
+    return json.loads(Messages().pass_on(body.encode(), "small"))
+
+
+@pytest.mark.parametrize("seal", ["", "reasoning", "reasoning_content"])
+def test_a_foreign_thought_is_left_out_and_its_own_stays(seal: str) -> None:
+    found = passed(ASKED, said(thought(seal), thought("EqRk"), TEXT), ASKED)
+    assert found["messages"] == [ASKED, said(thought("EqRk"), TEXT), ASKED]
+    assert (found["model"], found["thinking"]["type"]) == ("small", "enabled")
+
+
+def test_a_turn_of_nothing_but_foreign_thoughts_goes_with_them() -> None:
+    assert passed(ASKED, said(thought("")), ASKED)["messages"] == [ASKED, ASKED]
+
+
+def test_a_turn_that_waits_for_its_tools_thinks_on_only_with_a_thought_of_its_own() -> None:
+    found = passed(ASKED, said(thought("reasoning"), CALL), TOLD)
+    assert found["messages"] == [ASKED, said(CALL), TOLD]
+    assert "thinking" not in found
+    assert "thinking" in passed(ASKED, said(thought("EqRk"), thought(""), CALL), TOLD)
+    assert "thinking" in passed(ASKED, said(thought(""), CALL), TOLD, said(TEXT), ASKED)
+
+
+def test_what_is_not_foreign_stays_byte_for_byte() -> None:
+    block = b'{"signature":"Eq\\u0052k", "type":"thinking","thinking":"\\u00e9"}'
+    foreign = b'{"type":"thinking","thinking":"","signature":""}'
+    body = b'{"model":"m","messages":[{"role": "assistant",  "content": [%s]}]}'
+    assert body[13:] % block in Messages().pass_on(body % block, "small")
+    mixed = Messages().pass_on(body % (block + b" , " + foreign), "small")
+    assert block in mixed
+    assert foreign not in mixed
+
+
+def test_messages_that_are_none_are_left_to_the_server() -> None:
+    odd = [{"role": "assistant", "content": [{"type": "thinking", "thinking": 5}]}, 7]
+    assert passed(*odd)["messages"] == odd
