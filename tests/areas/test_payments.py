@@ -235,11 +235,15 @@ async def test_a_processor_that_refuses_is_told_as_such(shop: tuple[House, Proce
     assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
 
 
-async def test_without_a_processor_the_variable_is_named(home: House) -> None:
+async def test_without_a_processor_the_variable_is_named(
+    home: House, caplog: pytest.LogCaptureFixture
+) -> None:
     for path, body in ((CHECKOUT, {"amount_usd": 5}), (PLAN, {"plan": "monthly"}), (TOLD, {})):
         answer = await home.client.post(path, json=body, headers=home.bearer)
         assert (answer.status_code, answer.json()["code"]) == (503, "not_configured"), path
         assert "SIXFOLD_STRIPE_" in answer.json()["error"]
+    lines = [record for record in caplog.records if "SIXFOLD_STRIPE_" in record.getMessage()]
+    assert [(line.levelname, line.exc_info) for line in lines] == [("WARNING", None)] * 3
 
 
 async def test_without_a_chain_deposits_say_so_and_limited_keys_see_no_address(home: House) -> None:

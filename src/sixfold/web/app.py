@@ -93,7 +93,8 @@ class App:
             return await _handle(scope, receive, match)
         except errors.SixfoldError as error:
             if error.status >= 500 and not isinstance(error, errors.EngineFailed | errors.EngineUnavailable):
-                _LOG.warning(error.message, exc_info=error, extra={"request_id": request_id})
+                trace = None if isinstance(error, errors.NotConfigured | errors.ShuttingDown) else error
+                _LOG.warning(error.message, exc_info=trace, extra={"request_id": request_id})
             return dialect(error, request_id)
         except ClientDisconnect:
             return None
