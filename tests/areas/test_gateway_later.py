@@ -57,6 +57,25 @@ async def test_the_same_words_cost_the_same_now_and_later(door: Gateway) -> None
     assert await door.home.faults() == ()
 
 
+@pytest.mark.parametrize("how", [{"later": False}, {"later": True}])
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ([{"role": "wizard", "content": "hi"}], "messages[0].role is not known"),
+        ([{"role": "user", "content": [{"type": "smell"}]}], "smell"),
+    ],
+)
+async def test_messages_that_are_none_are_named_as_any_wrong_input(
+    door: Gateway, how: dict[str, Any], messages: Any, said: str
+) -> None:
+    answer = await ask(door, **how, messages=messages)
+    told = answer.json()
+    assert (answer.status_code, told["code"]) == (400, "invalid_input"), told
+    assert [problem["input"] for problem in told["errors"]] == ["messages"]
+    assert said in told["error"]
+    assert door.acme.seen == []
+
+
 async def test_a_conversation_and_a_picture_reach_the_model_as_they_would_at_once(door: Gateway) -> None:
     turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "good day"}]
     wish = {"messages": turns, "system": "be short", "prompt": "what is it?", "temperature": 0.5}

@@ -47,6 +47,9 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         told = (await home.client.post(RUN, json=body, headers=header)).json()
         assert (told["status"], told["output"]) == ("succeeded", "hello ada hello ada")
         assert told["hardware"] == "gpu-24gb-b"
+        assert told["engine"] == "greet@1"
+        page = (await home.client.get(f"/predictions/{told['id']}", headers=header)).text
+        assert "greet/acct_" not in page
         wrong = {"model": "greet", "input": {"name": "ada", "times": 9}}
         assert (await home.client.post(RUN, json=wrong, headers=header)).status_code == 400
         walk = await home.client.post("/api/containers/greet/sessions", json={}, headers=header)
@@ -57,9 +60,9 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         walk = await home.client.post("/api/containers/greet/sessions", json={}, headers=home.bearer)
         assert walk.status_code == 404
         service = {"service": "greet", "name": "ben"}
-        assert (await home.client.post("/api/service", json=service, headers=header)).json()["output"] == (
-            "hello ben"
-        )
+        served = await home.client.post("/api/service", json=service, headers=header)
+        assert (served.json()["output"], served.json()["engine"]) == ("hello ben", "greet@1")
+        assert served.headers["X-Sixfold-Engine"] == "greet@1"
         assert (await home.client.post(RUN, json=body, headers=home.bearer)).status_code == 404
         path.write_text(GREET.replace('"hello"', '"good day"'), "utf-8")
         await home.product.shelf.look()

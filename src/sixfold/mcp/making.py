@@ -18,6 +18,7 @@ from sixfold.core.work.catalog import Model
 from sixfold.core.work.events import Event, Moved, Progressed
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.orders import Order
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
@@ -151,7 +152,7 @@ class Making:
                 "hardware": quote.hardware,
                 "cost_usd": money.format_usd(quote.price.micros),
                 "credits": quote.price.credits,
-                "engine": quote.engine.name,
+                "engine": engine_name(quote.engine.name),
                 "quality": quote.quality,
             }
         )
@@ -244,7 +245,7 @@ class Making:
             "hardware": prediction.hardware,
             "cost_usd": money.format_usd(prediction.cost),
             "credits": prediction.credits if prediction.cost else 0,
-            "engine": prediction.engine,
+            "engine": engine_name(prediction.engine),
             "quality": prediction.quality,
             "created_at": rfc3339(prediction.created_at),
             "completed_at": rfc3339(prediction.completed_at),

@@ -17,6 +17,7 @@ from sixfold.core.work.manifest import embedding, inputs
 from sixfold.core.work.manifest.record import NotAManifest
 from sixfold.core.work.manifest.signing import Signed
 from sixfold.core.work.orders import Order
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import Prediction
 from sixfold.ui import forms
 from sixfold.ui.guests import Guest, Guests
@@ -76,7 +77,7 @@ class Origins:
             "inputs": {name: value for name, value in given.items() if name not in withheld},
             "withheld": sorted(withheld),
             "signature": "ours" if signed.valid else "foreign" if signed.intact else "broken",
-            "made_by": f"{manifest.engine} {manifest.engine_version}, {manifest.quality}",
+            "made_by": f"{engine_name(manifest.engine)} {manifest.engine_version}, {manifest.quality}",
             "prediction": None if own is None else own.id,
         }
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from sixfold.core import money
 from sixfold.core.clock import rfc3339
 from sixfold.core.work import receipt
+from sixfold.core.work.own import engine_name
 from sixfold.errors import SixfoldError
 from sixfold.web import answers
 from sixfold.web.sessions import Session
@@ -58,6 +59,7 @@ class Pages:
             "took": took,
             "weight": weight,
             "coded": _coded,
+            "engine_name": engine_name,
             "parted": _parted,
             **filters,
         }

@@ -15,6 +15,7 @@ from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.orders import Order
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import Prediction
 from sixfold.ui import (
     account,
@@ -140,7 +141,7 @@ class Site:
             "status": str(prediction.state),
             "images": [f"{MEDIA_PATH}{file.name}" for file in files],
             "error": prediction.error,
-            "engine": prediction.engine,
+            "engine": engine_name(prediction.engine),
             "quality": prediction.quality,
             "receipt": [
                 {**station.plain(), "took": took(station.took)} for station in receipt.of(prediction)

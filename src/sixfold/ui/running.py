@@ -21,6 +21,7 @@ from sixfold.core.work.catalog import Model
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.orders import Order, Quote
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.sessions_host import Wish
 from sixfold.core.work.steps import NodeMoved
@@ -89,7 +90,7 @@ class Running:
         return {
             "cost": cost,
             "took": f"about {roughly(seconds)}" if known else "not timed here yet",
-            "engine": quoted.engine.name,
+            "engine": engine_name(quoted.engine.name),
             "quality": quoted.quality,
         }
 

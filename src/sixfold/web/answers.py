@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import Prediction
 from sixfold.errors import InvalidInput, SixfoldError, Unauthenticated
 
@@ -26,7 +27,8 @@ def json(content: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 def result_headers(prediction: Prediction) -> dict[str, str]:
     """Who made a result, and how well."""
-    return {"X-Sixfold-Engine": prediction.engine, "X-Sixfold-Quality": prediction.quality}
+    engine = engine_name(prediction.engine)
+    return {"X-Sixfold-Engine": engine, "X-Sixfold-Quality": prediction.quality}
 
 
 def error_headers(error: SixfoldError) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from sixfold.core import money
 from sixfold.core.clock import rfc3339
 from sixfold.core.work import receipt
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
 from sixfold.web.services import Services
@@ -50,7 +51,7 @@ def prediction(record: Prediction, media_url: Url, standing: Standing) -> dict[s
         "eta_seconds": standing.eta_seconds,
         "logs": record.logs[-_MAX_LOG_TAIL:],
         "hardware": record.hardware,
-        "engine": record.engine,
+        "engine": engine_name(record.engine),
         "quality": record.quality,
         "attempt": record.attempt,
         "parent_id": record.parent_id,

@@ -22,6 +22,7 @@ from sixfold.core.relay.relay import Reply
 from sixfold.core.work import predictions as work
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.orders import Order
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web import answers, bodies, calls, predictions
@@ -129,7 +130,7 @@ class Service:
             "status": "succeeded",
             "output": predictions.output(prediction, url),
             "output_kind": prediction.output_kind,
-            "engine": prediction.engine,
+            "engine": engine_name(prediction.engine),
             "quality": prediction.quality,
             "usage": {"predict_ms": prediction.stations.run / 1000},
             "cost": money.format_usd(prediction.cost),
@@ -148,7 +149,9 @@ class Service:
         self, principal: Principal, request_id: str, asked: dict[str, Any], key: str | None
     ) -> Reply:
         """The reply; one that was paid under the same Idempotency-Key, and never heard, is not paid again."""
-        relay, conversation = self._services.relay, chat.wanted(_encode(asked)).parse()
+        relay = self._services.relay
+        with talks.named():
+            conversation = chat.wanted(_encode(asked)).parse()
         paid = None if key is None else await relay.paid_before(key, request_id)
         if paid is None:
             return await relay.complete(principal, request_id, conversation, asked["model"])
@@ -191,7 +194,8 @@ class Service:
     ) -> Response:
         asked = {**await self._conversation(principal, name, given), "stream": True}
         raw = _encode(asked)
-        answer = await self._talker.answer(call_of(request), principal, chat.wanted(raw), raw)
+        with talks.named():
+            answer = await self._talker.answer(call_of(request), principal, chat.wanted(raw), raw)
         return answer if isinstance(answer, Response) else answer.response()
 
     async def _conversation(self, principal: Principal, name: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, cast
 
 import msgspec
 
 from sixfold import errors
 from sixfold.areas.gateway.openai import chat as chats
+from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.core import money
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.prices import Price
@@ -42,8 +44,19 @@ def completion(values: Mapping[str, Any], picture: str = "") -> dict[str, Any]:
 
 
 def conversation(values: Mapping[str, Any], picture: str = "") -> Chat:
-    """The same in no dialect; raises `Wrong` for messages that are none."""
-    return chats.from_fields(completion(values, picture))
+    """The same in no dialect; raises `InvalidInput` for messages that are none."""
+    with named():
+        return chats.from_fields(completion(values, picture))
+
+
+@contextlib.contextmanager
+def named() -> Generator[None]:
+    """What a chat completion calls wrong is an input's fault here."""
+    try:
+        yield
+    except Wrong as wrong:
+        name = wrong.param.partition("[")[0] or "messages"
+        raise errors.InvalidInput.of(name, wrong.message) from wrong
 
 
 def join(relay: Relay, pipeline: Pipeline) -> Callable[[Mapping[str, Any], str], Chat]:

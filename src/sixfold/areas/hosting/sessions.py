@@ -13,6 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sixfold import errors
 from sixfold.areas.hosting import sessions_schemas as schemas
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.sessions import Session
 from sixfold.core.work.sessions_host import Wish
 from sixfold.core.work.sessions_running import Ending, Running
@@ -75,7 +76,7 @@ class Sessions:
         return principal
 
     def _answer(self, told: dict[str, Any], session: Session, status: int = 200) -> Response:
-        made = {"X-Sixfold-Engine": session.engine, "X-Sixfold-Quality": session.quality}
+        made = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
         return answers.json(told, status, made | {"Cache-Control": "no-store"})
 
     # -- the socket ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from sixfold.core import money
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.work import sessions_viewer as words
 from sixfold.core.work.live import MAX_WAYPOINTS
+from sixfold.core.work.own import engine_name
 from sixfold.core.work.sessions import Opened, Session
 from sixfold.core.work.sessions_host import MAX_FPS
 from sixfold.core.work.sessions_running import Input
@@ -64,7 +65,7 @@ def session(record: Session, base_url: str) -> dict[str, Any]:
         "input": record.inputs,
         "fps": record.fps,
         "hardware": record.hardware,
-        "engine": record.engine,
+        "engine": engine_name(record.engine),
         "quality": record.quality,
         "idle_seconds": _seconds(record.idle_us),
         "created_at": rfc3339(record.created_at),

@@ -23,6 +23,7 @@ from sixfold.core.work.metering import Rates
 from sixfold.core.work.records import Prediction
 
 Admit = Callable[[Sequence[EngineSpec]], None]
+_ACCOUNT = "acct_"  # how the id of an account begins
 _MAX_MODELS = 1000  # of one account
 
 
@@ -124,6 +125,12 @@ def _put(account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> 
         "own_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
     )
     return rows[0]
+
+
+def engine_name(engine: str) -> str:
+    """An engine's name as people are told it: `model@version` of one that `_apart` named."""
+    _, mark, rest = engine.partition(f"/{_ACCOUNT}")
+    return rest.partition("/")[2] if mark else engine
 
 
 def _apart(document: Mapping[str, Any], key: tuple[str, str, int]) -> dict[str, Any]:
