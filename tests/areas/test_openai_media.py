@@ -235,6 +235,7 @@ async def test_what_is_made_here_is_among_the_models(real: House) -> None:
         ("images/edits", {"prompt": "x"}, "image", 400),
         ("audio/speech", {"voice": "alloy"}, "input", 400),
         ("audio/speech", {"input": "a", "voice": "nobody"}, "voice", 400),
+        ("audio/speech", {"input": "a" * 10_001, "voice": "ava"}, "input", 400),
         ("audio/speech", {"input": "a", "voice": "ava", "response_format": "aiff"}, "response_format", 400),
         ("audio/speech", {"input": "a", "voice": "ava", "speed": 9}, "speed", 400),
         ("audio/transcriptions", {"model": "stt"}, "file", 400),
@@ -249,6 +250,7 @@ async def test_what_is_wrong_is_named_in_the_error_object_and_free(
     assert (answer.status_code, told["param"]) == (status, param), told
     assert told["type"] == "invalid_request_error"
     assert told["message"]
+    assert param == "prompt" or "prompt" not in told["message"]
     assert await real.standing() == before
 
 

@@ -28,6 +28,7 @@ FORMATS = {
     "flac": "audio/flac", "aac": "audio/aac", "pcm": "audio/pcm",
 }  # fmt: skip
 _TEXTS = frozenset({"text", "srt", "vtt"})
+_WORDS = {"prompt": "input", "format": "response_format"}  # what clients call our inputs
 _CHARS_A_SECOND, _TOKENS_A_SECOND, _TOKENS_HEARD = 15, 20.8, 10  # of speech, about
 _BYTES_A_SECOND = 16_000  # of a recording that does not say how long it is
 # Voices by which clients know others, and the one of ours that stands in for each.
@@ -62,8 +63,8 @@ class Audio:
                 "format": making.choice(body, "response_format", tuple(FORMATS), "mp3"),
                 "speed": making.number(body, "speed", 1, 0.25, 4),
             }
-            order = making.asked(request, principal, model, inputs, idempotency_id=idempotency_id)
-            (prediction,) = await self._maker.made(order)
+            more: dict[str, Any] = {"idempotency_id": idempotency_id, "words": _WORDS}
+            (prediction,) = await self._maker.made(making.asked(request, principal, model, inputs, **more))
             assert prediction.output is not None  # noqa: S101 - it succeeded
             kind = prediction.output.files[0].content_type
             headers = {**answers.result_headers(prediction), "Cache-Control": "no-store"}

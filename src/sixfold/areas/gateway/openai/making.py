@@ -48,6 +48,7 @@ class Asked:
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
     idempotency_id: str | None = None
+    words: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's own, of our inputs
 
 
 def ours(model: str, name: Any) -> str:
@@ -122,6 +123,8 @@ class Maker:
             return await self._services.pipeline.submit(order)
         except errors.UnknownModel:
             raise
+        except errors.InvalidInput as error:
+            raise _in_words(error, asked.words) from error
         except errors.NotFound as error:
             raise UnknownModel(f"There is no model {asked.model[:100]!r} here") from error
 
@@ -156,6 +159,17 @@ def told(prediction: Prediction, *wanted: str) -> Mapping[str, Any]:
     if any(name not in data for name in wanted):
         raise errors.EngineFailed(f"{prediction.engine} did not give {' and '.join(wanted)}")
     return data
+
+
+def _in_words(error: errors.InvalidInput, words: Mapping[str, str]) -> errors.InvalidInput:
+    """The refusal of our inputs, by the names that the client gave them."""
+    told: list[errors.Problem] = []
+    for problem in error.problems:
+        word = words.get(problem.input, problem.input)
+        rest = problem.message.removeprefix(f"{problem.input} ")
+        message = problem.message if rest == problem.message else f"{word} {rest}"
+        told.append(errors.Problem(word, message, problem.kind))
+    return errors.InvalidInput(told)
 
 
 def asked(
