@@ -26,6 +26,7 @@ from sixfold.settings import PROVIDER_KEYS, Settings
 
 _KINDS: Final = frozenset({"embedded", spaces.ENGINE})
 _LOOK_SECONDS = 60.0
+OTHERWISE: Final = "its nodes ran on other engines, another version of the graph or a seed by chance"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

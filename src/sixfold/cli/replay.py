@@ -35,6 +35,7 @@ from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.settings import Settings
 
 _ALGORITHM = "blake3:"
+_EDITED = "it was edited after it was made here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +78,19 @@ def replay(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        _tell(source, target, len(data), identical=identical)
+        why = _EDITED if plan.engine.kind != spaces.ENGINE else f"{_EDITED}, or {regraph.OTHERWISE}"
+        _tell(source, target, len(data), "" if identical else why)
     return 0 if identical else 1
 
 
-def _tell(source: Path, target: Path | None, count: int, *, identical: bool) -> None:
+def _tell(source: Path, target: Path | None, count: int, why: str) -> None:
     paint = Paint()
     if target is not None:
         paint.line(f"  {paint.bold(str(target))}  {paint.dim(size(count))}")
-    if identical:
+    if not why:
         paint.line(f"  {paint.accent('●')} the same bytes as {source}")
     else:
-        sys.stderr.write(f"sixfold: {source} has other bytes: it was edited after it was made here.\n")
+        sys.stderr.write(f"sixfold: {source} has other bytes: {why}.\n")
 
 
 # -- what to run -----------------------------------------------------------------------------------

@@ -38,6 +38,13 @@ def derived(parent: str, key: str) -> str:
     return f"{prefix}_{digits[:10]}{_encode(mixed)[10:]}"
 
 
+def draw(below: int, key: str = "") -> int:
+    """A whole number below another: for a key always the same, without one by chance."""
+    if not key:
+        return secrets.randbelow(below)
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest()) % below
+
+
 def earliest(prefix: str, epoch_us: int) -> str:
     """What no id of a prefix that was made at a moment or later sorts before."""
     return f"{prefix}_{_encode(epoch_us // 1000 << 128)}"

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow  # each test starts programs
 ORDERS = {
     "turbo-text-to-image": ("fox.png", "prompt=a red fox in snow", "seed=7", "width=96", "height=64"),
     "sound-effects": ("rain.mp3", "prompt=rain on a tin roof", "duration_seconds=1"),
+    "text-to-3d": ("chair.glb", "prompt=a chair"),  # its node names no seed
 }
 
 
@@ -69,11 +70,12 @@ SAVED = {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_pre
 @pytest.mark.parametrize(
     ("node", "sentence"),
     [
-        ({"class_type": "SomebodysOwnNode", "inputs": {}}, "SomebodysOwnNode"),
+        ({"class_type": "SomebodysOwnNode", "inputs": {}}, "node classes SomebodysOwnNode"),
         (
-            {"class_type": "LoadImage", "inputs": {"image": "gone.png"}},
-            "gone.png",
+            {"class_type": "SixfoldTemplate", "inputs": {"template": "text-llm", "input": '{"prompt": "x"}'}},
+            "No engine can serve text-llm",
         ),
+        ({"class_type": "LoadImage", "inputs": {"image": "gone.png"}}, "gone.png"),
     ],
 )
 def test_what_needs_more_than_embedded_engines_is_refused_by_name(

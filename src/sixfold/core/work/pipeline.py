@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -179,8 +178,9 @@ class Pipeline:
 
     def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
         values = {**model.for_engine(quote.values), **order.extras}
-        if model.takes("seed") and (values.pop("randomize_seed", False) or values.get("seed", -1) < 0):
-            values["seed"] = secrets.randbelow(_MAX_SEED)
+        anew = model.takes("seed") and values.pop("randomize_seed", False)
+        if anew or (model.takes("seed") and values.get("seed", -1) < 0):
+            values["seed"] = ids.draw(_MAX_SEED, "" if anew or order.parent is None else order.parent.key)
         for name in (*sources, *(each.name for each in model.picture_lists)):
             values.pop(name, None)
         for name in model.projects & values.keys():
