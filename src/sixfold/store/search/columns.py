@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -94,6 +95,10 @@ class Postings:
             return None
         packed = np.frombuffer(found.tobytes(), np.uint32)  # a copy: the list may grow while it is read
         return (packed >> 8).astype(np.int64), (packed & 255).astype(np.float32)
+
+    def words_from(self, first: int) -> list[str]:
+        """The words, in the order of their coming, without the `first` ones."""
+        return list(islice(self._of, first, None)) if first < len(self._of) else []
 
     @property
     def size(self) -> int:

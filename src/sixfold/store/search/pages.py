@@ -16,6 +16,7 @@ from sixfold.core.memory.inference import dates
 from sixfold.core.memory.search import moments
 from sixfold.store.search import order
 from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Lists, Postings
+from sixfold.store.search.spelling import Spellings
 
 DIMENSIONS = 384
 MOST_MICROS = 2**62
@@ -28,6 +29,7 @@ class Pages:
 
     def __init__(self) -> None:
         self.words = Postings()
+        self.spellings = Spellings(self.words)
         self.names = Lists()
         self.tags = Lists()
         self.collections = Lists()
@@ -186,7 +188,8 @@ class Pages:
     def size(self) -> int:
         """About how many bytes of memory it takes."""
         places = len(self.alive) * _PAGE_BYTES
-        return self.words.size + self.passage_words.size + places + self.matrix.nbytes
+        words = self.words.size + self.spellings.size + self.passage_words.size
+        return words + places + self.matrix.nbytes
 
     @property
     def worn(self) -> bool:

@@ -114,6 +114,13 @@ class PageView:
         having = len(self._along(word))
         return _rarity(having, self._pages) if having else 0.0
 
+    def near(self, word: str, edits: int, most: int) -> Sequence[str]:
+        """Words of pages that so many edits make of one, `most` at most, the most frequent first."""
+        found = self._of.spellings.near(word, edits)
+        having = {other: len(hits[0]) for other in found if (hits := self._hits(other)) is not None}
+        alike = [other for other in having if other[0] == word[0]] or having
+        return sorted(alike, key=lambda other: (-having[other], other))[:most]
+
     def named(self, names: Collection[str]) -> Floats:
         """What share of the names each page is about, 0 to 1."""
         known = [places for name in names if len(places := self._seen(self._of.names.get(name)))]
@@ -285,7 +292,7 @@ class PageView:
         if hits is None or self._whole:
             return hits
         seen = self._visible[hits[0]]
-        return hits[0][seen], hits[1][seen]
+        return (hits[0][seen], hits[1][seen]) if seen.any() else None
 
     def _in_folders(self, hits: Hits | None) -> Hits | None:
         """Which folders have the pages that were hit, and how often all of them together."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -33,6 +35,8 @@ MAX_CHARS = 10_000  # of a query
 MAX_LIMIT = 100
 MAX_OFFSET = 10_000
 _MOST_WORDS = 48  # the rarest of a query that are looked up
+_LETTERS, _MANY_LETTERS = 5, 8  # of a word that may be written wrong, by one letter and by two
+_MOST_GUESSED, _CANDIDATES = 4, 3  # words of a query that stand nowhere, and what each may have meant
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _SAYS_NOTHING = tokens.terms("happened changed wrote written new")  # beside a time
 _LOOK_SECONDS = 10.0
@@ -148,7 +152,7 @@ class _Place:
     score: float
     passage: int
     words: Collection[str]
-    explain: Mapping[str, float | Mapping[str, float]] | None
+    explain: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +205,56 @@ def ask(view: View, text: str, vector: bytes | None = None, span: Span | None = 
     known = {word: view.rarity(word) * times for word, times in counted.items()}
     rarest = sorted((word for word in known if known[word] > 0), key=lambda word: (-known[word], word))
     words = {word: float(counted[word]) for word in rarest[:_MOST_WORDS]}
+    spelling = _spelling(view, text, known) if len(rarest) < min(len(known), _MOST_WORDS) else {}
     between = None if span is None else (span.since, span.until)
-    return Question(words, names(text, words), vector, span=between, timed=span is not None and not rest)
+    return Question(
+        words={**_guessed(view, words, spelling), **words},
+        names=names(text, words),
+        vector=vector,
+        span=between,
+        spelling=spelling,
+        timed=span is not None and not rest,
+    )
+
+
+def _spelling(view: View, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:
+    """The words that may be meant by some that stand nowhere; one letter of a name may be wrong, no more."""
+    long = [
+        word
+        for word, rarity in known.items()
+        if not rarity and len(word) >= _LETTERS and word.isalpha() and tokens.stem(word)
+    ]
+    capital = set(_names(text)) if long else set[str]()
+    found: dict[str, Sequence[str]] = {}
+    for word in long[:_MOST_GUESSED]:
+        most = 2 if len(word) >= _MANY_LETTERS and word not in capital else 1
+        for edits in range(1, most + 1):
+            if near := view.near(word, edits, _CANDIDATES):
+                found[word] = [other for other in near if other not in known]
+                break
+    return {word: near for word, near in found.items() if near}
+
+
+def _guessed(
+    view: View, words: Mapping[str, float], spelling: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """Words that may be meant; none is worth more than the best word that stands as it was asked."""
+    most = max((weight * view.rarity(word) for word, weight in words.items()), default=math.inf)
+    near = {word for candidates in spelling.values() for word in candidates}
+    return {word: min(1.0, most / view.rarity(word)) for word in sorted(near)}
 
 
 def names(text: str, words: Collection[str]) -> tuple[str, ...]:
     """The names in a text: its capitalised words; every word of a text without capitals."""
-    written = (match[0] for match in _NAME.finditer(text) if match[0][0].isupper())
-    found = {word for name in written for word in tokens.words(name) if word in words}
+    found = {word for word in _names(text) if word in words}
     return tuple(sorted(found)) or tuple(words)
+
+
+def _names(text: str) -> Iterator[str]:
+    """The words of a text that are written with a capital letter."""
+    for match in _NAME.finditer(text):
+        if match[0][0].isupper():
+            yield from tokens.words(match[0])
 
 
 def _check(wanted: Search) -> None:
@@ -241,7 +286,9 @@ def _hit(row: Row, place: _Place, wanted: Search) -> Hit:
     )
 
 
-def _explained(
-    view: View, place: int, question: Question, ranked: Ranked
-) -> Mapping[str, float | Mapping[str, float]]:
-    return {**ranked.told(view, place), "words": {word: view.rarity(word) for word in question.words}}
+def _explained(view: View, place: int, question: Question, ranked: Ranked) -> Mapping[str, Any]:
+    told: dict[str, Any] = {**ranked.told(view, place)}
+    told["words"] = {word: view.rarity(word) for word in question.words}
+    if question.spelling:
+        told["spelling"] = {word: list(near) for word, near in question.spelling.items()}
+    return told

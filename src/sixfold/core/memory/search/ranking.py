@@ -17,7 +17,7 @@ what each signal is worth.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ class Weights:
     folder: float = 1.0  # of the folder's BM25, read as one document
     path: float = 2.0  # of the words in the names of its folders
     article: float = 0.3  # how much of the five before is left for an article, which stands by itself
+    spelling: float = 0.4  # of a word that is nearly one of the question's, which stands nowhere
 
     # what is known beside the words
     entities: float = 0.12  # for a page about every name in the question
@@ -72,7 +73,8 @@ class Question:
     """What is asked: weighted words, the names among them, and a vector where there is a model.
 
     `answers` are the pages that plain sentences give as an answer, by id, each with how surely (0 to 1);
-    `span` is the time that is asked for, in epoch µs, both ends inclusive.
+    `span` is the time that is asked for, in epoch µs, both ends inclusive; `spelling` tells which of `words`
+    were taken for one that stands nowhere.
     """
 
     words: Mapping[str, float]
@@ -80,7 +82,20 @@ class Question:
     vector: bytes | None = None
     answers: Mapping[str, float] = field(default_factory=dict[str, float])
     span: tuple[int, int] | None = None
+    spelling: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     timed: bool = False  # the time is all that is asked for: "what happened yesterday"
+
+    @property
+    def guessed(self) -> frozenset[str]:
+        """Those of `words` that were not asked for as they stand."""
+        return frozenset(word for near in self.spelling.values() for word in near)
+
+    def weighted(self, spelling: float) -> Mapping[str, float]:
+        """The words, the guessed ones at a share."""
+        if not self.spelling:
+            return self.words
+        guessed = self.guessed
+        return {word: weight * (spelling if word in guessed else 1) for word, weight in self.words.items()}
 
 
 class Part(NamedTuple):
@@ -140,8 +155,9 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
 
 def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, dict[str, Part], Vector]:
     """What the words add to the score, its parts, and which pages they make results."""
-    text = view.text(question.words, weights.page)
-    passage = view.passages(question.words, weights.page, text)
+    words = question.weighted(weights.spelling)
+    text = view.text(words, weights.page)
+    passage = view.passages(words, weights.page, text)
     if passage is text:
         found = _times(text, weights.text + weights.passage)
     else:
@@ -150,8 +166,8 @@ def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, di
     before, after = view.before(found), view.after(found)
     previous = before * weights.previous + view.before(before) * weights.previous_but_one
     following = after * weights.next + view.after(after) * weights.next_but_one
-    folder = view.folders(question.words, weights.whole_folder, weights.crowd)
-    path = view.along(question.words)
+    folder = view.folders(words, weights.whole_folder, weights.crowd)
+    path = view.along(words)
     beside = previous + following + _times(folder, weights.folder)
     written = _added(view, found + beside * around, {"path": Part(path, weights.path)})
 
@@ -170,7 +186,7 @@ def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, di
         "links": Part(view.linked(found, LENDERS), weights.links * scale),
     }
     among = found if path is view.nothing() else found + path
-    if len(question.words) >= SENTENCE:
+    if len(words) - len(question.guessed) >= SENTENCE:
         among = among + before + after
     return _added(view, written * scale, about), {**parts, **about}, among
 

@@ -140,6 +140,13 @@ class View(Protocol):
         """Which of a page's passages has most of the words."""
         ...
 
+    def near(self, word: str, edits: int, most: int) -> Sequence[str]:
+        """Words of pages that so many edits make of one, `most` at most, the most frequent first.
+
+        Those that begin as it does; others only where none does.
+        """
+        ...
+
     def rarity(self, word: str) -> float:
         """BM25's weight of a word: how much a page says by having it; 0 when nowhere is one."""
         ...

@@ -1,0 +1,87 @@
+"""The words of an index that are written nearly as one which it does not have.
+
+Of each word two numbers are kept, its length and which letters it has, so that one pass of numpy leaves few
+to compare letter by letter. They are made when first asked for, and from then on for words that are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.store.search.columns import Postings
+
+_LONGEST = 24  # letters of a word that is compared
+_EXCHANGED, _LONG = 7, 8  # letters from which one may be another, and from which it may be the first
+_AT_ONCE = 1 << 14  # words whose letters are spread out together
+_WORD_BYTES = 13  # of two numbers and a reference
+
+
+class Spellings:
+    """The words of some postings by their letters."""
+
+    def __init__(self, words: Postings) -> None:
+        self._of = words
+        self._words: list[str] = []
+        self._length = np.zeros(0, np.uint8)
+        self._letters = np.zeros(0, np.uint32)
+
+    def near(self, word: str, edits: int) -> Iterator[str]:
+        """The words that so many edits, and no fewer, make of a word.
+
+        An edit is a letter more or less, two that change places, or one that is another: that alone makes a
+        word of most short ones, so it counts from seven letters on. Only one edit, of a long word, may be at
+        its first letter.
+        """
+        if len(word) > _LONGEST:
+            return
+        self._catch_up()
+        apart = np.abs(self._length.astype(np.int16) - len(word))
+        most = 2 * edits - apart if len(word) >= _EXCHANGED else np.where(apart > 1, -1, apart)
+        first = "" if edits == 1 and len(word) >= _LONG else word[0]
+        for at in np.flatnonzero(np.bitwise_count(self._letters ^ _letters([word])[0]) <= most).tolist():
+            found = self._words[at]
+            if found.startswith(first) and distance(word, found, edits) == edits:
+                yield found
+
+    @property
+    def size(self) -> int:
+        """About how many bytes."""
+        return len(self._words) * _WORD_BYTES
+
+    def _catch_up(self) -> None:
+        """Take in the words that have come since."""
+        new = self._of.words_from(len(self._words))
+        for start in range(0, len(new), _AT_ONCE):
+            some = new[start : start + _AT_ONCE]
+            self._words += some
+            self._length = np.append(self._length, np.array([min(len(word), 255) for word in some], np.uint8))
+            self._letters = np.append(self._letters, _letters(some))
+
+
+def distance(one: str, other: str, most: int) -> int:
+    """How many edits make one word of another; `most` + 1 where it takes more."""
+    same = 0
+    for mine, its in zip(one, other, strict=False):
+        if mine != its:
+            break
+        same += 1
+    one, other = one[same:], other[same:]
+    if not one or not other:
+        return min(len(one) + len(other), most + 1)
+    if abs(len(one) - len(other)) > most or not most:
+        return most + 1
+    ways = [(one[1:], other[1:]), (one[1:], other), (one, other[1:])]
+    if one[:2] == other[1::-1]:
+        ways.append((one[2:], other[2:]))
+    return 1 + min(distance(mine, its, most - 1) for mine, its in ways)
+
+
+def _letters(words: Iterable[str]) -> NDArray[np.uint32]:
+    """Which letters each word has, one bit to each thirty-second part of all."""
+    spread = np.array(list(words), f"<U{_LONGEST}")
+    codes = spread.view(np.uint32).reshape(len(spread), _LONGEST)
+    bits = np.where(codes > 0, np.uint32(1) << (codes & 31), np.uint32(0))
+    return np.bitwise_or.reduce(bits, axis=1)

@@ -1,0 +1,157 @@
+"""Words of a question that stand nowhere, on every database: what is meant, and what that is worth."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.model import Caller
+from sixfold.core.memory.ports import Answer, Search
+from sixfold.core.memory.writing import FREELY, Terms
+from tests import databases
+from tests.unit.memory.grounds import Ground, ground
+
+pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+
+
+@pytest.fixture
+async def place(back: str) -> AsyncIterator[Ground]:
+    async with ground(back) as found:
+        yield found
+
+
+async def put(place: Ground, slug: str, body: str, *collections: str) -> None:
+    """Write a page."""
+    await place.memory.write(place.ann, Wanted(slug, body, collections=collections), FREELY)
+
+
+async def ask(place: Ground, query: str, caller: Caller | None = None) -> Answer:
+    """Search, and be told why."""
+    return await place.memory.search(caller or place.ann, Search(query, explain=True))
+
+
+async def slugs(place: Ground, query: str, caller: Caller | None = None) -> list[str]:
+    """The slugs that a search finds, best first."""
+    return [hit.slug for hit in (await ask(place, query, caller)).hits]
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("heliogrpah", "heliograph"),  # two letters that change places
+        ("dentst", "dentist"),
+        ("favourite", "favorite"),
+        ("marmalede", "marmalade"),
+        ("helliogrpah", "heliograph"),  # two edits of a long word
+        ("eliograph", "heliograph"),
+        ("мармелал", "мармелад"),
+    ],
+)
+async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
+    place: Ground, asked: str, meant: str
+) -> None:
+    await put(place, "a", f"One {meant} here.")
+    await put(place, "b", "Nothing of the kind.")
+    (hit,) = (await ask(place, asked)).hits
+    assert hit.slug == "a"
+    assert f"«{meant}»" in hit.snippet
+    assert hit.explain is not None
+    assert [list(near) for near in hit.explain["spelling"].values()] == [list(hit.explain["words"])]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "note",  # four letters
+        "tests",  # another letter in a short word
+        "ritual",  # another first letter
+        "marmeledi",  # three edits
+        "Marmeledes",  # two edits of a name
+        "20267",  # a number
+        "marmalade" * 3,
+        "whicj",  # of a word that says nothing
+    ],
+)
+async def test_what_is_too_far_from_every_word_finds_nothing(place: Ground, asked: str) -> None:
+    await put(place, "a", "Nota, texts: virtual marmalade in 2026, 20268 of it, which is much.")
+    assert await slugs(place, asked) == []
+
+
+async def test_a_word_that_is_known_is_taken_as_it_is(place: Ground) -> None:
+    await put(place, "a", "A desert of sand.")
+    await put(place, "b", "A dessert of apples.")
+    (hit,) = (await ask(place, "desert")).hits
+    assert hit.slug == "a"
+    assert hit.explain is not None
+    assert "spelling" not in hit.explain
+
+
+async def test_a_word_that_was_asked_as_well_is_not_guessed_again(place: Ground) -> None:
+    await put(place, "a", "The heliograph blinked.")
+    (hit,) = (await ask(place, "heliograph heliogrpah")).hits
+    assert hit.explain is not None
+    assert "spelling" not in hit.explain
+
+
+async def test_what_is_found_as_it_was_asked_stands_above_what_was_guessed(place: Ground) -> None:
+    for number in range(5):
+        await put(place, f"shop/{number}", "We bought some lantern oil.")
+    await put(place, "sea", "The heliograph blinked, heliograph and heliograph again.")
+    found = await slugs(place, "lantern heliogrpah")
+    assert (len(found), found[-1]) == (6, "sea")
+
+
+async def test_the_parts_of_a_guessed_score_sum_to_it(place: Ground) -> None:
+    await put(place, "log/1", "The heliograph blinked.")
+    await put(place, "log/2", "A lantern answered.")
+    for hit in (await ask(place, "which lantern answered the heliogrpah")).hits:
+        assert hit.explain is not None
+        parts = [value for value in hit.explain.values() if isinstance(value, float)]
+        assert sum(parts) == pytest.approx(hit.score, abs=1e-5)
+        assert hit.explain["spelling"] == {"heliogrpah": ["heliograph"]}
+
+
+async def test_the_most_frequent_of_three_candidates_come_first(place: Ground) -> None:
+    for times, word in enumerate(("planner", "planter", "planker", "pander"), 1):
+        for number in range(times):
+            await put(place, f"{word}/{number}", f"{word} of today")
+    (hit, *_) = (await ask(place, "plander")).hits
+    assert hit.explain is not None
+    assert hit.explain["spelling"] == {"plander": ["pander", "planker", "planter"]}
+
+
+async def test_what_a_key_does_not_see_is_no_word_to_guess(place: Ground) -> None:
+    await put(place, "a", "The heliograph blinked.", "private")
+    await put(place, "b", "A lantern answered.", "public")
+    limited = replace(place.ann, collections=("public",))
+    assert await slugs(place, "heliogrpah", limited) == []
+    assert await slugs(place, "heliogrpah") == ["a"]
+    await put(place, "c", "A lantren fell.", "private")
+    assert await slugs(place, "lantren", limited) == ["b"]
+    assert await slugs(place, "lantren") == ["c"]
+
+
+async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: Ground) -> None:
+    assert await slugs(place, "heliogrpah") == []
+    await put(place, "a", "The heliograph blinked.")
+    assert await slugs(place, "heliogrpah") == ["a"]
+    await put(place, "b", "Marmalade on toast.")
+    assert await slugs(place, "marmelade") == ["b"]
+    await place.memory.write(place.ann, Wanted("b", "Marmelade on toast."), Terms(overwrite=True))
+    await put(place, "c", "More marmalade.")
+    assert await slugs(place, "marmelade") == ["b"]
+    await place.memory.write(place.ann, Wanted("b", "Honey on toast."), Terms(overwrite=True))
+    assert await slugs(place, "marmelade") == ["c"]
+    await place.memory.delete(place.ann, "a", Terms())
+    assert await slugs(place, "heliogrpah") == []
+
+
+async def test_a_query_of_a_thousand_unknown_words_guesses_a_few(place: Ground) -> None:
+    await put(place, "a", "The heliograph blinked.")
+    query = " ".join(f"heliograph{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(600))
+    (hit,) = (await ask(place, query)).hits
+    assert hit.explain is not None
+    assert len(hit.explain["spelling"]) == 4

@@ -1,0 +1,56 @@
+"""Words that are nearly another: the quick sight of letters leaves out none that a slow count finds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.store.search.columns import Postings
+from sixfold.store.search.spelling import Spellings, distance
+
+WORDS = st.text("abcdй東", min_size=1, max_size=11)
+
+
+def edits(one: str, other: str) -> int:
+    """How many letters more, less, other or in one another's place, by the whole table."""
+    table = [[row + column for column in range(len(other) + 1)] for row in range(len(one) + 1)]
+    for row in range(1, len(one) + 1):
+        for column in range(1, len(other) + 1):
+            same = one[row - 1] == other[column - 1]
+            ways = [
+                table[row - 1][column] + 1,
+                table[row][column - 1] + 1,
+                table[row - 1][column - 1] + (not same),
+            ]
+            if row > 1 and column > 1 and one[row - 2 : row] == other[column - 2 : column][::-1]:
+                ways.append(table[row - 2][column - 2] + 1)
+            table[row][column] = min(ways)
+    return table[-1][-1]
+
+
+@given(WORDS, WORDS, st.integers(1, 2))
+def test_a_distance_is_told_up_to_a_most(one: str, other: str, most: int) -> None:
+    assert distance(one, other, most) == min(edits(one, other), most + 1)
+
+
+@given(st.lists(WORDS, unique=True), st.text("abcdй東", min_size=8, max_size=10), st.integers(1, 2))
+def test_every_word_so_near_to_a_long_one_is_found(words: list[str], word: str, most: int) -> None:
+    postings = Postings()
+    near = Spellings(postings)
+    for place, other in enumerate(words):
+        postings.add(place, {other: 1})
+        if place % 3 == 0:
+            list(near.near(word, most))  # what comes later is taken in later
+    wanted = [other for other in words if edits(word, other) == most and (most == 1 or other[0] == word[0])]
+    assert list(near.near(word, most)) == wanted
+
+
+def test_a_short_word_is_found_by_a_letter_more_or_less_or_two_that_change_places() -> None:
+    postings = Postings()
+    postings.add(
+        0, dict.fromkeys(("trail", "trial", "train", "trai", "trails", "rail", "grail", "a" * 90), 1)
+    )
+    near = Spellings(postings)
+    assert set(near.near("trail", 1)) == {"trial", "trai", "trails"}
+    assert list(near.near("a" * 89, 1)) == []
+    assert near.size > 0
