@@ -149,9 +149,9 @@ async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: Gr
     assert await slugs(place, "heliogrpah") == []
 
 
-async def test_a_query_of_a_thousand_unknown_words_guesses_a_few(place: Ground) -> None:
+async def test_of_many_unknown_words_a_few_are_guessed(place: Ground) -> None:
     await put(place, "a", "The heliograph blinked.")
-    query = " ".join(f"heliograph{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(600))
+    query = " ".join(f"heliograph{one}{other}" for one in "bcfghkmpqvwxz" for other in "bcfghkmpqvwxz")
     (hit,) = (await ask(place, query)).hits
     assert hit.explain is not None
     assert len(hit.explain["spelling"]) == 4
