@@ -101,7 +101,8 @@ async def test_a_conflict_that_is_caught_keeps_what_came_before_it(database: Any
     def again(name: str) -> Transaction[str]:
         yield from ledger.hold(account.id, name, 10)
         try:
-            yield Query("hold_insert", {"id": name, "account_id": account.id, "amount": 10, "key_id": None})
+            same = {"id": name, "account_id": account.id, "amount": 10, "key_id": None, "about": None}
+            yield Query("hold_insert", same)
         except TransactionConflict as conflict:
             yield from ledger.release(name)
             return str(conflict)
