@@ -5,7 +5,8 @@ SIXFOLD_BENCH_REQUESTS (100,000) and SIXFOLD_BENCH_ABORTS (10,000) are after how
 
 The servers stand on one core; the load and a model server of a few lines on the other. Everything is on: a
 key with a budget and limits, the ledger, the log, routing with a fallback. At 64 connections the servers are
-asked by turns, in short rounds of which the median counts, so that no figure hangs on one moment.
+asked by turns, in rounds of which the median counts, so that no figure hangs on one moment; a round is long
+enough that its 64 new connections are a small part of it.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def _added(name: str, found: dict[str, list[float]], direct: dict[str, list[floa
 
 
 class _Server(NamedTuple):
-    """What is measured; `asked` is how many requests it gets in all."""
+    """What is measured; `asked` is how many requests it gets in a round."""
 
     name: str
     pid: int
@@ -244,7 +245,7 @@ async def _by_turns(servers: list[_Server]) -> dict[str, list[_Round]]:
         await _load(server.port, server.key, MANY, MANY)
     for _ in range(ROUNDS):
         for server in servers:
-            found[server.name].append(await _round(server, MANY, server.asked // ROUNDS))
+            found[server.name].append(await _round(server, MANY, server.asked))
     return found
 
 
