@@ -13,7 +13,7 @@ import pytest
 from sixfold import assembly
 from sixfold.core.accounts.keys import Scope
 from tests.areas.gateway import Gateway, gateway
-from tests.areas.house import bearer
+from tests.areas.house import bearer, house
 from tests.areas.test_gateway import PIXEL
 
 TERMINAL = {"succeeded", "failed", "canceled"}
@@ -161,3 +161,12 @@ async def test_a_model_of_this_machine_answers_for_nothing(tmp_path: Path) -> No
         told = await ended(there, await ask(there, prompt="say 3 words"))
         assert (told["status"], told["cost"]) == ("succeeded", "0.00")
         assert await there.home.standing() == ("5.00", "0.00")
+
+
+async def test_what_is_missing_is_told_before_what_no_server_here_can_do(tmp_path: Path) -> None:
+    async with house(tmp_path, assembly.models_document(), probe=False) as home:
+        for later in (True, False):
+            for given, status in (({}, 400), ({"prompt": "hello"}, 503)):
+                body = {"service": "chat", "async": later, **given}
+                refused = await home.client.post("/api/service", json=body, headers=home.bearer)
+                assert refused.status_code == status, refused.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,3 +42,11 @@ async def ground(
             finder = Finder(database, Shelf(database, PageIndex))
             memory = Memory(database, limits or Limits(), BASE, finder)
             yield Ground(memory, Caller(people[0].id, "ann"), Caller(people[1].id, "ben"))
+
+
+@asynccontextmanager
+async def ticking(back: str) -> AsyncIterator[Ground]:
+    """A memory whose clock goes on by a second with every look."""
+    ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
+    async with ground(back, lambda: next(ticks)) as found:
+        yield found

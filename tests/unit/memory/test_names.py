@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,16 +9,14 @@ import pytest
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.writing import FREELY
 from tests import databases
-from tests.unit.memory.grounds import Ground, ground
+from tests.unit.memory.grounds import Ground, ticking
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
 @pytest.fixture
 async def place(back: str) -> AsyncIterator[Ground]:
-    """A memory whose clock goes on by a second with every look."""
-    ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
-    async with ground(back, lambda: next(ticks)) as found:
+    async with ticking(back) as found:
         yield found
 
 

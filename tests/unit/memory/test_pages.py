@@ -25,7 +25,7 @@ from sixfold.core.memory.writing import FREELY, Tagging, Terms
 from sixfold.store import sql
 from tests import databases
 from tests import ground as laid
-from tests.unit.memory.grounds import Ground, ground
+from tests.unit.memory.grounds import Ground, ground, ticking
 
 BEFORE_FOLDERS = 19  # the schema that did not count them
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
@@ -33,9 +33,7 @@ pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 @pytest.fixture
 async def place(back: str) -> AsyncIterator[Ground]:
-    """A memory whose clock goes on by a second with every look."""
-    ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
-    async with ground(back, lambda: next(ticks)) as found:
+    async with ticking(back) as found:
         yield found
 
 

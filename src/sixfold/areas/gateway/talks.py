@@ -28,11 +28,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 def completion(values: Mapping[str, Any], picture: str = "") -> dict[str, Any]:
-    """Checked inputs as a chat completion's request, a `picture` by its address; raises `InvalidInput`."""
+    """Checked inputs as a chat completion's request, a `picture` by its address."""
     turns: list[Any] = [*cast("list[Any]", values.get("messages") or [])]
     prompt = str(values.get("prompt") or "")
-    if not turns and not prompt.strip():
-        raise errors.InvalidInput.of("prompt", "prompt is required")
     if picture or prompt:
         said: list[dict[str, Any]] = [{"type": "text", "text": prompt}] if prompt else []
         shown = [{"type": "image_url", "image_url": {"url": picture}}] if picture else []
@@ -83,7 +81,7 @@ class _Talks:
     async def admit(self, values: Mapping[str, Any]) -> None:
         """Count it against a key's tokens a minute: what is asked, and what may be answered."""
         speaker = limits.speaking.get()
-        if speaker is not None:
+        if speaker is not None and speaker.scope.tpm is not None:
             await self._relay.admit(speaker, _waiting(values))
 
 

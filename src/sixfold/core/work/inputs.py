@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -53,7 +53,8 @@ class Descriptor:
     where a gap is null, `turns` one of {"role", "text"}, what was said before, kept as JSON text,
     `messages` one of {"role", "content"}, as chat completions have them. `aliases` are further names by which
     a request may give the input. A text with a `pattern` matches it as a whole, as `like` does; `needs` names
-    inputs and what they must be for this one to be given, `required_for` what makes it required.
+    inputs and what they must be for this one to be given, `required_for` what makes it required, and `unless`
+    what may be given in its place.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Descriptor:
     like: str = ""
     needs: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     required_for: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    unless: Sequence[str] = ()
 
     @property
     def public_type(self) -> str:
@@ -105,7 +107,7 @@ def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict
                 checked[descriptor.name] = _CHECKS[descriptor.type](descriptor, value)
         except _Refused as refused:
             problems.append(Problem(descriptor.name, f"{descriptor.name} {refused}", refused.kind))
-    problems += _unmet(descriptors, checked)
+    problems += _unmet(descriptors, checked, {problem.input for problem in problems})
     if problems:
         raise InvalidInput(problems)
     return checked
@@ -120,9 +122,15 @@ def astray(descriptors: Sequence[Descriptor], checked: Mapping[str, Any]) -> Ite
             yield Problem(descriptor.name, f"{descriptor.name} must be a URL or an upload", "url_type")
 
 
-def _unmet(descriptors: tuple[Descriptor, ...], checked: Mapping[str, Any]) -> Iterator[Problem]:
+def _unmet(
+    descriptors: tuple[Descriptor, ...], checked: Mapping[str, Any], wrong: Collection[str]
+) -> Iterator[Problem]:
     for descriptor in descriptors:
         if not str(checked.get(descriptor.name) or "").strip():
+            if descriptor.unless and not any(
+                checked.get(other) or other in wrong for other in descriptor.unless
+            ):
+                yield Problem(descriptor.name, f"{descriptor.name} is required", "missing")
             for other, those in descriptor.required_for.items():
                 if checked.get(other) in those:
                     sentence = f"{descriptor.name} is required for {other} {checked[other]}"

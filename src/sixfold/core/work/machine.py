@@ -26,21 +26,24 @@ class Machine:
         self.total_bytes = total_bytes
         self.cramped: dict[str, float] = {}  # engines whose next worker waits for memory, and since when
         self._beforehand = beforehand
+        self._told: dict[str, int] = {}  # what `beforehand` knew since the last look
         self._seen: dict[str, int] = {}
 
     def needs(self, engine: EngineSpec) -> int:
         """What a worker of an engine takes; nothing where it waits for another machine."""
         if engine.remote:
             return 0
-        known = max(int(engine.ram_gb * _GIB), self._beforehand(engine))
-        return max(known, self._seen.get(engine.name, 0))
+        if engine.name not in self._told:  # it may walk through folders, and every claim asks
+            self._told[engine.name] = self._beforehand(engine)
+        return max(int(engine.ram_gb * _GIB), self._told[engine.name], self._seen.get(engine.name, 0))
 
     def taken(self, pools: Collection[Pool]) -> int:
         """What the workers that there are take together."""
         return sum(self.needs(pool.engine) * len(pool.seats) for pool in pools if pool.seats)
 
     def weigh(self, pools: Collection[Pool]) -> None:
-        """Look at what the workers take, for the next time."""
+        """Look at what the workers take, for the next time; what is known beforehand is asked anew."""
+        self._told.clear()
         for pool in pools:
             for seat in pool.seats:
                 if isinstance(seat.worker, Weighed):
