@@ -13,11 +13,9 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _SHIFTS = tuple(range(170, -10, -10))  # 36 characters, 180 bits: 4 spare, 48 of time, 128 random
 _DIGITS = (_ALPHABET * 8).encode()  # by byte: a random one is a random digit
-_MIDDLE = (
-    tuple(  # the digit of a moment's last two bits and of three random ones, by those and a random digit
-        {digit: _ALPHABET[late << 3 | place & 7] for place, digit in enumerate(_ALPHABET)}
-        for late in range(4)
-    )
+# By the last two bits of a moment and a random digit: the digit of both, three bits of the latter.
+_MIDDLE = tuple(
+    {digit: _ALPHABET[late << 3 | place & 7] for place, digit in enumerate(_ALPHABET)} for late in range(4)
 )
 _RANDOM, _AHEAD = 26, 64  # digits of an id that are random, and for how many ids they are drawn together
 _drawn: list[str] = []

@@ -44,17 +44,16 @@ class Line(HttpToolsProtocol):
     def at_once(self, scope: Scope, answer: Answer) -> bool:
         """Send a whole answer; False, and nothing is sent, where it has to go uvicorn's way."""
         cycle, flow = self.cycle, self.flow
-        if (
-            cycle.scope is not scope or cycle.response_started or cycle.disconnected
-        ):  # or others were sent ahead
+        if cycle.scope is not scope:  # others were sent ahead
+            return False
+        if cycle.response_started or cycle.disconnected:
             return False
         if not cycle.keep_alive or flow.write_paused:
             return False
         lines = [b"%b: %b\r\n" % pair for pair in (*cycle.default_headers, *answer.raw_headers)]
         head = b"".join(lines)
-        if len(head.translate(None, _FORBIDDEN)) != len(head) - 2 * len(
-            lines
-        ):  # a model's name is its caller's
+        allowed = len(head) - 2 * len(lines)  # a model's name is its caller's
+        if len(head.translate(None, _FORBIDDEN)) != allowed:
             return False
         self.transport.write(b"".join((STATUS_LINE[answer.status_code], head, b"\r\n", answer.body)))
         cycle.response_started = cycle.response_complete = True
