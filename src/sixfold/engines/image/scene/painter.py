@@ -116,9 +116,6 @@ def _mountains(stage: Stage) -> None:
 
 
 def _city(stage: Stage) -> None:
-    if "isometric" in stage.scene.prompt.casefold():
-        rooms.isometric(stage)
-        return
     sky.paint(stage)
     city.skyline(stage)
     water.paint(stage)
@@ -170,9 +167,6 @@ def _harbour(stage: Stage) -> None:
 
 
 def _interior(stage: Stage) -> None:
-    if "isometric" in stage.scene.prompt.casefold():
-        rooms.isometric(stage)
-        return
     worlds.interior(stage)
     rooms.furnish(stage)
 
@@ -201,6 +195,7 @@ PLACES: dict[str, Painter] = {
     "abstract": abstract.paint,
 }  # fmt: skip
 
+_MODELLED = ("city", "interior")  # places that may be wanted as a small model of themselves
 _AIRLESS = ("space", "moon", "mars")
 _OFF_ROAD = (
     "mountains",
@@ -308,7 +303,8 @@ def staged(
         seed=seed,
         step=step,
     )
-    PLACES[stage.place](stage)
+    modelled = stage.place in _MODELLED and "isometric" in scene.prompt.casefold()
+    (rooms.isometric if modelled else PLACES[stage.place])(stage)
     subjects(stage)
     if stage.place not in ("abstract", "studio"):
         _foreground(stage)
