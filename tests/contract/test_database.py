@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from sixfold.core.accounts import accounts, batches, journal, ledger
-from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, one
+from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, now, one
 from tests import databases
 
 
@@ -130,6 +131,49 @@ async def test_the_clock_of_the_database_is_bound_to_every_query(
         row = await database.read(one("clock"))
         assert row is not None
         assert row["now"] == 1_234_567
+
+
+def _moments(number: int) -> Transaction[list[int]]:
+    """What a transaction that also writes is told of the time, again and again."""
+    told = [(yield from now())]
+    yield _audit(number)
+    return [*told, (yield from now()), (yield from now())]
+
+
+async def test_a_transaction_has_one_moment_and_those_that_share_its_commit_have_theirs(
+    opener: databases.Opener, tmp_path: Path
+) -> None:
+    clock = itertools.count(5)
+    async with opener(tmp_path, lambda: next(clock)) as database:
+        told = await asyncio.gather(*(database.write(_moments(number)) for number in range(40)))
+        later = await database.write(_moments(40))
+    assert [len(set(moments)) for moments in told] == [1] * 40
+    assert [moments[0] for moments in told] == sorted({moments[0] for moments in told})
+    assert later[0] > told[-1][0]
+
+
+async def test_what_is_read_on_one_snapshot_is_of_one_moment(database: Database) -> None:
+    def twice() -> Transaction[tuple[int, int]]:
+        first = yield from now()
+        yield from journal.verify()
+        return first, (yield from now())
+
+    first, second = await database.read(twice())
+    assert first == second
+    assert (await database.read(twice()))[0] > first
+
+
+async def test_holds_of_one_group_are_each_of_their_own_moment(
+    opener: databases.Opener, tmp_path: Path
+) -> None:
+    """They run together on PostgreSQL, a statement for all at a time."""
+    clock = itertools.count(1)
+    async with opener(tmp_path, lambda: next(clock)) as database:
+        account = await database.write(accounts.create("a@example.com", credit=50))
+        names = [f"h{number}" for number in range(10)]
+        await asyncio.gather(*(database.write(ledger.hold(account.id, name, 1)) for name in names))
+        made = [(await database.read(many("hold_moment", id=name)))[0]["created_at"] for name in names]
+    assert made == sorted(set(made))
 
 
 async def test_concurrent_deposits_all_arrive(database: Database) -> None:

@@ -4,6 +4,9 @@ A transaction is a plain generator function in core. It yields a `Query` and is 
 it returns is the transaction's value, and an exception rolls it back. It holds no connection and
 awaits nothing, so the same function runs on SQLite's writer thread, many to one commit, and
 on a PostgreSQL connection. The SQL behind each name lives in `store/sql`.
+
+A transaction has one moment (epoch µs by the database's clock), however long it takes and whichever
+others share its commit: that of its turn among them. So what it writes at midnight is of one day.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One named query and its parameters. `now` (epoch µs by the database's clock) is always bound.
+    """One named query and its parameters. `now` is bound for it: the moment of its transaction.
 
     With `each` it changes rows for each of those, and is answered by one row: how many `changed`.
     """
@@ -64,7 +67,7 @@ def one(name: str, /, **params: Value) -> Transaction[Row | None]:
 
 
 def now() -> Transaction[int]:
-    """The database's clock, in epoch µs."""
+    """The transaction's moment by the database's clock, in epoch µs."""
     rows = yield Query("clock", {})
     return int(rows[0]["now"])
 

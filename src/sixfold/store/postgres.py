@@ -197,11 +197,12 @@ class PostgresDatabase:
         """The jobs by the statement that they ask for, in their order."""
         crowds: dict[Prepared, Crowd] = {}
         for job in jobs:
-            if job.query is not None and job.query.each is not None:
+            query = job.query
+            if query is not None and query.each is not None:
                 raise Apart
-            if job.query is not None:
+            if query is not None:
                 try:
-                    prepared, arguments = await self._prepared(connection, job.query.name, job.query.params)
+                    prepared, arguments = await self._prepared(connection, job, query.name, query.params)
                 except KeyError as error:  # no such query, or one without all of its values
                     job.fail(error)
                     job.refuse_half()
@@ -226,7 +227,7 @@ class PostgresDatabase:
     async def _answer(self, connection: Connection, job: Job, query: Query) -> None:
         asked: dict[Prepared, list[list[Any]]] = {}
         for params in sql.turns(query):
-            prepared, arguments = await self._prepared(connection, query.name, params)
+            prepared, arguments = await self._prepared(connection, job, query.name, params)
             if query.each is not None:
                 prepared = prepared.counting()
             asked.setdefault(prepared, []).append(arguments)
@@ -266,11 +267,13 @@ class PostgresDatabase:
         await connection.execute(_UNDO)
 
     async def _prepared(
-        self, connection: Connection, name: str, params: Mapping[str, Value]
+        self, connection: Connection, job: Job, name: str, params: Mapping[str, Value]
     ) -> tuple[Prepared, list[Any]]:
         statement = self._queries[name]
         if statement.needs_now:
-            params = {**params, "now": await self._now(connection)}
+            if job.moment is None:
+                job.moment = await self._now(connection)
+            params = {**params, "now": job.moment}
         prepared = self._bind(statement.sql, params)
         return prepared, prepared.arguments(params)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sixfold.core.database import Value
-from sixfold.store.postgres_connect import CLOCK
+from sixfold.store.postgres_connect import BEGUN
 
 # What may hold a colon that is no parameter: a text, a comment, a cast.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]\w*)")
@@ -59,7 +59,7 @@ class Binder:
 
 
 def translate(sql: str, params: Mapping[str, Value]) -> Prepared:
-    """One statement, translated; a `:now` without a value is the server's own clock."""
+    """One statement, translated; a `:now` without a value is when its transaction began."""
     names: list[str] = []
 
     def numbered(match: re.Match[str]) -> str:
@@ -67,7 +67,7 @@ def translate(sql: str, params: Mapping[str, Value]) -> Prepared:
         if name is None:
             return match[0]
         if name == "now" and name not in params:
-            return CLOCK
+            return BEGUN
         kind = _type(params[name])
         if kind is None:
             return "NULL"

@@ -16,7 +16,9 @@ from sixfold.store import sql
 SCHEMES = ("postgres://", "postgresql://")
 GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 Migrated: type[asyncpg.PostgresError] = asyncpg.InvalidCachedStatementError  # under a statement in use
-CLOCK = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"  # epoch µs; one for all its servers
+_EPOCH_US = "(extract(epoch FROM {}()) * 1000000)::bigint"
+CLOCK = _EPOCH_US.format("statement_timestamp")  # one for all its servers
+BEGUN = _EPOCH_US.format("transaction_timestamp")  # by the same clock, when the transaction that asks began
 
 # Advisory locks: one group of writes at a time, one migration at a time. Servers' names have the class 6.
 WRITING, MIGRATING = 6_000_001, 6_000_002

@@ -27,12 +27,16 @@ class Seen:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A transaction on its way: `query` is what it asks next, None once it has ended."""
+    """A transaction on its way: `query` is what it asks next, None once it has ended.
+
+    `moment` (epoch µs) is its `now`, from when it first asks for it.
+    """
 
     transaction: Transaction[Any]
     durable: bool
     future: asyncio.Future[Any]
     query: Query | None = None
+    moment: int | None = None
     seen: list[Seen] = field(default_factory=list["Seen"])
     value: Any = None
     error: BaseException | None = None

@@ -32,14 +32,13 @@ class Reading:
     async def drive(self, connection: Connection, transaction: Transaction[T]) -> T:
         """Its value."""
         fresh = True
+        bound = {} if self.clock is None else {"now": self.clock()}
         try:
             query = next(transaction)
             while True:
                 statement, rows = self.queries[query.name], list[Row]()
                 for params in turns(query):
-                    given = params
-                    if statement.needs_now and self.clock is not None:
-                        given = {**params, "now": self.clock()}
+                    given = {**params, **bound} if statement.needs_now else params
                     prepared = self.bind(statement.sql, given)
                     if fresh:
                         rows += await _first(connection, prepared, given)

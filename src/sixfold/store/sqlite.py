@@ -152,11 +152,12 @@ class SqliteDatabase:
             writer.execute("RELEASE request")
 
     def _drive(self, connection: sqlite3.Connection, transaction: Transaction[T]) -> T:
+        moment = self._clock()
         try:
             query = next(transaction)
             while True:
                 try:
-                    rows = self._execute(connection, query)
+                    rows = self._execute(connection, query, moment)
                 except sqlite3.IntegrityError as error:
                     query = transaction.throw(TransactionConflict(str(error)))
                 else:
@@ -164,12 +165,11 @@ class SqliteDatabase:
         except StopIteration as end:
             return end.value
 
-    def _execute(self, connection: sqlite3.Connection, query: Query) -> list[Any]:
+    def _execute(self, connection: sqlite3.Connection, query: Query, moment: int) -> list[Any]:
         bound = self._bind(self._queries[query.name].sql)
-        now = self._clock() if bound.needs_now else 0
         if query.each is None:
-            return connection.execute(bound.text, bound.arguments(query.params, now)).fetchall()
-        given = bound.rows(query.each, now)
+            return connection.execute(bound.text, bound.arguments(query.params, moment)).fetchall()
+        given = bound.rows(query.each, moment)
         return [{"changed": connection.executemany(bound.text, given).rowcount}]
 
 

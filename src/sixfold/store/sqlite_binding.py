@@ -17,12 +17,12 @@ Arguments = Callable[[Mapping[str, Value]], tuple[Any, ...]]
 class Bound:
     """A statement in SQLite's words; `:now` comes last of its arguments."""
 
-    __slots__ = ("_named", "needs_now", "text")
+    __slots__ = ("_named", "_needs_now", "text")
 
     def __init__(self, sql: str) -> None:
         found = {match[1]: None for match in _TOKEN.finditer(sql) if match[1]}
-        self.needs_now = "now" in found
-        names = [*(name for name in found if name != "now"), *(["now"] if self.needs_now else [])]
+        self._needs_now = "now" in found
+        names = [*(name for name in found if name != "now"), *(["now"] if self._needs_now else [])]
         places = {name: f"?{place}" for place, name in enumerate(names, 1)}
         self.text = _TOKEN.sub(lambda match: places[match[1]] if match[1] else match[0], sql)
         self._named = _getter([name for name in names if name != "now"])
@@ -30,12 +30,12 @@ class Bound:
     def arguments(self, params: Mapping[str, Value], now: int) -> tuple[Any, ...]:
         """The values in order; raises `KeyError` for a name without one."""
         values = self._named(params)
-        return (*values, now) if self.needs_now else values
+        return (*values, now) if self._needs_now else values
 
     def rows(self, each: Iterable[Mapping[str, Value]], now: int) -> list[tuple[Any, ...]]:
         """The same for many."""
         values = map(self._named, each)
-        return [(*row, now) for row in values] if self.needs_now else list(values)
+        return [(*row, now) for row in values] if self._needs_now else list(values)
 
 
 class Binder:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("asyncpg")
 
 from sixfold.store.postgres_binding import Binder, translate
-from sixfold.store.postgres_connect import CLOCK, place
+from sixfold.store.postgres_connect import BEGUN, place
 
 
 def test_a_parameter_has_the_type_of_its_value() -> None:
@@ -28,7 +28,7 @@ def test_what_only_looks_like_a_parameter_stays(text: str) -> None:
 
 
 def test_the_clock_is_the_servers_unless_it_is_given() -> None:
-    assert translate(":now", {}).text == CLOCK
+    assert translate(":now", {}).text == BEGUN
     assert translate(":now", {"now": 5}).text == "$1::bigint"
 
 

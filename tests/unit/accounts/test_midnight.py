@@ -1,0 +1,65 @@
+"""A hold at midnight counts against one day, on both databases, alone and among many."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts import accounts, batches, ledger
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.database import Database, Transaction, many, one
+from tests import databases
+
+MIDNIGHT = 1_764_547_200_000_000  # 2025-12-01T00:00:00Z: another month, too
+PERIODS = ("2025-11-30", "2025-11", "2025-12-01", "2025-12")
+PAYER = Payer("key_1", budget_day=100, budget_month=100)
+ENTRY = ledger.Entry("chat", "x")
+
+
+@pytest.fixture(params=databases.BACKS)
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """Its clock is a microsecond before midnight when it is asked for the second time, then at midnight."""
+    moments = itertools.count(MIDNIGHT - 2)
+    async with databases.on(request.param, tmp_path, lambda: next(moments)) as opened:
+        yield opened
+
+
+def _spent() -> Transaction[list[int]]:
+    """What the key has spent, by period."""
+    found: list[int] = []
+    for period in PERIODS:
+        row = yield from one("key_spent", key_id="key_1", period=period)
+        found.append(int(row["amount"]) if row is not None else 0)
+    return found
+
+
+async def test_a_hold_across_midnight_gives_its_rest_back_to_the_day_that_it_counted_in(
+    database: Database,
+) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=1000))
+    await database.write(ledger.hold(account.id, "h", 100, PAYER))
+    assert await database.read(_spent()) == [100, 100, 0, 0]
+    await database.write(ledger.capture("h", 30, ENTRY))
+    assert await database.read(_spent()) == [30, 30, 0, 0]
+
+
+async def test_holds_made_together_across_midnight_do_so_too(database: Database) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=1000))
+    wanted = [batches.Wanted(account.id, name, 20, PAYER) for name in ("h1", "h2")]
+    moment = await database.write(batches.hold_all(wanted))
+    assert await database.read(_spent()) == [40, 40, 0, 0]
+    made = [
+        row["created_at"]
+        for name in ("h1", "h2")
+        for row in await database.read(many("hold_moment", id=name))
+    ]
+    assert made == [moment, moment]
+    charges = [
+        batches.Charge(account.id, name, 20, amount, ENTRY, "key_1", moment)
+        for name, amount in (("h1", 5), ("h2", 0))
+    ]
+    await database.write(batches.capture_all(charges))
+    assert await database.read(_spent()) == [5, 5, 0, 0]
