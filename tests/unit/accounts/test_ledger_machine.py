@@ -66,13 +66,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), amount=AMOUNTS)
     def deposit(self, which: int, amount: int) -> None:
-        account_id = sorted(self.posted)[which]
+        account_id = list(self.posted)[which]
         self.write(ledger.deposit(account_id, amount, ENTRY))
         self.posted[account_id] += amount
 
     @rule(target=holds, which=st.integers(0, 1), amount=AMOUNTS)
     def hold(self, which: int, amount: int) -> str:
-        account_id = sorted(self.posted)[which]
+        account_id = list(self.posted)[which]
         name = f"hold{next(self.names)}"
         if amount > self.available(account_id):
             with pytest.raises(errors.InsufficientCredits):
@@ -126,7 +126,7 @@ class SeveralMachine(LedgerMachine):
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4))
     def hold_several(self, whose: list[tuple[int, int]]) -> None:
         """All of them or none."""
-        accounts = sorted(self.posted)
+        accounts = list(self.posted)
         wanted = [
             batches.Wanted(accounts[which], f"hold{next(self.names)}", amount) for which, amount in whose
         ]
@@ -161,9 +161,10 @@ class SeveralMachine(LedgerMachine):
             return
         if charges:
             self.write(batches.capture_all(charges))
-        for name, owner, part, _ in parts:
+        for name, owner, part, amount in parts:
             self.posted[owner] -= part
             del self.pending[name]
+            self.ended = (name, owner, amount)
 
 
 def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...], list[Account]]]:
