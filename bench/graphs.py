@@ -1,10 +1,21 @@
 """What graphs cost beside the work of their nodes: checking, running, running again, converting, drawing.
 
-.venv/bin/python -m bench graphs; SIXFOLD_BENCH_COMFYUI=http://127.0.0.1:8188 also gives a chain to the
-ComfyUI that runs there (`python main.py --cpu` in a checkout of it): no index of packages has it.
+.venv/bin/python -m bench graphs; SIXFOLD_BENCH_COMFYUI=FOLDER also gives the same graphs to the ComfyUI that
+lies there (bench/comfyui_peer.py says where one is found), by turns with ours.
 
-Chains are of trivial nodes, so that only the run itself is measured. Pairs and templates are other people's
-workflows (`shared/data/workflows`); where they are not on the machine their rows are left out.
+Nodes are trivial, so that only the run itself is measured. `checked and run` is the executor alone, from a
+graph to its outputs. `all cached` is the same graph again, its outputs known: ours asks for them first, while
+ComfyUI asks for every node. ComfyUI's key of a node tells all that the node comes of, so that one long chain
+is its worst case and many short ones are its best; both are shown. Each does what the other does not: ComfyUI
+asks every node whether it changed, makes an object of it, keeps its progress and frees models' memory; ours
+names nodes by their inputs' content, keeps account of memory, and its cache outlives the process.
+
+`POST /prompt` is a whole server, asked over HTTP and heard by websocket, by the same client at both. Ours
+knows the client's key, prices the prompt, holds the price, keeps prompt and end in a database and captures;
+ComfyUI's has one user, and its queue and history last as long as its process.
+
+Pairs and templates are other people's workflows (`shared/data/workflows`); where they are not on the machine
+their rows are left out.
 """
 
 from __future__ import annotations
@@ -12,17 +23,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 from websockets.asyncio.client import connect
 
+from bench import comfyui_peer
+from bench.comfyui_peer import Taken
 from bench.table import Row, calibration, of_samples
 from sixfold.core.graphs import diff, drawing
 from sixfold.core.graphs.convert import convert
@@ -30,20 +43,39 @@ from sixfold.core.graphs.execute import execute
 from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.validate import validate
 from sixfold.engines.nodes import classes
+from tests.stories import servers
 from tests.unit.graphs import corpus
 from tests.unit.graphs.small import CLASSES, World, node
 
 TITLE = "Graphs: chains of trivial nodes, and other people's workflows"
+ROUNDS, LONG_ROUNDS = 5, 3
+Graph = dict[str, dict[str, Any]]
 
 
-def chain(length: int) -> dict[str, dict[str, Any]]:
-    """A number, so many additions, and an output."""
-    graph = {"0": node("Number", value=1)}
-    graph.update({str(at): node("Add", a=[str(at - 1), 0], b=at % 50) for at in range(1, length - 1)})
-    return {**graph, "out": node("Show", value=[str(length - 2), 0])}
+def chain(length: int, name: str = "") -> Graph:
+    """A number, so many additions, and an output; `name` keeps nodes of several apart."""
+    graph = {f"{name}0": node("Number", value=1)}
+    graph.update(
+        {f"{name}{at}": node("Add", a=[f"{name}{at - 1}", 0], b=at % 50) for at in range(1, length - 1)}
+    )
+    return {**graph, f"{name}out": node("Show", value=[f"{name}{length - 2}", 0])}
 
 
-async def ran(graph: dict[str, Any], world: World) -> float:
+def bundle(count: int, length: int) -> Graph:
+    """So many chains side by side, no two alike."""
+    found: Graph = {}
+    for at in range(count):
+        found |= chain(length, f"{at}-")
+        found[f"{at}-0"] = node("Number", value=at)
+    return found
+
+
+# What both are given, and what only ours is: a chain this long is too deep for ComfyUI.
+SHAPES = {"one chain of 200": chain(200), "20 chains of 10": bundle(20, 10)}
+LONG = {"one chain of 20,000": chain(20_000)}
+
+
+async def ran(graph: Graph, world: World) -> float:
     """Seconds of one run, with its check."""
     gc.collect()
     began = time.perf_counter()
@@ -51,59 +83,94 @@ async def ran(graph: dict[str, Any], world: World) -> float:
     return time.perf_counter() - began
 
 
-async def runs(length: int, times: int) -> list[Row]:
-    """A chain for the first time, and again."""
-    graph = chain(length)
+async def taken(graph: Graph) -> Taken:
+    """A graph run here for the first time, and again."""
     with tempfile.TemporaryDirectory() as folder:
-        fresh = [await ran(graph, World(Path(folder))) for _ in range(times)]
-        kept = World(Path(folder))
-        await ran(graph, kept)
-        again = [await ran(graph, kept) for _ in range(times)]
-    each = f"{min(fresh) / length * 1e6:.1f} µs a node at best"
+        world = World(Path(folder))
+        return Taken(await ran(graph, world), await ran(graph, world))
+
+
+def each_node(of: str, length: int, samples: list[Taken], note: str = "") -> list[Row]:
+    """What a node costs, by the samples of the graphs that it is one of."""
     return [
-        of_samples(f"chain of {length:,}: check and run", fresh, "ms", each),
-        of_samples(f"chain of {length:,}: all of it cached", again, "ms"),
+        of_samples(f"{of}: a node, checked and run", [each.fresh / length for each in samples], "µs", note),
+        of_samples(f"{of}: a node, all cached", [each.again / length for each in samples], "µs", note),
     ]
 
 
-def words(length: int, said: str) -> dict[str, dict[str, Any]]:
+async def executors(place: Path | None) -> list[Row]:
+    """Ours, and by turns ComfyUI's where there is one."""
+    found: list[Row] = []
+    async with AsyncExitStack() as stack:
+        peer = await stack.enter_async_context(comfyui_peer.executor(place)) if place else None
+        for name, graph in SHAPES.items():
+            ours, theirs = list[Taken](), list[Taken]()
+            for _ in range(ROUNDS):
+                ours.append(await taken(graph))
+                theirs += [await peer.taken(graph)] if peer else []
+            found += each_node(name, len(graph), ours)
+            if peer:
+                note = f"ComfyUI {peer.version}: its execution.py without its server"
+                found += each_node(f"ComfyUI, {name}", len(graph), theirs, note)
+    for name, graph in LONG.items():
+        found += each_node(name, len(graph), [await taken(graph) for _ in range(LONG_ROUNDS)])
+    return found
+
+
+def words(length: int, said: str) -> Graph:
     """A chain of ComfyUI's own classes: a text that is passed on from node to node, and shown."""
     graph = {"0": node("PrimitiveString", value=said)}
     graph.update({str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, length - 1)})
     return {**graph, "out": node("PreviewAny", source=[str(length - 2), 0])}
 
 
-async def handed_on(client: httpx.AsyncClient, url: str, graph: dict[str, Any]) -> float:
+async def prompted(client: httpx.AsyncClient, url: str, headers: Mapping[str, str], graph: Graph) -> float:
     """Seconds from the prompt to its end, as a client of ComfyUI sees them."""
     me = uuid.uuid4().hex
     address = f"{url.replace('http', 'ws', 1)}/ws?clientId={me}"
-    async with connect(address, proxy=None, compression=None, max_size=None, ping_interval=None) as socket:
+    async with connect(
+        address, additional_headers=headers, proxy=None, compression=None, max_size=None
+    ) as socket:
         began = time.perf_counter()
-        sent = await client.post(f"{url}/prompt", json={"prompt": graph, "client_id": me})
+        sent = await client.post(f"{url}/prompt", json={"prompt": graph, "client_id": me}, headers=headers)
         sent.raise_for_status()
         async for text in socket:
             said = json.loads(text) if isinstance(text, str) else {}
             if said.get("type") == "execution_error":
-                raise SystemExit(f"ComfyUI: {said['data']}")
-            if (
-                said.get("type") == "execution_success"
-                and said["data"]["prompt_id"] == sent.json()["prompt_id"]
-            ):
-                break
-        return time.perf_counter() - began
+                raise SystemExit(f"{url}: {said['data']}")
+            if said.get("type") == "execution_success":
+                return time.perf_counter() - began
+    raise SystemExit(f"{url} hung up")
 
 
-async def theirs(url: str, length: int, times: int) -> list[Row]:
-    """The same at a ComfyUI: a chain that it has not seen, and one that it has."""
-    async with httpx.AsyncClient(trust_env=False, timeout=600) as client:
-        fresh = [await handed_on(client, url, words(length, f"{uuid.uuid4()}")) for _ in range(times)]
-        known = words(length, f"{uuid.uuid4()}")
-        await handed_on(client, url, known)
-        again = [await handed_on(client, url, known) for _ in range(times)]
-    each = f"{min(fresh) / length * 1e6:.1f} µs a node at best"
+async def whole(place: Path | None) -> list[Row]:
+    """Whole servers on the chain: ours, and by turns ComfyUI's where there is one."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=600))
+        ours = await stack.enter_async_context(servers.serving(folder / "ours"))
+        asked: dict[str, tuple[str, dict[str, str]]] = {
+            "POST /prompt, a chain of 200": (
+                f"http://127.0.0.1:{ours.port}",
+                {"Authorization": f"Bearer {ours.key}"},
+            )
+        }
+        if place is not None:
+            url = await stack.enter_async_context(comfyui_peer.server(place, folder / "theirs"))
+            asked["ComfyUI, POST /prompt, a chain of 200"] = url, {}
+        samples: dict[str, list[Taken]] = {name: [] for name in asked}
+        for turn in range(ROUNDS + 1):  # the first one warms up
+            for name, (url, headers) in asked.items():
+                graph = words(200, uuid.uuid4().hex)
+                fresh, again = [await prompted(client, url, headers, graph) for _ in range(2)]
+                samples[name] += [Taken(fresh, again)] if turn else []
     return [
-        of_samples(f"ComfyUI, chain of {length:,}: check and run", fresh, "ms", each),
-        of_samples(f"ComfyUI, chain of {length:,}: all of it cached", again, "ms"),
+        row
+        for name, each in samples.items()
+        for row in (
+            of_samples(f"{name}: until its end", [one.fresh for one in each], "ms"),
+            of_samples(f"{name}: again", [one.again for one in each], "ms"),
+        )
     ]
 
 
@@ -165,11 +232,13 @@ def seen(graph: Any, registry: Registry) -> Any:
     }
 
 
+async def beside() -> list[Row]:
+    """What ours and ComfyUI's have in common."""
+    place = comfyui_peer.checkout()
+    left_out = Row("ComfyUI: left out", 0, "", note=f"{comfyui_peer.PLACE} names no checkout of it")
+    return [*await executors(place), *await whole(place), *([] if place else [left_out])]
+
+
 def rows() -> list[Row]:
     """Everything."""
-    found = calibration()
-    for length, times in ((200, 30), (20_000, 3)):
-        found += asyncio.run(runs(length, times))
-    if url := os.environ.get("SIXFOLD_BENCH_COMFYUI", "").rstrip("/"):
-        found += asyncio.run(theirs(url, 200, 10))
-    return found + others()
+    return [*calibration(), *asyncio.run(beside()), *others()]

