@@ -95,7 +95,8 @@ def found(paint: Paint, things: Sequence[Thing]) -> None:
     paint.rows(rows)
     missing = [thing for thing in things if not thing.found and thing.how and thing.used]
     if missing:
-        paint.rows([("unlock more", "; ".join(_ways(missing)))])
+        first, *more = _ways(missing)
+        paint.rows([("unlock more", first), *(("", way) for way in more)])
     paint.line(paint.dim("  `sixfold doctor` tells which engine serves what. Control-C ends the server."))
     paint.line()
 

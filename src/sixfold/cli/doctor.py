@@ -14,7 +14,6 @@ from sixfold import __version__, assembly, errors
 from sixfold.cli import banner, found, locking, opening, places, weights
 from sixfold.cli.terminal import Paint, put_json, size
 from sixfold.core.accounts import journal
-from sixfold.core.work import choosing
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Terms
 from sixfold.net.clients import Clients
@@ -70,7 +69,7 @@ def list_engines(arguments: argparse.Namespace) -> None:
         put_json({"engines": rows, "weights": kept})
         return
     paint = Paint()
-    heads = ("", "engine", "kind", "quality", "serves", "here")
+    heads = ("", "engine", "kind", "quality", "serves, and how it stands")
     here = {True: paint.accent("●"), False: paint.dim("○")}
     cells = [
         (
@@ -78,8 +77,7 @@ def list_engines(arguments: argparse.Namespace) -> None:
             row["engine"],
             row["kind"],
             row["quality"],
-            ", ".join(row["models"]),
-            row["detail"],
+            f"{', '.join(row['models'])}; {row['detail'].rstrip('.')}",
         )
         for row in rows
     ]
@@ -88,9 +86,8 @@ def list_engines(arguments: argparse.Namespace) -> None:
         paint.line()
         heads = ("family", "weights", "size", "commercial", "licence", "from")
         paint.table(heads, [_weights(row) for row in kept])
-    clauses = [row["unlock"] for row in rows if not row["ready"]]
-    if clauses:
-        paint.line(f"\n  {choosing.sentence(clauses)}")
+    if not all(row["ready"] for row in rows):
+        paint.line(paint.dim("\n  `sixfold doctor` tells what would make the others ready."))
 
 
 def _weights(row: dict[str, Any]) -> tuple[str, ...]:
@@ -243,8 +240,9 @@ def _print(document: dict[str, Any], things: tuple[found.Thing, ...]) -> None:
     paint.line(f"  {_count(document['models'])}\n")
     paint.table(("model", "engine", "quality", "full for"), models)
     paint.line()
-    for unlock in dict.fromkeys(model["unlock"] for model in document["models"] if model["unlock"]):
-        paint.line(f"  {unlock}")
+    for unlock, names in _unlocked(document["models"]).items():
+        paint.paragraph(paint.bold(", ".join(names)))
+        paint.paragraph(unlock, indent=4)
     paint.line()
 
 
@@ -254,6 +252,15 @@ def _count(models: list[dict[str, Any]]) -> str:
     full, preview, none = (qualities.count(word) for word in ("full", "preview", None))
     said = f"{len(models)} models: {full} at full quality, {preview} as a preview"
     return f"{said}, {none} that nothing here can serve" if none else said
+
+
+def _unlocked(models: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What would serve models, or serve them better, each with the names of those models."""
+    named: dict[str, list[str]] = {}
+    for model in models:
+        if model["unlock"]:
+            named.setdefault(model["unlock"], []).append(model["model"])
+    return named
 
 
 def _store_in_words(store: dict[str, Any]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol, Self, TextIO
@@ -14,6 +16,8 @@ from sixfold import settings
 # One hue per area, in the order of the contract: 256-colour numbers that read on dark and on light.
 HUES = (173, 136, 71, 67, 97, 132)
 _ACCENT = HUES[0]
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LEAST_COLUMNS = 24  # a column is not folded narrower than this
 
 
 class Refused(Exception):
@@ -67,18 +71,36 @@ class Paint:
             self.line(f"{' ' * indent}{self.dim(word.ljust(room))}{meaning}")
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> None:
-        """Write a table; the last column may be as long as it likes."""
-        columns = range(len(heads))
-        widths = [max([len(heads[i]), *(len(row[i]) for row in rows)]) for i in columns]
-        widths[-1] = 0
+        """Write a table; its last column may be long, and is folded where a terminal is too narrow."""
+        widths = [max(map(_columns, column)) for column in zip(heads, *rows, strict=True)][:-1]
 
         def joined(cells: Sequence[str]) -> str:
-            cells = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-            return (" " * indent + "  ".join(cells)).rstrip()
+            padded = [
+                cell + " " * (width - _columns(cell)) for cell, width in zip(cells, widths, strict=False)
+            ]
+            return self._folded(" " * indent + "".join(f"{cell}  " for cell in padded), cells[-1])
 
         self.line(self.dim(joined(heads)))
         for row in rows:
             self.line(joined(row))
+
+    def paragraph(self, text: str, indent: int = 2) -> None:
+        """Write a text, folded between words where a terminal is too narrow."""
+        self.line(self._folded(" " * indent, text))
+
+    def _folded(self, lead: str, text: str) -> str:
+        """`text` after `lead`, its further lines below its first; one line where nobody watches."""
+        start = _columns(lead)
+        room = max(self.width() - start, _LEAST_COLUMNS)
+        if not self.is_terminal or _columns(text) <= room:
+            return f"{lead}{text}".rstrip()
+        lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+        return lead + f"\n{' ' * start}".join(lines)
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text fills: its colours fill none."""
+    return len(_COLOUR.sub("", text))
 
 
 class Waiting:

@@ -1,12 +1,13 @@
-"""The line that tells how far something is: drawn where somebody watches, silent elsewhere."""
+"""Tables that keep their columns, and the line that tells how far something is where somebody watches."""
 
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
-from sixfold.cli.terminal import Counted, Waiting
+from sixfold.cli.terminal import Counted, Paint, Waiting
 
 
 class Terminal(io.StringIO):
@@ -32,3 +33,37 @@ def test_where_nobody_watches_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) 
     with Waiting("backup") as waiting:
         waiting.count(5)
     assert stream.getvalue() == ""
+
+
+def test_colours_move_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    paint = Paint(stream := Terminal())
+    paint.table(
+        ("", "engine", "serves"), [(paint.accent("●"), "graph", "all"), (paint.dim("○"), "far", "one")]
+    )
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+    assert bare.splitlines() == ["     engine  serves", "  ●  graph   all", "  ○  far     one"]
+
+
+def test_a_long_last_column_is_folded_below_itself_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    Paint(stream := Terminal()).table(
+        ("engine", "serves"), [("graph", "one-model, another-model, a-third-one")]
+    )
+    assert stream.getvalue().splitlines() == [
+        "  engine  serves",
+        "  graph   one-model, another-model,",
+        "          a-third-one",
+    ]
+
+
+def test_a_row_stays_one_line_for_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    Paint(stream := io.StringIO()).table(
+        ("engine", "serves"), [("graph", "one two three four five six seven")]
+    )
+    assert len(stream.getvalue().splitlines()) == 2
