@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from sixfold.drivers import rooms
 
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra `ray`"),
 ]
+SEATS = 8  # that SCRIPT begins
 # A process of its own: a cluster talks to this machine's outer address, which a test may not.
 SCRIPT = """
 import asyncio, json, pathlib, sys
@@ -89,8 +95,13 @@ finally:
 """
 
 
-def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own(tmp_path: Path) -> None:
+def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seats = tmp_path / "seats"
+    seats.mkdir()
     quiet = ["env", "RAY_AUTH_MODE=disabled", "RAY_USAGE_STATS_ENABLED=0"]
+    quiet += [f"TMPDIR={seats}", f"RAY_TMPDIR={tempfile.gettempdir()}"]  # Ray's own sockets need a short path
     done = subprocess.run(
         [*quiet, sys.executable, "-c", SCRIPT, str(tmp_path)],
         capture_output=True,
@@ -111,3 +122,17 @@ def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own
     assert told["idle"] == [False, False, True], "who idled on the dead machine gets no run any more"
     assert told["again"] == "Completed"
     assert told["lines"][:2] == ["one", "two"]
+    left = list(seats.iterdir())
+    assert len(left) < SEATS, "who began later has cleared after the dead"
+    for path in left:
+        _wait_for_its_end(path)
+    monkeypatch.setattr(tempfile, "tempdir", str(seats))
+    rooms.clear()
+    assert list(seats.iterdir()) == []
+
+
+def _wait_for_its_end(seat: Path) -> None:
+    """The lock on its folder goes with its process."""
+    descriptor = os.open(seat, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.close(descriptor)

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import importlib
 import shutil
-import tempfile
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from sixfold.core.work.ports import (
 )
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver, InlineWorker
+from sixfold.drivers.rooms import Room
 from sixfold.worker import protocol
 
 ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
@@ -60,7 +60,7 @@ class Seat:
     """The actor: a worker as a thread of its process, with a folder of that machine."""
 
     def __init__(self, failpoints: Mapping[str, protocol.Failpoint], cancel_seconds: float) -> None:
-        self._scratch = Path(tempfile.mkdtemp(prefix="sixfold-"))
+        self._room = Room()
         self._driver = InlineDriver(failpoints=failpoints, cancel_seconds=cancel_seconds)
         self._worker: InlineWorker | None = None
         self._runs = 0
@@ -68,7 +68,7 @@ class Seat:
     async def begin(self, spec: dict[str, Any]) -> str:
         """Load the engine; gives why it could not be, or nothing."""
         try:
-            self._worker = await self._driver.start(WorkerSpec(scratch=self._scratch / "staged", **spec))
+            self._worker = await self._driver.start(WorkerSpec(scratch=self._room.path / "staged", **spec))
         except StartFailed as failed:
             return str(failed) or "could not load its engine"
         return ""
@@ -83,7 +83,7 @@ class Seat:
             lambda line: heard.put_nowait(Event("log", line)),
         )
         self._runs += 1
-        folder = self._scratch / f"run-{self._runs}"
+        folder = self._room.path / f"run-{self._runs}"
         files = await asyncio.to_thread(_laid_out, folder, contents)
         work = asyncio.create_task(self._ended(Task(*task, files), reports, heard))
         try:
@@ -121,7 +121,7 @@ class Seat:
         """End politely, and leave nothing on this machine."""
         if self._worker is not None:
             await self._worker.stop()
-        await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+        await asyncio.to_thread(self._room.leave)
 
 
 def _laid_out(folder: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ from sixfold.core.work.remote import MachineLost
 from sixfold.drivers import forkserver
 from sixfold.drivers.container import Box, ContainerDriver, settled
 from sixfold.drivers.remote import RemoteWorker
+from sixfold.drivers.rooms import Room
 from sixfold.engines.remote.gradio import GradioEngine
 from sixfold.upstreams import bubblewrap
 from sixfold.upstreams.bubblewrap import Cell
@@ -225,26 +224,26 @@ class SandboxBox:
 
     address = "http://space"
 
-    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
-        self.socket = folder / "socket"
+    def __init__(self, process: asyncio.subprocess.Process, room: Room) -> None:
+        self.socket = room.path / "socket"
         self._process = process
-        self._folder = folder
+        self._room = room
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
     async def start(cls, place: Place, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
         """Start it; it listens some time later."""
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="sixfold-"))
+        room = await asyncio.to_thread(Room)
         try:
             with socket.socket(socket.AF_UNIX) as listening:
-                listening.bind(str(folder / "socket"))
+                listening.bind(str(room.path / "socket"))
                 listening.listen(64)
-                work = folder / "work"
+                work = room.path / "work"
                 work.mkdir(mode=0o700)
-                return cls(await _shut_in(place, memory_bytes, environ, listening.fileno(), work), folder)
+                return cls(await _shut_in(place, memory_bytes, environ, listening.fileno(), work), room)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            room.leave()
             raise
 
     async def ended(self) -> str:
@@ -262,7 +261,7 @@ class SandboxBox:
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
         await self._reading
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.to_thread(self._room.leave)
 
     async def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - it was asked for

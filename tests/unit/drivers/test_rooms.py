@@ -1,0 +1,76 @@
+"""Folders that go with their process: kept while it lives, and cleared after one that was killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sixfold.drivers import rooms
+from sixfold.drivers.rooms import Room
+
+MAKER = """
+import sys
+from sixfold.drivers.rooms import Room
+room = Room()
+(room.path / "file").write_text("mine")
+print(room.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@contextmanager
+def _maker(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Another process, and the room that it made."""
+    words = ["env", f"TMPDIR={folder}", sys.executable, "-c", MAKER]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
+        assert maker.stdout is not None
+        yield maker, Path(maker.stdout.readline().strip())
+
+
+def test_a_room_is_its_makers_alone_and_goes_when_he_leaves(tmp_path: Path) -> None:
+    room, other = Room(), Room()
+    assert room.path.parent == tmp_path
+    assert room.path.stat().st_mode & 0o777 == 0o700
+    (room.path / "file").write_text("mine")
+    room.leave()
+    room.leave()
+    assert list(tmp_path.iterdir()) == [other.path]
+    other.leave()
+
+
+def test_what_a_killed_process_left_goes_when_the_next_room_is_made(tmp_path: Path) -> None:
+    with _maker(tmp_path) as (living, kept), _maker(tmp_path) as (killed, left):
+        killed.kill()
+        killed.wait()
+        assert left.is_dir(), "nobody has cleared it yet"
+        room = Room()
+        assert sorted(tmp_path.iterdir()) == sorted([kept, room.path])
+        assert (kept / "file").read_text() == "mine"
+        room.leave()
+        assert living.poll() is None
+
+
+def test_what_only_has_the_name_of_a_room_stays(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("not ours")
+    (tmp_path / "sixfold-room-link").symlink_to(elsewhere, target_is_directory=True)
+    (tmp_path / "sixfold-room-file").write_text("not ours")
+    rooms.clear()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "elsewhere",
+        "sixfold-room-file",
+        "sixfold-room-link",
+    ]
+    assert (elsewhere / "file").read_text() == "not ours"
