@@ -13,7 +13,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
 from sixfold.ui import passwords
 from sixfold.ui.guides.shelf import Shelf
-from sixfold.ui.pages import STATIC, roughly, took
+from sixfold.ui.pages import STATIC
 from tests.areas.house import House
 
 HTML = {"Accept": "text/html"}
@@ -213,22 +213,6 @@ async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(home: Ho
     for path in ("/docs/howto/gone", "/docs/howto/keys.md", "/docs/conf.py", "/docs/pictures/..%2fconf.py"):
         lost = await home.client.get(path)
         assert (lost.status_code, lost.headers["Content-Type"][:9]) == (404, "text/html"), path
-
-
-@pytest.mark.parametrize(
-    ("micros", "text"),
-    [(None, "–"), (0, "0.0 ms"), (1_234, "1.2 ms"), (41_400, "41 ms"), (1_240_000, "1.24 s")],
-)
-def test_durations_are_told_as_people_tell_them(micros: int | None, text: str) -> None:
-    assert took(micros) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "10 ms"), (0.0437, "40 ms"), (1.24, "1.2 s"), (5, "5.0 s"), (12.4, "12 s"), (200, "3 min")],
-)
-def test_a_guess_is_told_no_finer_than_it_is(seconds: float, text: str) -> None:
-    assert roughly(seconds) == text
 
 
 async def test_a_form_names_hardware_and_variant_and_is_told_their_price(home: House) -> None:

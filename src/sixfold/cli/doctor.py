@@ -12,8 +12,9 @@ from typing import Any
 
 from sixfold import __version__, assembly, errors
 from sixfold.cli import banner, found, locking, opening, places, weights
-from sixfold.cli.terminal import Paint, put_json, size
+from sixfold.cli.terminal import Paint, put_json
 from sixfold.core.accounts import journal
+from sixfold.core.quantities import size
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Terms
 from sixfold.net.clients import Clients

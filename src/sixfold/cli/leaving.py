@@ -10,13 +10,14 @@ from pathlib import Path
 
 from sixfold import assembly, errors
 from sixfold.cli import locking, opening
-from sixfold.cli.terminal import Paint, Refused, Waiting, put_json, size
+from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.belongings import closing, export
 from sixfold.core.belongings.closing import Leaving
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
+from sixfold.core.quantities import size
 from sixfold.settings import Settings
 
 

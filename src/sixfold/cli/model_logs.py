@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 from sixfold import settings
 from sixfold.cli.client import TERMINAL, Client, Document
-from sixfold.cli.terminal import Paint, Refused, duration, put_json
+from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.quantities import duration
 
 _MOST = 200
 _LOOK_SECONDS = 0.5

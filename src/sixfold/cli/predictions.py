@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 from sixfold.cli import run as runs
 from sixfold.cli.client import Client, Document
-from sixfold.cli.terminal import Paint, Refused, duration, put_json
+from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.quantities import duration
 
 _MOST = 200
 

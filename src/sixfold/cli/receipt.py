@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sixfold.cli.terminal import Paint, duration
+from sixfold.cli.terminal import Paint
+from sixfold.core.quantities import duration
 
 STATIONS = ("priced", "held", "queued", "run", "stored", "captured")
 _ENDED_BADLY = frozenset({"failed", "canceled", "expired"})

@@ -19,8 +19,9 @@ from sixfold import assembly, errors, workplaces
 from sixfold.cli import opening, receipt, regraph
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
-from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.graphs import spaces
+from sixfold.core.quantities import size
 from sixfold.core.work import supervisor, timeline
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.engines import Task

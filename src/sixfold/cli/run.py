@@ -14,7 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from sixfold.cli import receipt
 from sixfold.cli.client import Client, Document
-from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.quantities import size
 from sixfold.core.work.inputs import MEDIA_TYPES
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, Self, TextIO
 
 from sixfold import settings
+from sixfold.core.quantities import size
 
 # One hue per area, in the order of the contract: 256-colour numbers that read on dark and on light.
 HUES = (173, 136, 71, 67, 97, 132)
@@ -165,27 +166,3 @@ class Counted:
 def put_json(document: Any) -> None:
     """Print one JSON document for a program."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
-
-
-def duration(ms: float) -> str:
-    """A time as people read it: `0.3 ms`, `41 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`."""
-    if ms < 1000:
-        return f"{ms:.1f} ms" if ms < 10 else f"{ms:.0f} ms"
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-
-
-def size(count: int) -> str:
-    """Bytes as people read them: `812 B`, `1.4 MB`."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return ""

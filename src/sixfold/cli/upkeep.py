@@ -11,7 +11,8 @@ from pathlib import Path
 
 from sixfold import assembly
 from sixfold.cli import locking, opening, restoring
-from sixfold.cli.terminal import Paint, Refused, Waiting, put_json, size
+from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
+from sixfold.core.quantities import size
 from sixfold.settings import Settings
 from sixfold.store import backup as backups
 from sixfold.store import sql

@@ -14,7 +14,8 @@ from typing import Any
 
 from sixfold import assembly
 from sixfold.cli import opening, packages
-from sixfold.cli.terminal import Paint, Refused, put_json, size
+from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.quantities import size
 from sixfold.core.work.engines import EngineError
 from sixfold.engines.image.diffusers import layout, sources
 from sixfold.settings import Settings

@@ -21,6 +21,7 @@ from typing import BinaryIO, cast
 import certifi
 import httpcore
 
+from sixfold.core import quantities
 from sixfold.core.work import ports
 from sixfold.errors import FetchFailed, TooLarge
 from sixfold.net import data_uris, urls
@@ -427,8 +428,7 @@ def _check_length(headers: Mapping[str, str], max_bytes: int) -> None:
 
 
 def _too_large(max_bytes: int) -> TooLarge:
-    size = f"{max_bytes / 2**20:.4g} MiB" if max_bytes >= 2**20 else f"{max_bytes} bytes"
-    return TooLarge(f"The content of this URL is larger than {size}.")
+    return TooLarge(f"The content of this URL is larger than {quantities.limit(max_bytes)}.")
 
 
 def _next(target: urls.Target, response: httpcore.Response) -> urls.Target:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from sixfold.core import quantities
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
@@ -32,9 +33,8 @@ class Shown:
     def label(self) -> str:
         """What it is, in a few words."""
         named = str(self.file.info.get("name", "")).replace("_", " ")
-        size = self.file.size
-        weight = f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{max(1, size // 1024)} kB"
-        facts = [named, self.file.content_type.partition(";")[0], *_measures(self.file.info), weight]
+        content_type = self.file.content_type.partition(";")[0]
+        facts = [named, content_type, *_measures(self.file.info), quantities.size(self.file.size)]
         return ", ".join(fact for fact in facts if fact)
 
 

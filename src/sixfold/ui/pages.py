@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from sixfold.core import money
+from sixfold.core import money, quantities
 from sixfold.core.clock import rfc3339
 from sixfold.core.work import receipt
 from sixfold.core.work.own import engine_name
@@ -57,7 +57,7 @@ class Pages:
             "usd": money.format_usd,
             "moment": _moment,
             "took": took,
-            "weight": weight,
+            "size": quantities.size,
             "coded": _coded,
             "engine_name": engine_name,
             "parted": _parted,
@@ -87,16 +87,6 @@ def _asset(name: str) -> str:
     return f"/static/{name}?v={digest}"
 
 
-def weight(count: int | None) -> str:
-    """Bytes for people: `3 kB`, `41.0 MB`, `1.2 GB`."""
-    size = float(count or 0)
-    for unit, digits in (("bytes", 0), ("kB", 0), ("MB", 1)):
-        if size < 1024:
-            return f"{size:.{digits}f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GB"
-
-
 def _coded(text: str) -> Markup:
     """A sentence with what stands between backticks as code."""
     return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
@@ -111,20 +101,6 @@ def _moment(epoch_us: int | None) -> str:
     return (rfc3339(epoch_us) or "")[:19].replace("T", " ")
 
 
-def roughly(seconds: float) -> str:
-    """A guess for people, no finer than it is: `40 ms`, `1.2 s`, `12 s`, `3 min`."""
-    if seconds < 1:
-        return f"{max(10, round(seconds * 100) * 10)} ms"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
 def took(micros: int | None) -> str:
-    """A duration for people: `0.3 ms`, `41 ms`, `1.24 s`."""
-    if micros is None:
-        return "–"
-    ms = micros / 1000
-    if ms < 10:
-        return f"{ms:.1f} ms"
-    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.2f} s"
+    """How long something took, or a dash where it has not ended."""
+    return "–" if micros is None else quantities.duration(micros / 1000)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.core import money
+from sixfold.core import money, quantities
 from sixfold.core.work import metering
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
@@ -28,7 +28,6 @@ from sixfold.core.work.steps import NodeMoved
 from sixfold.ui import samples
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.outputs import Showing
-from sixfold.ui.pages import roughly
 from sixfold.web import answers, bodies, calls, receiving
 from sixfold.web.predictions import Teller
 from sixfold.web.routing import Route
@@ -89,7 +88,7 @@ class Running:
             cost = f"about {money.format_usd(micros)} USD" if known else "paid by time"
         return {
             "cost": cost,
-            "took": f"about {roughly(seconds)}" if known else "not timed here yet",
+            "took": f"about {quantities.roughly(seconds)}" if known else "not timed here yet",
             "engine": engine_name(quoted.engine.name),
             "quality": quoted.quality,
         }

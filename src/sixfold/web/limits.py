@@ -9,6 +9,7 @@ from collections.abc import Callable
 from starlette.types import Message, Receive, Scope
 
 from sixfold import errors
+from sixfold.core import quantities
 
 _MAX_LENGTH_DIGITS = 18
 _MAX_KEYS = 10_000
@@ -41,8 +42,7 @@ def capped(receive: Receive, max_bytes: int) -> Receive:
 
 def too_large(max_bytes: int) -> errors.TooLarge:
     """The error that names the limit."""
-    size = f"{max_bytes / 2**20:.4g} MiB" if max_bytes >= 2**20 else f"{max_bytes} bytes"
-    return errors.TooLarge(f"The request body is larger than {size}")
+    return errors.TooLarge(f"The request body is larger than {quantities.limit(max_bytes)}")
 
 
 class Attempts:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold.cli import receipt
-from sixfold.cli.terminal import Paint, duration, size
+from sixfold.cli.terminal import Paint
 
 
 def drawn(prediction: dict[str, Any]) -> list[str]:
@@ -80,26 +80,3 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" in Paint(Terminal()).accent("x")
     monkeypatch.setenv("NO_COLOR", "1")
     assert Paint(Terminal()).accent("x") == "x"
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (0, "0.0 ms"),
-        (9.94, "9.9 ms"),
-        (41.2, "41 ms"),
-        (1234, "1.2 s"),
-        (200_000, "3 min 20 s"),
-        (7_500_000, "2 h 5 min"),
-    ],
-)
-def test_times_read_well(ms: float, text: str) -> None:
-    assert duration(ms) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (812, "812 B"), (1437, "1.4 kB"), (2_500_000, "2.5 MB"), (10**13, "10000 GB")],
-)
-def test_sizes_read_well(count: int, text: str) -> None:
-    assert size(count) == text

@@ -1,0 +1,41 @@
+"""Sizes and times as people read them: in the same words on every face."""
+
+from __future__ import annotations
+
+
+def size(count: int) -> str:
+    """Bytes, in powers of a thousand: `812 B`, `1.4 MB`."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.0f} GB" if amount >= 100 else f"{amount:.1f} GB"
+
+
+def limit(max_bytes: int) -> str:
+    """A limit in bytes, exact where it is a round one: `32 MiB`, `800 bytes`."""
+    return f"{max_bytes / 2**20:.4g} MiB" if max_bytes >= 2**20 else f"{max_bytes} bytes"
+
+
+def duration(ms: float) -> str:
+    """A time that was measured: `0.3 ms`, `41 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    if ms < 1000:
+        return f"{ms:.1f} ms" if ms < 10 else f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def roughly(seconds: float) -> str:
+    """A time that was guessed, no finer than the guess: `40 ms`, `1.2 s`, `12 s`, `3 min`."""
+    if seconds < 1:
+        return f"{max(10, round(seconds * 100) * 10)} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

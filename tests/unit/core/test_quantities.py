@@ -1,0 +1,52 @@
+"""Sizes and times are told in the same words everywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from sixfold.core import quantities
+from sixfold.ui.pages import took
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0.0 ms"),
+        (9.94, "9.9 ms"),
+        (41.2, "41 ms"),
+        (1234, "1.2 s"),
+        (200_000, "3 min 20 s"),
+        (7_500_000, "2 h 5 min"),
+    ],
+)
+def test_times_read_well(ms: float, text: str) -> None:
+    assert quantities.duration(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (812, "812 B"), (1437, "1.4 kB"), (2_500_000, "2.5 MB"), (10**13, "10000 GB")],
+)
+def test_sizes_read_well(count: int, text: str) -> None:
+    assert quantities.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "text"),
+    [(800, "800 bytes"), (32 << 20, "32 MiB"), (3 << 19, "1.5 MiB"), (1 << 30, "1024 MiB")],
+)
+def test_a_limit_is_told_exactly(max_bytes: int, text: str) -> None:
+    assert quantities.limit(max_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "10 ms"), (0.0437, "40 ms"), (1.24, "1.2 s"), (5, "5.0 s"), (12.4, "12 s"), (200, "3 min")],
+)
+def test_a_guess_is_told_no_finer_than_it_is(seconds: float, text: str) -> None:
+    assert quantities.roughly(seconds) == text
+
+
+@pytest.mark.parametrize(("micros", "text"), [(None, "–"), (1_234, "1.2 ms"), (1_240_000, "1.2 s")])
+def test_what_has_not_ended_took_no_time_yet(micros: int | None, text: str) -> None:
+    assert took(micros) == text
