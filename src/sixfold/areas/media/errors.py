@@ -8,7 +8,6 @@ from sixfold.core.work import timeline
 from sixfold.errors import EngineFailed, InvalidInput, Problem, SixfoldError
 from sixfold.web import answers
 
-GENERATION_FAILED = "Image generation failed. Please try again."
 _SPOKEN = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
 # Of a file that somebody else keeps, or that only a decoder can judge, the reason is worth saying.
 UNUSABLE = "unusable"

@@ -30,14 +30,6 @@ _MOST_HISTORY = 200
 _FOLDERS = (*KINDS, "embeddings", "configs", "gligen", "hypernetworks", "style_models")
 
 
-class NotAllowed(errors.BadRequest):
-    """The prompt is refused; `body` is what ComfyUI would say."""
-
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        self.body = body
-        super().__init__(str(body["error"]["message"]))
-
-
 def dialect(error: errors.SixfoldError, _request_id: str) -> Response:
     """An error in ComfyUI's shape."""
     body = {"error": fault(error.code, error.message, error.message), "node_errors": {}}

@@ -17,7 +17,6 @@ PREFIX: Final = "space:"  # of the models that spaces are
 ENGINE: Final = "graph"
 PROMPT: Final = "comfyui-prompt"  # the model of graphs that come whole
 PATH: Final = "/api/graph/spaces"
-CORE_MODULES = ("nodes", "comfy_extras", "comfy_api_nodes")
 OWN: Final = "Sixfold"  # how the names of our own classes begin
 _MOST_CHARS = 16_000
 _SLUG = re.compile(r"[^a-z0-9]+")

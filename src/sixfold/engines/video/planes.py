@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-BLACK, WHITE, NO_COLOUR = 16, 235, 128
+BLACK, NO_COLOUR = 16, 128
 _KR, _KB = 0.2126, 0.0722
 
 
