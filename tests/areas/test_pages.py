@@ -254,3 +254,11 @@ async def test_the_start_page_shows_real_outputs_and_leads_to_the_areas(home: Ho
         assert f'href="{path}"' in page
     example = (await home.client.get("/catalog/anime?from=example")).text
     assert "a girl with a red umbrella" in example
+
+
+async def test_an_error_does_not_call_somebody_signed_out(home: House) -> None:
+    await signed_in(home)
+    lost = await home.client.get("/nowhere", headers={"Accept": "text/html"})
+    assert lost.status_code == 404
+    assert '<a href="/account">Account</a>' in lost.text
+    assert "Sign in" not in lost.text

@@ -68,11 +68,7 @@ class Consent:
 
     async def answer(self, request: Request) -> Response:
         """The answer: a code to the program, or that the person said no."""
-        session = await self._services.sessions.of(request)
-        form = await forms.read(request)
-        self._services.sessions.guard(request, session, form.get("csrf"))
-        if session is None:
-            raise errors.Unauthenticated("Sign in first")
+        session, form = await forms.signed(request, self._services.sessions)
         wished = await self._wish(form)
         if isinstance(wished, Response):
             return wished

@@ -15,7 +15,6 @@ from sixfold.ui.pages import Pages
 from sixfold.web import sessions
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
-from sixfold.web.sessions import Session
 
 _FORM_BYTES = 16_384
 _MAX_CHARS = 4096
@@ -47,7 +46,7 @@ class Elsewhere:
 
     async def link(self, request: Request) -> Response:
         """To the provider, to link who one is there."""
-        session = await self._changed(request)
+        session, _ = await forms.signed(request, self._services.sessions)
         url, ticket = await self._begin({"account": session.account.id})
         response = self._pages.render("away.html", session, url=url, there=self._services.provider.name)
         self._services.sessions.give_ticket(response, ticket)
@@ -55,7 +54,7 @@ class Elsewhere:
 
     async def unlink(self, request: Request) -> Response:
         """What one is at the provider is no way in any more."""
-        session = await self._changed(request)
+        session, _ = await forms.signed(request, self._services.sessions)
         work = identities.unlink(session.account.id, self._services.provider.issuer)
         await self._services.database.write(work)
         return RedirectResponse(f"{_SECURITY}?done=unlinked", 303)
@@ -90,14 +89,6 @@ class Elsewhere:
         work = ceremonies.begin(_KIND, ticket, {**begun.kept, **about})
         await self._services.database.write(work, durable=False)
         return begun.url, ticket
-
-    async def _changed(self, request: Request) -> Session:
-        session = await self._services.sessions.of(request)
-        form = await forms.read(request)
-        self._services.sessions.guard(request, session, form.get("csrf"))
-        if session is None:
-            raise errors.Unauthenticated("Sign in first")
-        return session
 
 
 def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route, ...]:

@@ -53,7 +53,7 @@ class Guests:
 
         async def handle(request: Request) -> Response:
             guest = await self.of(request)
-            return _to_the_door(request) if guest is None else await work(request, guest)
+            return to_sign_in(request) if guest is None else await work(request, guest)
 
         return handle
 
@@ -63,7 +63,7 @@ class Guests:
 
         async def handle(request: Request, guest: Guest) -> Response:
             if guest.session is None:
-                return _to_the_door(request)
+                return to_sign_in(request)
             if not guest.session.account.is_operator:
                 raise errors.NotFound
             if request.method not in ("GET", "HEAD"):
@@ -88,6 +88,7 @@ class Guests:
         return handle
 
 
-def _to_the_door(request: Request) -> Response:
-    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+def to_sign_in(request: Request) -> Response:
+    """The way to sign in, and from there back to the page that was asked for."""
+    path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"/signin?next={quote(path, safe='')}", 303)

@@ -85,11 +85,7 @@ class Passkeys:
 
     async def remove(self, request: Request) -> Response:
         """Forget one of one's own."""
-        session = await self._services.sessions.of(request)
-        form = await forms.read(request)
-        self._services.sessions.guard(request, session, form.get("csrf"))
-        if session is None:
-            raise errors.Unauthenticated("Sign in first")
+        session, _ = await forms.signed(request, self._services.sessions)
         work = passkeys.remove(session.account.id, calls.path_value(request, "passkey_id"))
         await self._services.database.write(work)
         return RedirectResponse("/account/security#passkeys", 303)

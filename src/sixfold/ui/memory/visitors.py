@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.memory.model import Caller
-from sixfold.web import auth, bodies
+from sixfold.ui import forms
+from sixfold.ui.guests import to_sign_in
+from sixfold.web import auth
 from sixfold.web.routing import Handler
 from sixfold.web.services import Services
 from sixfold.web.sessions import CSRF_HEADER, Session
 
-_MOST_FIELDS = 20
 Work = Callable[[Request, "Visitor"], Awaitable[Response]]
 
 
@@ -44,7 +44,7 @@ class Doorkeeper:
 
         async def handle(request: Request) -> Response:
             visitor = await self._visitor(request)
-            return _signin(request) if visitor is None else await work(request, visitor)
+            return to_sign_in(request) if visitor is None else await work(request, visitor)
 
         return handle
 
@@ -61,14 +61,7 @@ class Doorkeeper:
 
     async def form(self, request: Request, visitor: Visitor) -> dict[str, str]:
         """The texts of a form that a page of ours has sent; raises `Forbidden` for any other."""
-        raw = await request.body()
-        if raw and bodies.media_type(request) != "application/x-www-form-urlencoded":
-            raise errors.UnsupportedMedia("This takes a form")
-        try:
-            text = raw.decode("utf-8")
-            form = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
-        except ValueError as error:
-            raise errors.BadRequest("Invalid form body") from error
+        form = await forms.read(request)
         self.guard(request, visitor, form.get("csrf"))
         return form
 
@@ -86,9 +79,3 @@ class Doorkeeper:
         if session is None:
             return None
         return Visitor(Caller(session.account.id, session.account.email), session)
-
-
-def _signin(request: Request) -> Response:
-    """The way to sign in, and back to where one wanted to go."""
-    path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"/signin?next={quote(path, safe='')}", 303)
