@@ -19,7 +19,7 @@ serve: $(STAMP)-embedded ## start the server; prints its address, a key and a li
 	@$(BIN)/sixfold serve $(ARGS)
 
 test: $(STAMP)-test ## run every test that this machine can run
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --junitxml=.pytest_cache/suite.xml $(ARGS)
 
 quick: $(STAMP)-test ## the fast tests, stopping at the first failure: for your own loop
 	@$(BIN)/python -m pytest -q -x -m "not slow and not browser and not postgres and not s3" $(ARGS)
@@ -68,7 +68,7 @@ lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
 soak: $(STAMP)-test ## let a small cluster work and suffer for a while (ARGS="--seconds 3600")
 	@$(BIN)/python -m tools.soak $(ARGS)
 
-assurance: $(STAMP)-test ## run the tests behind every promise of safety and money, and write their page
+assurance: $(STAMP)-test ## write what the tests behind every promise of safety and money find (ARGS="--from REPORT")
 	@$(BIN)/python -m tools.assurance $(ARGS)
 
 images: $(STAMP)-test ## build the image, the compose file's cluster and a space with podman, use and hurt them (root)
