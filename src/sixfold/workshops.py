@@ -19,10 +19,10 @@ from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media
 from sixfold.core.work.metering import CHILDREN
 from sixfold.core.work.pipeline import Pipeline
-from sixfold.engines.remote.comfyui_stock import DEFAULT_PORT
 from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
+from sixfold.upstreams import local
 
 _SPACES = Path(__file__).parent / "data" / "spaces"
 _EXAMPLES = (".png", ".wav")
@@ -44,7 +44,7 @@ def node_classes() -> Registry:
 def comfyui_is_asked(settings: Settings) -> bool:
     """Whether a ComfyUI may be asked: a configured one, or the usual port where that is not our own."""
     return bool(settings.comfyui_url) or (
-        settings.probe and DEFAULT_PORT not in (settings.port, settings.comfyui_port)
+        settings.probe and local.COMFYUI.port not in (settings.port, settings.comfyui_port)
     )
 
 

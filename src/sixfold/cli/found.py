@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from sixfold.settings import Settings
 from sixfold.store import secrets
-from sixfold.upstreams import nvml
+from sixfold.upstreams import local, nvml
+from sixfold.upstreams.local import LocalServer
 
 if TYPE_CHECKING:
     from sixfold.engines.remote.comfyui_stock import Found
@@ -43,27 +44,6 @@ class Thing:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """A model server, by where it listens and a path that it answers, with a word in the answer."""
-
-    name: str
-    kind: str
-    port: int
-    path: str
-    word: bytes
-    unlocks: str
-    how: str
-
-
-_COMFYUI = _Server(
-    "ComfyUI", "comfyui", 8188, "/system_stats", b"comfyui", "pictures by its models", "start ComfyUI"
-)
-_SERVERS = (
-    _Server("Ollama", "chat", 11434, "/api/version", b"version", "free chat, and text-llm", "start Ollama"),
-    _Server("llama.cpp", "chat", 8080, "/props", b"n_ctx", "free chat, and text-llm", "start llama-server"),
-    _Server("vLLM", "chat", 8000, "/version", b"version", "free chat, and text-llm", "start vLLM"),
-)
 _PROVIDERS = (
     ("fal", "fal_key", "FAL_KEY", "picture, film and speech models by fal"),
     ("Replicate", "replicate_api_token", "REPLICATE_API_TOKEN", "pictures, films and speech at Replicate"),
@@ -75,8 +55,8 @@ _PROVIDERS = (
 async def look(configured: Settings, engine_kinds: Iterable[str]) -> tuple[Thing, ...]:
     """Everything that is looked for, whether it is there or not."""
     used = frozenset(engine_kinds)
-    asked = (_answers(server, configured) for server in (_SERVERS if configured.probe else ()))
-    cards, comfyui, answers = await asyncio.gather(
+    asked = (_answers(server, configured) for server in (local.CHAT if configured.probe else ()))
+    cards, comfyui, urls = await asyncio.gather(
         asyncio.to_thread(_graphics), _comfyui(configured, "comfyui" in used), asyncio.gather(*asked)
     )
     weights = _weights(configured.data_dir)
@@ -85,8 +65,15 @@ async def look(configured: Settings, engine_kinds: Iterable[str]) -> tuple[Thing
         Thing("weights", "weights", weights, "models on this machine", "", "weights" in used),
     )
     servers = (
-        Thing(server.name, server.kind, answer, server.unlocks, server.how, used=True)
-        for server, answer in zip(_SERVERS, answers or [None] * len(_SERVERS), strict=True)
+        Thing(
+            server.title,
+            "chat",
+            f"at {url}" if url else None,
+            "free chat, and text-llm",
+            f"start {server.program}",
+            used=True,
+        )
+        for server, url in zip(local.CHAT, urls or [None] * len(local.CHAT), strict=True)
     )
     providers = (
         Thing(
@@ -116,13 +103,12 @@ def _key(configured: Settings, field: str, variable: str) -> str | None:
 
 async def _comfyui(configured: Settings, used: bool) -> Thing:
     """What a ComfyUI serves, by its version and its models; a configured one is asked in any case."""
-    missing = Thing(_COMFYUI.name, _COMFYUI.kind, None, _COMFYUI.unlocks, _COMFYUI.how, used)
+    missing = Thing("ComfyUI", "comfyui", None, "pictures by its models", "start ComfyUI", used)
     url = configured.comfyui_url
     if not url:
-        answer = await _answers(_COMFYUI, configured) if configured.probe else None
-        if answer is None:
-            return missing
-        url = answer.removeprefix("at ")
+        url = await _answers(local.COMFYUI, configured) if configured.probe else None
+    if not url:
+        return missing
     there = await _probed(url)
     if there.problem:
         return replace(missing, how=f"{there.problem.rstrip('.')} ({url})")
@@ -131,7 +117,7 @@ async def _comfyui(configured: Settings, used: bool) -> Thing:
         f"{' and '.join(task for task, by in there.serves.items() if by == model)} by {model}"
         for model in models
     ]
-    said = "; ".join(done) or next(iter(there.missing.values()), _COMFYUI.unlocks).rstrip(".")
+    said = "; ".join(done) or next(iter(there.missing.values()), missing.unlocks).rstrip(".")
     return replace(missing, found=f"{there.version} at {there.url}", unlocks=said)
 
 
@@ -145,8 +131,8 @@ async def _probed(url: str) -> Found:
         return await comfyui.probe(client, url, seconds=COMFYUI_SECONDS)
 
 
-async def _answers(server: _Server, configured: Settings) -> str | None:
-    """Where a server answers, or None; another program on its port is none."""
+async def _answers(server: LocalServer, configured: Settings) -> str | None:
+    """The address of a server that answers, or None; another program on its port is none."""
     if server.port in {configured.port, configured.comfyui_port}:
         return None  # that is us
     try:
@@ -156,7 +142,7 @@ async def _answers(server: _Server, configured: Settings) -> str | None:
         return None
     head, _, body = answer.partition(b"\r\n\r\n")
     fits = b" 200 " in head[:16] and server.word in body.lower()
-    return f"at http://127.0.0.1:{server.port}" if fits else None
+    return server.url if fits else None
 
 
 async def _get(port: int, path: str) -> bytes:

@@ -14,6 +14,7 @@ from sixfold import settings
 from sixfold.cli import banner, found
 from sixfold.cli.found import Thing
 from sixfold.settings import Settings
+from sixfold.upstreams import local
 from tests.fakes.comfyui import comfyui
 from tests.fakes.comfyui_nodes import Shelf
 
@@ -36,8 +37,7 @@ async def answering(text: bytes | None) -> AsyncIterator[int]:
 
 
 def ollama_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    server = found._Server("Ollama", "chat", port, "/api/version", b"version", "chat", "start Ollama")
-    monkeypatch.setattr(found, "_SERVERS", (server,))
+    monkeypatch.setattr(local, "CHAT", (dataclasses.replace(local.CHAT[0], port=port),))
 
 
 async def look(folder: Path, *kinds: str, **given: object) -> dict[str, Thing]:
@@ -130,7 +130,7 @@ async def test_a_comfyui_on_its_usual_port_is_found_by_itself(
 ) -> None:
     async with comfyui() as comfy:
         port = int(comfy.url.rpartition(":")[2])
-        monkeypatch.setattr(found, "_COMFYUI", dataclasses.replace(found._COMFYUI, port=port))
+        monkeypatch.setattr(local, "COMFYUI", dataclasses.replace(local.COMFYUI, port=port))
         assert (await look(tmp_path, "comfyui"))["ComfyUI"].found == f"0.8.0 at {comfy.url}"
         assert (await look(tmp_path, "comfyui", comfyui_port=port))["ComfyUI"].found is None
         assert (await look(tmp_path, "comfyui", probe=False))["ComfyUI"].found is None

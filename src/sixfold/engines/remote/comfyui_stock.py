@@ -17,13 +17,13 @@ import httpx
 from sixfold.engines.remote import comfyui_reels as reels
 from sixfold.engines.remote.comfyui_files import Schemas, base, first, options, pinned, words
 from sixfold.engines.remote.comfyui_reels import Reels
+from sixfold.upstreams import local
 from sixfold.upstreams.comfyui import faults
 from sixfold.upstreams.comfyui.faults import ComfyError, Slow
 from sixfold.upstreams.comfyui.server import Limits, Server, Stats
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
-DEFAULT_PORT = 8188
-DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
+DEFAULT_URL = local.COMFYUI.url
 
 # Every class that a graph of ours may name.
 CLASSES = (

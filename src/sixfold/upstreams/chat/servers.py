@@ -7,7 +7,6 @@ import contextlib
 import ipaddress
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -15,11 +14,13 @@ import msgspec
 
 from sixfold.core.relay.policy import LOCAL_KINDS, UpstreamRow
 from sixfold.core.relay.ports import Broken, Stream, Upstream, Wire
+from sixfold.upstreams import local
 from sixfold.upstreams.chat.completions import Completions
 from sixfold.upstreams.chat.making import MAKING
 from sixfold.upstreams.chat.messages import Messages
 from sixfold.upstreams.chat.responses import Responses
 from sixfold.upstreams.chat.transport import Transport
+from sixfold.upstreams.local import LocalServer
 
 _WIRES: Mapping[str, Wire] = {
     "chat": Completions(),
@@ -32,33 +33,13 @@ _HEADED = frozenset({"messages", "edits", "transcriptions"})  # protocols whose 
 _BASES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com/v1",
-    "ollama": "http://127.0.0.1:11434/v1",
-    "llamacpp": "http://127.0.0.1:8080/v1",
-    "vllm": "http://127.0.0.1:8000/v1",
+    **{server.kind: f"{server.url}/v1" for server in local.CHAT},
 }
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _NEAR = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _VERSION = "2023-06-01"
 _LIST_SECONDS, _PROBE_SECONDS, _KEY_SECONDS = 5.0, 0.5, 1.0
 _any = msgspec.json.Decoder().decode
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A server that may run on this machine, by a path that it alone answers with this word in it."""
-
-    name: str
-    kind: str
-    port: int
-    path: str
-    word: bytes
-
-
-LOCAL = (
-    Found("ollama", "ollama", 11434, "/api/version", b"version"),
-    Found("llamacpp", "llamacpp", 8080, "/props", b"n_ctx"),
-    Found("vllm", "vllm", 8000, "/version", b"version"),
-)
 
 
 class Server:
@@ -187,13 +168,13 @@ class Servers:
             if kind not in names and _BASES[kind] not in bases:
                 row = UpstreamRow(kind, kind)
                 self._servers.append(Server(row, transport, _given(row, key)))
-        self._local: list[tuple[Found, Server]] = []
-        for found in LOCAL if probe else ():
-            base = _BASES[found.kind]
-            if found.name not in names and base not in bases and found.port not in own_ports:
-                server = Server(UpstreamRow(found.name, found.kind, base), transport, str)
+        self._local: list[tuple[LocalServer, Server]] = []
+        for here in local.CHAT if probe else ():
+            base = _BASES[here.kind]
+            if here.kind not in names and base not in bases and here.port not in own_ports:
+                server = Server(UpstreamRow(here.kind, here.kind, base), transport, str)
                 server.there = False
-                self._local.append((found, server))
+                self._local.append((here, server))
         self._all = (*self._servers, *(server for _, server in self._local))
         self.looked = asyncio.Event()
 
@@ -205,24 +186,24 @@ class Servers:
         """Look for the local ones, and ask all what they have."""
         for (_, server), there in zip(
             self._local,
-            await asyncio.gather(*(self._answers(found) for found, _ in self._local)),
+            await asyncio.gather(*(self._answers(here) for here, _ in self._local)),
             strict=True,
         ):
             server.there = there
         await asyncio.gather(*(server.refresh() for server in self()))
         self.looked.set()
 
-    async def _answers(self, found: Found) -> bool:
+    async def _answers(self, here: LocalServer) -> bool:
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                answer = await self._transport.get(f"http://127.0.0.1:{found.port}{found.path}", {})
+                answer = await self._transport.get(here.url + here.path, {})
                 try:
                     body = await answer.whole()
                 finally:
                     await answer.aclose()
         except (Broken, TimeoutError):
             return False
-        return answer.status == 200 and found.word in body.lower()
+        return answer.status == 200 and here.word in body.lower()
 
     async def aclose(self) -> None:
         """Let go of the connections."""
