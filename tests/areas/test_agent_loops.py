@@ -117,6 +117,29 @@ async def test_an_agents_turn_reaches_a_chat_server_whole(door: Gateway) -> None
     assert (sent["reasoning_effort"], sent["stop"]) == ("low", ["END"])
 
 
+async def test_what_the_system_says_in_the_middle_stays_there_for_a_chat_server(door: Gateway) -> None:
+    """As Claude Code sends it, which puts its agents and skills after the first words of its user."""
+    call: Any = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+    result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}
+    given: Any = [
+        {"role": "system", "content": "Be kind"},
+        {"role": "user", "content": "Read it"},
+        {"role": "system", "content": [{"type": "text", "text": "You have skills"}]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "system", "content": "Be brief"},
+    ]
+    await door.anthropic().messages.create(
+        model="acme/small", max_tokens=9, system="You help", messages=given, tools=[TOOL]
+    )
+    sent = door.acme.seen[0].document["messages"]
+    skills = "Read it\n\n<system-reminder>\nYou have skills\n</system-reminder>"
+    assert sent[0] == {"role": "system", "content": "You help\n\nBe kind"}
+    assert sent[1] == {"role": "user", "content": skills}
+    assert [turn["role"] for turn in sent[2:]] == ["assistant", "tool", "user"]
+    assert "Be brief" in sent[4]["content"]
+
+
 async def test_calls_of_one_response_are_one_turn_for_a_chat_server(door: Gateway) -> None:
     given: Any = [{"role": "user", "content": "Read both"}]
     for n in (1, 2):

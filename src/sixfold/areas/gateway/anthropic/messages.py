@@ -82,12 +82,10 @@ def parse(raw: bytes) -> Chat:
     given_tools = _items(body.get("tools") or [], "tools")
     output = _mapping(body.get("output_config") or {}, "output_config")
     parallel = not choice["disable_parallel_tool_use"] if "disable_parallel_tool_use" in choice else None
+    system, turns = _turns(_items(body.get("messages"), "messages"), _system(body.get("system")))
     return Chat(
-        messages=tuple(
-            _message(_mapping(item, f"messages.{index}"), f"messages.{index}")
-            for index, item in enumerate(_items(body.get("messages"), "messages"))
-        ),
-        system=_system(body.get("system")),
+        messages=turns,
+        system=system,
         tools=tuple(tool for value in given_tools if (tool := _tool(value)) is not None),
         choice=f"={choice.get('name')}" if kind == "tool" else _CHOICES.get(str(kind), "auto"),
         parallel=parallel,
@@ -123,11 +121,40 @@ def _effort(thinking: Any, output: Mapping[str, Any]) -> str:
     return next((word for limit, word in _EFFORTS if budget <= limit), "high")
 
 
-def _message(item: Mapping[str, Any], where: str) -> Message:
-    role, content = item.get("role"), item.get("content")
-    if role not in ("user", "assistant"):
-        raise errors.BadRequest(f"{where}.role: must be user or assistant")
-    return Message("user" if role == "user" else "assistant", _parts(content, f"{where}.content"))
+def _turns(given: Sequence[Any], system: str) -> tuple[str, tuple[Message, ...]]:
+    """What is said before a conversation, and its turns.
+
+    What the system says later is told where it stands, in the caller's words: the beginning of a conversation
+    stays what its server remembers, and many models know of a system at the beginning only.
+    """
+    before, turns = [system] if system else [], list[Message]()
+    for index, item in enumerate(given):
+        where = f"messages.{index}"
+        row = _mapping(item, where)
+        parts = _parts(row.get("content"), f"{where}.content")
+        match row.get("role"):
+            case "user":
+                turns.append(Message("user", parts))
+            case "assistant":
+                turns.append(Message("assistant", parts))
+            case "system" if turns:
+                _remind(turns, _words(parts))
+            case "system":
+                before.append(_words(parts))
+            case _:
+                raise errors.BadRequest(f"{where}.role: must be user, assistant or system")
+    return "\n\n".join(before), tuple(turns)
+
+
+def _words(parts: Sequence[Part]) -> str:
+    return "\n\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+def _remind(turns: list[Message], words: str) -> None:
+    """Say in the caller's turn what the system says there; coding agents mark it so themselves."""
+    told = Text(f"\n\n<system-reminder>\n{words}\n</system-reminder>")
+    said = turns.pop().parts if turns[-1].role == "user" else ()
+    turns.append(Message("user", (*said, told)))
 
 
 def _parts(content: Any, where: str) -> tuple[Part, ...]:
