@@ -25,7 +25,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.memory import folders, pages, slugs, writing
-from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.drafts import Edit, Wanted
 from sixfold.core.memory.exchange import transfer
 from sixfold.core.memory.exchange.archives import File
 from sixfold.core.memory.exchange.transfer import Naming
@@ -36,13 +36,14 @@ from sixfold.core.memory.ports import Search
 from sixfold.core.memory.search.embedding import halved
 from sixfold.core.memory.search.finder import Finder
 from sixfold.core.memory.search.shelf import Shelf
-from sixfold.core.memory.writing import FREELY, Writer
+from sixfold.core.memory.writing import FREELY, Terms, Writer
 from sixfold.store.search.index import PageIndex
 from tests import databases, ground, postgres
 
 TITLE = "Memory at 100,000 pages"
-PAGES, IMPORTED, QUESTIONS, WRITES = 100_000, 5_000, 300, 40
+PAGES, IMPORTED, QUESTIONS, WRITES, EDITS = 100_000, 5_000, 300, 40, 20_000
 _BATCH = 500
+_AT_ONCE = 50  # edits that come together, with a search behind them
 _FTS = "SELECT rowid FROM fts WHERE fts MATCH ? ORDER BY rank LIMIT 10"
 _VOCABULARY = 60_000
 _SPOKEN = "ba ce di fo gu ha je ki lo mu na pe qui ro su ta ve wi xo yu za chi dre flo gra"
@@ -161,13 +162,28 @@ async def _writes(database: Database, finder: Finder, caller: Caller) -> list[fl
     """From the call that writes a page to the search that has found it."""
     seconds: list[float] = []
     writer = Writer(caller, Limits())
-    for number in range(WRITES):
-        word = f"needle{number}x"
+    for _ in range(WRITES):
+        word = f"needle{ids.new('page')[-16:]}x"
         began = time.perf_counter()
-        await database.write(writing.write(writer, Wanted(f"found/{number}", f"The {word} is here."), FREELY))
+        await database.write(writing.write(writer, Wanted(f"found/{word}", f"The {word} is here."), FREELY))
         hits = (await finder.search(caller, Search(word))).hits
         seconds.append(time.perf_counter() - began)
-        assert [hit.slug for hit in hits] == [f"found/{number}"]
+        assert [hit.slug for hit in hits] == [f"found/{word}"]
+    return seconds
+
+
+async def _edits(database: Database, finder: Finder, caller: Caller, texts: Texts) -> list[float]:
+    """Many pages get a sentence more; gives how long each search behind some of them took."""
+    seconds: list[float] = []
+    writer, draw = Writer(caller, Limits()), random.Random(4)  # noqa: S311  # the same edits everywhere
+    for _ in range(0, EDITS, _AT_ONCE):
+        numbers = draw.sample(range(PAGES), _AT_ONCE)
+        edits = [(f"log/{number // 50}/{number:06d}", " ".join(texts.words(8))) for number in numbers]
+        changes = [writing.edit(writer, slug, Edit("append", more), Terms()) for slug, more in edits]
+        await asyncio.gather(*(database.write(change, durable=False) for change in changes))
+        began = time.perf_counter()
+        await finder.search(caller, Search(" ".join(texts.words(6))))
+        seconds.append(time.perf_counter() - began)
     return seconds
 
 
@@ -201,6 +217,15 @@ async def _on(back: str, folder: Path) -> list[Row]:
             of_samples(f"{back}: search, questions of six words", searched, "ms", cpu),
             of_samples(f"{back}: a folder of 2,000 folders opened", await _tree(database, caller), "ms"),
             of_samples(f"{back}: a write until it is found", await _writes(database, finder, caller), "ms"),
+        ]
+        behind = await _edits(database, finder, caller, texts)
+        searched, cpu = await _searches(finder, caller, questions, "lexical")
+        found = await _writes(database, finder, caller)
+        edited = f"{back}: after {EDITS:,} edits"
+        rows += [
+            of_samples(f"{back}: a search right behind {_AT_ONCE} edits", behind, "ms", "takes them in"),
+            of_samples(f"{edited}, search, questions of six words", searched, "ms", cpu),
+            of_samples(f"{edited}, a write until it is found", found, "ms"),
         ]
         if back == "sqlite":
             rows += await _meaning(database, caller, questions)

@@ -40,10 +40,8 @@ class PageIndex(Pages):
         key = frozenset(collections)
         found = self._views.get(key)
         if found is None:
-            visible = self.alive.values.copy()
-            if key:
-                visible &= self.having(self.collections, key)
+            visible = self.having("collection", key) if key else self.alive.values.copy()
             if len(self._views) >= 16:  # keys of one account that differ in what they see
                 self._views.clear()
-            found = self._views[key] = PageView(self, visible)
+            found = self._views[key] = PageView(self, visible, whole=not key)
         return found

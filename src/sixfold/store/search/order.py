@@ -7,58 +7,59 @@ comes before `turn-10`, and then their names.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, insort
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Sequence
 
 import numpy as np
 
-from sixfold.store.search.columns import Column
+from sixfold.core.memory import slugs
+from sixfold.store.search.columns import NOBODY, Column
 
 _DIGITS = re.compile(r"\d{1,15}")
 _NUMBERED = re.compile(r"(\D*)(\d{1,8}(?:[-_.]\d{1,8})*)")
-
-Key = tuple[Any, ...]
 
 
 class Order:
     """The neighbours of every page, kept as pages come and go."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Sequence[str], created: Column) -> None:
+        """`of` and `created` tell each place's slug and time, from before it is added until it is removed."""
         self.before = Column(np.int64)
         self.after = Column(np.int64)
-        self._series: dict[str, list[tuple[Key, int]]] = {}
+        self._slugs = of
+        self._created = created
+        self._series: dict[str, list[int]] = {}
 
-    def add(self, place: int, slug: str, created_at: int) -> None:
-        """Put a page into its row; `place` is the next free one."""
-        self.before.append(-1)
-        self.after.append(-1)
-        series, key = _position(slug, created_at)
-        row = self._series.setdefault(series, [])
-        insort(row, (key, place))
-        at = bisect_left(row, (key, place))
-        if at > 0:
-            self._join(row[at - 1][1], place)
-        if at + 1 < len(row):
-            self._join(place, row[at + 1][1])
+    def add(self, place: int) -> None:
+        """Put a page into its row."""
+        row = self._series.setdefault(slugs.parent(self._slugs[place]), [])
+        at = len(row)
+        if row and self._key(row[-1]) > self._key(place):
+            at = bisect_left(row, self._key(place), key=self._key)
+        row.insert(at, place)
+        self._join(row[at - 1] if at else NOBODY, place)
+        self._join(place, row[at + 1] if at + 1 < len(row) else NOBODY)
 
-    def remove(self, place: int, slug: str, created_at: int) -> None:
+    def remove(self, place: int) -> None:
         """Take a page out of its row."""
-        series, key = _position(slug, created_at)
-        row = self._series[series]
-        at = bisect_left(row, (key, place))
-        del row[at]
+        folder = slugs.parent(self._slugs[place])
+        row = self._series[folder]
+        del row[bisect_left(row, self._key(place), key=self._key)]
         if not row:
-            del self._series[series]
-        before, after = int(self.before[place]), int(self.after[place])
-        if before >= 0:
-            self.after[before] = after
-        if after >= 0:
-            self.before[after] = before
-        self.before[place] = self.after[place] = -1
+            del self._series[folder]
+        self._join(int(self.before[place]), int(self.after[place]))
+        self.before[place] = self.after[place] = NOBODY
 
     def _join(self, first: int, second: int) -> None:
-        self.after[first] = second
-        self.before[second] = first
+        if first != NOBODY:
+            self.after[first] = second
+        if second != NOBODY:
+            self.before[second] = first
+
+    def _key(self, place: int) -> tuple[int, tuple[int, ...], str, int]:
+        slug = self._slugs[place]
+        numbers = tuple(int(digits) for digits in _DIGITS.findall(slugs.name(slug)))
+        return int(self._created[place]), numbers, slug, place
 
 
 def folder(slug: str) -> str:
@@ -69,9 +70,3 @@ def folder(slug: str) -> str:
         return head
     upper = re.split(r"[-_.]", numbered[2])[:-1]
     return f"{head}/{numbered[1]}{'-'.join(upper)}" if upper else head
-
-
-def _position(slug: str, created_at: int) -> tuple[str, Key]:
-    head, _, name = slug.rpartition("/")
-    numbers = tuple(int(digits) for digits in _DIGITS.findall(name))
-    return head, (created_at, numbers, slug)

@@ -1,13 +1,13 @@
 """The pages of one account in memory: postings, order, folders, links and vectors.
 
-Every page has a *place*. One that is written anew takes a fresh place and leaves the old one dead, so nothing
-is ever searched for in the lists; when more places are dead than alive, the index is worn, and its owner
-reads it anew.
+Every page has a *place*, which it keeps for as long as it is there, whatever is written on it; then the next
+new page takes it. So an index that was edited a million times is as large and as fast as one read afresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -15,26 +15,26 @@ from sixfold.core.memory.indexing.entries import Entry
 from sixfold.core.memory.inference import dates
 from sixfold.core.memory.search import moments
 from sixfold.store.search import order
-from sixfold.store.search.columns import MOST_PLACES, Column, Flags, Lists, Postings
+from sixfold.store.search.columns import NOBODY, Column, Flags, Places, Postings, Room, Shares
 from sixfold.store.search.spelling import Spellings
 
 DIMENSIONS = 384
 MOST_MICROS = 2**62
+Label = Literal["name", "folder", "tag", "collection"]
 _PAGE_BYTES = 920  # what the Python side of one page takes, measured
-_WORN = 1_000  # dead places that are worth no thought
 
 
 class Pages:
-    """What is known of every page, written page by page and read by `PageView` column by column."""
+    """What is known of every page, written page by page and read by `PageView` column by column.
+
+    A place that no page has stands in no posting, has no folder, no neighbour and no length.
+    """
 
     def __init__(self) -> None:
         self.words = Postings()
         self.spellings = Spellings(self.words)
-        self.names = Lists()
-        self.tags = Lists()
-        self.collections = Lists()
+        self.labels = Postings()  # what a page is found by beside its words
         self.types: dict[str, int] = {}
-        self.order = order.Order()
         self.alive = Column(np.bool_)
         self.length = Column(np.float32)
         self.created = Column(np.int64)
@@ -45,57 +45,47 @@ class Pages:
         self.folder = Column(np.int64)
         self.part = Column(np.bool_)
         self.states = Column(np.bool_)
-        self.path = Lists()
+        self.several = Column(np.bool_)  # passages; a page of one has none
         self.passage_words = Postings()
         self.passage_page = Column(np.int64)
         self.passage_length = Column(np.float32)
         self.page_ids: list[str] = []
         self.slugs: list[str] = []
+        self.order = order.Order(self.slugs, self.created)
         self.folder_pages = Column(np.int64)
         self.folder_words = Column(np.float64)
-        self._folders: dict[str, int] = {}
-        self._folder("")
-        self._place: dict[str, int] = {}
-        self._targets: dict[str, tuple[str, ...]] = {}
-        self._sources: dict[str, set[str]] = {}
         self.matrix = np.zeros((0, DIMENSIONS), np.float32)
         self.row_page = Column(np.int64)
-        self._embedded: set[int] = set()
+        self._folders: dict[str, int] = {}
+        self._place: dict[str, int] = {}
+        self._passages = Shares()
+        self._rows = Shares()
+        self._targets: dict[str, tuple[str, ...]] = {}
+        self._sources: dict[str, set[str]] = {}
+        self._places = Room()
+        self._numbers = Room()  # of folders
+        self._folder("")
 
     # -- writing ---------------------------------------------------------------------------------
 
     def put(self, page_id: str, entry: Entry) -> None:
         """A page as it now stands, in place of what was there of it."""
-        self.remove(page_id)
-        place = self.alive.append(True)
-        if place >= MOST_PLACES or len(self.passage_page) + len(entry.passages) >= MOST_PLACES:
-            raise OverflowError("an account's index has no room for more pages")
-        self._place[page_id] = place
-        self.page_ids.append(page_id)
-        self.slugs.append(entry.slug)
-        self.created.append(entry.created_at)
-        self.words.add(place, entry.terms)
-        self.length.append(sum(entry.terms.values()))
-        self.updated.append(entry.updated_at)
-        first, last = moments.named(dates.of_slug(entry.slug)) or (MOST_MICROS, 0)
-        self.dated_from.append(first)
-        self.dated_to.append(last)
-        self.type.append(self.types.setdefault(entry.type, len(self.types)))
-        folder = self._folder(order.folder(entry.slug))
-        self.folder.append(folder)
-        self.folder_pages[folder] += 1
-        self.folder_words[folder] += self.length[place]
-        self.order.add(place, entry.slug, entry.created_at)
-        self.part.append(not entry.article)
-        self.states.append(not entry.asks)
-        self.names.add(place, entry.names)
-        self.path.add(place, entry.path)
-        self.tags.add(place, entry.tags)
-        self.collections.add(place, entry.collections)
-        for words in entry.passages:
-            passage = self.passage_page.append(place)
-            self.passage_length.append(sum(words.values()))
-            self.passage_words.add(passage, words)
+        place = self._place.get(page_id)
+        if place is None:
+            place = self._settle(page_id)
+        if (entry.slug, entry.created_at) != (self.slugs[place], self.created[place]):
+            self._leave(place)
+            self._enter(place, entry)
+        self.words.put(place, entry.terms)
+        self.labels.put(place, _labels(entry))
+        self._write_passages(place, entry.passages)
+        self._measure(place, sum(entry.terms.values()))
+        self.updated[place] = entry.updated_at
+        self.type[place] = self.types.setdefault(entry.type, len(self.types))
+        self.part[place] = not entry.article
+        self.states[place] = not entry.asks
+        self._rows_of(place, 0)
+        self.link(page_id, ())
 
     def place(self, page_id: str) -> int | None:
         """Where a page is; None for one that is not there."""
@@ -106,12 +96,16 @@ class Pages:
         place = self._place.pop(page_id, None)
         if place is None:
             return
-        self.alive[place] = False
-        folder = self.folder[place]
-        self.folder_pages[folder] -= 1
-        self.folder_words[folder] -= self.length[place]
-        self.order.remove(place, self.slugs[place], int(self.created[place]))
+        self._leave(place)
+        self.words.put(place, {})
+        self.labels.put(place, {})
+        self._write_passages(place, ())
+        self._rows_of(place, 0)
         self.link(page_id, ())
+        self.alive[place] = False
+        self.updated[place] = 0
+        self.page_ids[place] = ""
+        self._places.give_back(place)
 
     def link(self, page_id: str, targets: Collection[str]) -> None:
         """The pages to which a page leads, in place of those that were there."""
@@ -131,34 +125,103 @@ class Pages:
         place = self._place.get(page_id)
         if place is None:
             return
-        if place in self._embedded:
-            self.row_page.values[self.row_page.values == place] = -1
-        self._embedded.add(place)
-        rows = np.frombuffer(vectors, np.float16).reshape(-1, DIMENSIONS)
-        start = len(self.row_page)
-        for _ in rows:
-            self.row_page.append(place)
+        vectors_of = np.frombuffer(vectors, np.float16).reshape(-1, DIMENSIONS)
+        rows = self._rows_of(place, len(vectors_of))
         if len(self.row_page) > len(self.matrix):
             grown = np.zeros((max(256, 2 * len(self.matrix), len(self.row_page)), DIMENSIONS), np.float32)
-            grown[:start] = self.matrix[:start]
+            grown[: len(self.matrix)] = self.matrix
             self.matrix = grown
-        self.matrix[start : len(self.row_page)] = rows
+        self.matrix[rows] = vectors_of
+
+    def _settle(self, page_id: str) -> int:
+        """A place for a page that comes."""
+        place = self._place[page_id] = self._places.take()
+        if place == len(self.page_ids):
+            self.page_ids.append("")
+            self.slugs.append("")
+        self.page_ids[place] = page_id
+        self.alive[place] = True
+        self.length[place] = 0
+        self.created[place] = 0
+        return place
+
+    def _enter(self, place: int, entry: Entry) -> None:
+        """A page comes into its folder and its row."""
+        self.slugs[place] = entry.slug
+        self.created[place] = entry.created_at
+        first, last = moments.named(dates.of_slug(entry.slug)) or (MOST_MICROS, 0)
+        self.dated_from[place], self.dated_to[place] = first, last
+        folder = self.folder[place] = self._folder(order.folder(entry.slug))
+        self.folder_pages[folder] += 1
+        self.order.add(place)
+
+    def _leave(self, place: int) -> None:
+        """It goes from there; a page that has just come was nowhere."""
+        slug = self.slugs[place]
+        if not slug:
+            return
+        self._measure(place, 0)
+        self.order.remove(place)
+        folder = int(self.folder[place])
+        self.folder_pages[folder] -= 1
+        if folder and not self.folder_pages[folder]:
+            del self._folders[order.folder(slug)]
+            self._numbers.give_back(folder)
+        self.folder[place] = 0
+        self.slugs[place] = ""
 
     def _folder(self, name: str) -> int:
         """The number of a folder; a new one has nothing yet."""
-        if name not in self._folders:
-            self._folders[name] = self.folder_pages.append(0)
-            self.folder_words.append(0)
-        return self._folders[name]
+        number = self._folders.get(name)
+        if number is None:
+            number = self._folders[name] = self._numbers.take()
+            self.folder_pages[number] = 0
+            self.folder_words[number] = 0
+        return number
+
+    def _measure(self, place: int, words: int) -> None:
+        """A page has so many words now, and its folder so many more."""
+        self.folder_words[self.folder[place]] += words - self.length[place]
+        self.length[place] = words
+
+    def _write_passages(self, place: int, passages: Sequence[Mapping[str, int]]) -> None:
+        mine, spare = self._passages.fit(place, len(passages))
+        for passage in spare:
+            self._write_passage(passage, NOBODY, {})
+        for passage, words in zip(mine, passages, strict=True):
+            self._write_passage(passage, place, words)
+        self.several[place] = bool(passages)
+
+    def _write_passage(self, passage: int, place: int, words: Mapping[str, int]) -> None:
+        self.passage_words.put(passage, words)
+        self.passage_page[passage] = place
+        self.passage_length[passage] = sum(words.values())
+
+    def _rows_of(self, place: int, count: int) -> Sequence[int]:
+        """So many rows of the matrix for the vectors of a page."""
+        mine, spare = self._rows.fit(place, count)
+        for row in spare:
+            self.row_page[row] = NOBODY
+        for row in mine:
+            self.row_page[row] = place
+        return mine
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def having(self, lists: Lists, names: Iterable[str]) -> Flags:
-        """Which places stand in any of the named lists."""
+    def labelled(self, kind: Label, name: str) -> Places:
+        """The places that bear a label."""
+        return self.labels.places(f"{kind} {name}")
+
+    def having(self, kind: Label, names: Iterable[str]) -> Flags:
+        """Which places bear any of the labels."""
         flags = np.zeros(len(self.alive), np.bool_)
         for name in names:
-            flags[lists.get(name)] = True
+            flags[self.labelled(kind, name)] = True
         return flags
+
+    def passages(self, place: int) -> Sequence[int]:
+        """The passages of a page in their order; none of a page that is one passage."""
+        return self._passages.of(place)
 
     def neighbours(self, place: int) -> Sequence[int]:
         """The places to which a place leads, and those that lead to it."""
@@ -169,11 +232,6 @@ class Pages:
         ids = {*(targets or ()), *(sources or ())} - {page_id}
         return [self._place[other] for other in ids if other in self._place]
 
-    @property
-    def folders(self) -> int:
-        """How many folders there are; number 0 is none."""
-        return len(self._folders)
-
     def __len__(self) -> int:
         """How many pages there are."""
         return len(self._place)
@@ -181,17 +239,21 @@ class Pages:
     @property
     def vectors(self) -> int:
         """How many passages have a vector."""
-        of = self.row_page.values
-        return int(np.count_nonzero(self.alive.values[of[of >= 0]]))
+        return self._rows.count
 
     @property
     def size(self) -> int:
         """About how many bytes of memory it takes."""
-        places = len(self.alive) * _PAGE_BYTES
-        words = self.words.size + self.spellings.size + self.passage_words.size
-        return words + places + self.matrix.nbytes
+        words = self.words.size + self.spellings.size + self.labels.size + self.passage_words.size
+        return words + len(self.alive) * _PAGE_BYTES + self.matrix.nbytes
 
-    @property
-    def worn(self) -> bool:
-        """Whether more of it is of the past than of the present: reading it anew would make it smaller."""
-        return len(self.alive) - len(self._place) > len(self._place) + _WORN
+
+def _labels(entry: Entry) -> Mapping[str, int]:
+    """What a page is found by beside its words, each once."""
+    of: Mapping[Label, Iterable[str]] = {
+        "name": entry.names,
+        "folder": entry.path,
+        "tag": entry.tags,
+        "collection": entry.collections,
+    }
+    return {f"{kind} {name}": 1 for kind, names in of.items() for name in names}

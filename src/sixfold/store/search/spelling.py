@@ -16,7 +16,7 @@ from sixfold.store.search.columns import Postings
 _LONGEST = 24  # letters of a word that is compared
 _EXCHANGED, _LONG = 7, 8  # letters from which one may be another, and from which it may be the first
 _AT_ONCE = 1 << 14  # words whose letters are spread out together
-_WORD_BYTES = 13  # of two numbers and a reference
+_WORD_BYTES = 5  # of two numbers
 
 
 class Spellings:
@@ -24,7 +24,6 @@ class Spellings:
 
     def __init__(self, words: Postings) -> None:
         self._of = words
-        self._words: list[str] = []
         self._length = np.zeros(0, np.uint8)
         self._letters = np.zeros(0, np.uint32)
 
@@ -42,22 +41,24 @@ class Spellings:
         most = 2 * edits - apart if len(word) >= _EXCHANGED else np.where(apart > 1, -1, apart)
         first = "" if edits == 1 and len(word) >= _LONG else word[0]
         for at in np.flatnonzero(np.bitwise_count(self._letters ^ _letters([word])[0]) <= most).tolist():
-            found = self._words[at]
+            found = self._of.word(at)
             if found.startswith(first) and distance(word, found, edits) == edits:
                 yield found
 
     @property
     def size(self) -> int:
         """About how many bytes."""
-        return len(self._words) * _WORD_BYTES
+        return len(self._length) * _WORD_BYTES
 
     def _catch_up(self) -> None:
         """Take in the words that have come since."""
-        new = self._of.words_from(len(self._words))
+        for number, word in self._of.renamed():
+            if number < len(self._length):
+                self._length[number], self._letters[number] = _lengths([word])[0], _letters([word])[0]
+        new = self._of.words_from(len(self._length))
         for start in range(0, len(new), _AT_ONCE):
             some = new[start : start + _AT_ONCE]
-            self._words += some
-            self._length = np.append(self._length, np.array([min(len(word), 255) for word in some], np.uint8))
+            self._length = np.append(self._length, _lengths(some))
             self._letters = np.append(self._letters, _letters(some))
 
 
@@ -77,6 +78,10 @@ def distance(one: str, other: str, most: int) -> int:
     if one[:2] == other[1::-1]:
         ways.append((one[2:], other[2:]))
     return 1 + min(distance(mine, its, most - 1) for mine, its in ways)
+
+
+def _lengths(words: Iterable[str]) -> NDArray[np.uint8]:
+    return np.array([min(len(word), 255) for word in words], np.uint8)
 
 
 def _letters(words: Iterable[str]) -> NDArray[np.uint32]:

@@ -26,11 +26,12 @@ Hits = tuple[Places, Floats]
 class PageView:
     """`signals.View` on numpy; good until the index changes. A vector is an array."""
 
-    def __init__(self, index: Pages, visible: Flags) -> None:
+    def __init__(self, index: Pages, visible: Flags, *, whole: bool) -> None:
+        """`visible` are the pages that the caller sees; `whole` where these are all that there are."""
         self._of = index
         self._visible = visible
         self._pages = int(np.count_nonzero(visible))
-        self._whole = self._pages == len(visible)
+        self._whole = whole
         self._known: dict[Hashable, Hits | None] = {}
         self._held = 0
         self._made: dict[Hashable, Any] = {}
@@ -79,11 +80,10 @@ class PageView:
         if not touched:
             return text
         best = text.copy()
-        best[self._in_passages] = 0
+        best[index.several.values] = 0
         places = np.unique(np.concatenate(touched))
         np.maximum.at(best, index.passage_page.values[places], score[places])
-        best[~self._visible] = 0
-        return best
+        return best if self._whole else best * self._visible
 
     def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Floats:
         """BM25 of each page's folder read as one document, less where more than `crowd` pages share it."""
@@ -123,7 +123,7 @@ class PageView:
 
     def named(self, names: Collection[str]) -> Floats:
         """What share of the names each page is about, 0 to 1."""
-        known = [places for name in names if len(places := self._seen(self._of.names.get(name)))]
+        known = [places for name in names if len(places := self._seen(self._of.labelled("name", name)))]
         if not known:
             return self._zero
         share = self._zero.copy()
@@ -258,17 +258,12 @@ class PageView:
 
     def best_passage(self, place: int, words: Mapping[str, float]) -> int:
         """Which of a page's passages has most of the words."""
-        index = self._of
-        first = int(np.searchsorted(index.passage_page.values, place))
-        last = int(np.searchsorted(index.passage_page.values, place, "right"))
-        if last - first < 2:
+        passages = np.array(self._of.passages(place), np.int64)
+        if not len(passages):
             return 0
-        found = np.zeros(last - first)
+        found = np.zeros(len(passages))
         for word, weight in words.items():
-            hits = index.passage_words.get(word)
-            if hits is not None:
-                low, high = np.searchsorted(hits[0], (first, last))
-                found[hits[0][low:high] - first] += weight * self.rarity(word)
+            found[self._of.passage_words.among(passages, word)] += weight * self.rarity(word)
         return int(found.argmax())
 
     # -- inside ----------------------------------------------------------------------------------
@@ -298,7 +293,7 @@ class PageView:
         """Which folders have the pages that were hit, and how often all of them together."""
         if hits is None:
             return None
-        times = np.zeros(self._of.folders, np.float32)
+        times = np.zeros(len(self._of.folder_pages), np.float32)
         np.add.at(times, self._of.folder.values.take(hits[0]), hits[1])
         times[0] = 0
         places = np.flatnonzero(times > 0)
@@ -306,7 +301,7 @@ class PageView:
 
     def _along(self, word: str) -> Places:
         """The visible pages that have a word in the names of their folders."""
-        return self._seen(self._of.path.get(word))
+        return self._seen(self._of.labelled("folder", word))
 
     def _shown(self, column: NDArray[Any]) -> NDArray[Any]:
         """What a column has of the visible places."""
@@ -321,9 +316,9 @@ class PageView:
         if keep.types:
             flags &= np.isin(index.type.values, [index.types.get(name, -1) for name in keep.types])
         if keep.collections:
-            flags &= index.having(index.collections, keep.collections)
+            flags &= index.having("collection", keep.collections)
         if keep.tags:
-            flags &= index.having(index.tags, keep.tags)
+            flags &= index.having("tag", keep.tags)
         if keep.since is not None:
             flags &= index.updated.values >= keep.since
         if keep.until is not None:
@@ -341,19 +336,15 @@ class PageView:
         return max(total / max(self._pages, 1), 1.0)
 
     @cached_property
-    def _in_passages(self) -> Places:
-        return np.unique(self._of.passage_page.values)
-
-    @cached_property
     def _folder_sizes(self) -> tuple[Places, Floats]:
         """How many visible pages and words each folder has; number 0, which is no folder, has none."""
         index = self._of
-        if self._pages == len(index):
+        if self._whole:
             pages, length = index.folder_pages.values.copy(), index.folder_words.values.copy()
         else:
             of = index.folder.values[self._visible]
-            pages = np.bincount(of, minlength=index.folders)
-            length = np.bincount(of, index.length.values[self._visible], index.folders)
+            pages = np.bincount(of, minlength=len(index.folder_pages))
+            length = np.bincount(of, index.length.values[self._visible], len(index.folder_pages))
         pages[0] = 0
         length[0] = 0
         return pages, length.astype(np.float32)

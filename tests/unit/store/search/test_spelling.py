@@ -38,7 +38,7 @@ def test_every_word_so_near_to_a_long_one_is_found(words: list[str], word: str, 
     postings = Postings()
     near = Spellings(postings)
     for place, other in enumerate(words):
-        postings.add(place, {other: 1})
+        postings.put(place, {other: 1})
         if place % 3 == 0:
             list(near.near(word, most))  # what comes later is taken in later
     wanted = [other for other in words if edits(word, other) == most and (most == 1 or other[0] == word[0])]
@@ -47,7 +47,7 @@ def test_every_word_so_near_to_a_long_one_is_found(words: list[str], word: str, 
 
 def test_a_short_word_is_found_by_a_letter_more_or_less_or_two_that_change_places() -> None:
     postings = Postings()
-    postings.add(
+    postings.put(
         0, dict.fromkeys(("trail", "trial", "train", "trai", "trails", "rail", "grail", "a" * 90), 1)
     )
     near = Spellings(postings)

@@ -65,13 +65,11 @@ class Shelf:
     async def index(self, account_id: str) -> Index:
         """An account's index, read anew if it is not here, and so far that a search can take in the rest."""
         place = self._places.get(account_id)
-        if place is None or place.index.worn:
+        if place is None:
             made = _Place(await asyncio.to_thread(self._new_index))  # the first one imports a library
-            found = self._places.get(account_id)
-            if found is None or found is place:
-                found = self._places[account_id] = made
+            place = self._places.setdefault(account_id, made)
+            if place is made:
                 self._make_room(account_id)
-            place = found
         self._places.move_to_end(account_id)
         if place.change == _UNREAD or place.reading.locked():
             async with place.reading:

@@ -196,8 +196,3 @@ class Index(Protocol):
     def size(self) -> int:
         """About how many bytes of memory it takes."""
         ...
-
-    @property
-    def worn(self) -> bool:
-        """Whether more of it is of the past than of the present: reading it anew would make it smaller."""
-        ...

@@ -1,0 +1,115 @@
+"""What lies under the page index, after any history: nothing of the past, and no more room than is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.core.memory.indexing.entries import decode, encode, entry
+from sixfold.core.memory.model import Page
+from sixfold.core.memory.search.embedding import halved
+from sixfold.store.search import columns
+from sixfold.store.search.columns import Column, Postings, Room, Shares
+from sixfold.store.search.index import PageIndex
+from tests.unit.memory.meanings import Meanings
+
+COUNTED = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 300), max_size=6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), COUNTED), max_size=40))
+def test_postings_have_what_was_put_last(history: list[tuple[int, dict[str, int]]]) -> None:
+    postings, written = Postings(), dict[int, dict[str, int]]()
+    for wanted, words in history:
+        place = min(wanted, len(written))  # places come one after the other
+        postings.put(place, words)
+        written[place] = words
+        for word in "abcdefgh":
+            found = postings.get(word)
+            told = {} if found is None else dict(zip(found[0].tolist(), found[1].tolist(), strict=True))
+            having = {at: min(of[word], 255) for at, of in sorted(written.items()) if word in of}
+            assert list(told.items()) == list(having.items())
+            assert postings.places(word).tolist() == list(having)
+            assert postings.among(np.arange(7), word).tolist() == [at in having for at in range(7)]
+
+
+def test_words_that_come_and_go_leave_nothing_behind() -> None:
+    postings = Postings()
+    postings.put(0, {"first": 1, "stays": 1})
+    postings.put(0, {"second": 1, "stays": 1})
+    size = postings.size
+    for number in range(500):
+        postings.put(0, {f"word{number}": 1, "stays": 1})
+    assert postings.size == size
+    assert dict(postings.renamed()) == {
+        number: word
+        for number, word in enumerate(postings.words_from(0))
+        if word in ("word498", "word499", "")
+    }
+    assert list(postings.renamed()) == []
+
+
+def test_a_column_grows_to_what_is_written_in_it() -> None:
+    column = Column(np.int64)
+    column[200] = 7
+    column[3] = 5
+    assert (len(column), column[3], column.values.sum()) == (201, 5, 12)
+
+
+def test_places_that_were_given_back_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "MOST_PLACES", 2)
+    room = Room()
+    assert [room.take(), room.take()] == [0, 1]
+    with pytest.raises(OverflowError):
+        room.take()
+    room.give_back(0)
+    assert room.take() == 0
+
+
+def test_shares_grow_and_shrink() -> None:
+    shares = Shares()
+    assert shares.fit(7, 3) == ([0, 1, 2], [])
+    assert shares.fit(8, 1) == ([3], [])
+    assert shares.fit(7, 1) == ([0], [1, 2])
+    assert shares.fit(8, 3) == ([3, 2, 1], [])
+    assert (shares.count, shares.of(7), shares.of(9)) == (4, [0], ())
+
+
+def test_an_index_that_is_edited_without_end_stays_as_large_as_it_is() -> None:
+    index = PageIndex()
+    model = Meanings()
+
+    def write(number: int, turn: int) -> None:
+        """A page whose words, names and passages are others at every turn, with as many vectors."""
+        parts = [f"## Part {part}\n\n" + f"word{number}x{turn} " * 160 for part in range(3 + turn % 2)]
+        page = Page(
+            id=f"page_{number}", account_id="a", slug=f"log{turn % 3}/{number}", title=f"Name{turn}",
+            body="\n\n".join(parts), type="note", tags=(f"tag{turn}",), collections=(), version=1,
+            created_at=number, updated_at=turn, created_by="",
+        )  # fmt: skip
+        kept = decode(encode(entry(page, ())))
+        assert kept is not None
+        index.put(page.id, kept)
+        index.embed(page.id, halved(model.embed([page.body])[0]) * len(kept.passages))
+
+    def room() -> tuple[int, ...]:
+        return (
+            index.size,
+            len(index.alive),
+            len(index.passage_page),
+            len(index.row_page),
+            len(index.folder_pages),
+        )
+
+    for turn in range(6):
+        for number in range(9):
+            write(number, turn)
+    before = room()
+    for turn in range(6, 60):
+        for number in range(9):
+            write(number, turn)
+    index.remove("page_0")
+    write(9, 59)
+    assert room() == before
+    assert (len(index), index.vectors) == (9, 9 * 4)
