@@ -110,6 +110,22 @@ async def test_a_page_tells_what_it_was_made_from_and_what_was_made_of_it(either
     assert stolen["id"] not in (await home.client.get(f"/predictions/{first['id']}")).text
 
 
+async def test_what_another_made_of_the_same_stands_on_no_page_of_mine(either_home: House) -> None:
+    home = either_home
+    await signed_in(home)
+    theirs = await run(home, "ra1", FOX, home.other)
+    mine = await run(home, "ra1", FOX)
+    copy = (await home.client.get(theirs["output"]["url"])).content
+    kept = (await home.client.post("/api/uploads", content=copy, headers=home.bearer)).json()
+    of_copy = await run(home, "style-transfer", {"source_image_url": kept["url"], "style_prompt": "ink"})
+    of_mine = {"source_image_url": mine["output"]["url"], "style_prompt": "ink"}
+    of_theirs = await run(home, "style-transfer", of_mine, home.other)
+    pages = [(await home.client.get(f"/predictions/{made['id']}")).text for made in (mine, of_copy)]
+    assert "Made from" in pages[1]
+    for made in (theirs, of_theirs):
+        assert not any(f"/predictions/{made['id']}" in page for page in pages)
+
+
 @pytest.mark.parametrize("model", ["ra1", "style-transfer", "fast-image-space"])
 async def test_what_is_replayed_is_the_same_to_the_byte(home: House, model: str) -> None:
     token = await signed_in(home)
