@@ -300,13 +300,44 @@ async def test_a_sealed_thought_comes_back_to_whoever_asks_for_responses() -> No
     assert (thought["encrypted_content"], thought["summary"][0]["text"]) == ("seal", "Hm")
 
 
-async def test_arguments_belong_to_their_call_however_they_come() -> None:
-    events = await told(anthropic_face, Said("Well"), *TWO_CALLS, Ended("tool", Usage(1, 1)))
+@pytest.mark.parametrize(
+    "calls",
+    [
+        TWO_CALLS,
+        (*TWO_CALLS[:3], TWO_CALLS[4], TWO_CALLS[3]),
+        (TWO_CALLS[0], *TWO_CALLS[2::2], *TWO_CALLS[1::2]),
+    ],
+    ids=["mixed", "named first", "one after another"],
+)
+async def test_arguments_belong_to_their_call_and_its_block_is_open_however_they_come(
+    calls: tuple[Event, ...],
+) -> None:
+    """Claude Code calls a tool with what came before its block was closed."""
+    events = await told(anthropic_face, Said("Well"), *calls, Ended("tool", Usage(1, 1)))
     given: dict[int, str] = {}
+    at = -1
     for event in events:
-        if event["type"] == "content_block_delta" and event["delta"]["type"] == "input_json_delta":
-            given[event["index"]] = given.get(event["index"], "") + event["delta"]["partial_json"]
-    assert given == {1: '{"file": "a"}', 2: '{"at": 1}'}
+        match event["type"]:
+            case "content_block_start":
+                assert at == -1
+                at = event["index"]
+            case "content_block_delta":
+                assert event["index"] == at
+                given[at] = given.get(at, "") + event["delta"].get("partial_json", "")
+            case "content_block_stop":
+                at = -1
+            case _:
+                assert at == -1
+    assert given == {0: "", 1: '{"file": "a"}', 2: '{"at": 1}'}
+
+
+async def test_a_call_that_is_never_given_arguments_keeps_none_from_the_next() -> None:
+    now = Calling(0, "call_0", "now")
+    events = await told(anthropic_face, now, *TWO_CALLS[1::2], Said("Well"), Ended("tool", Usage(1, 1)))
+    starts = [event["content_block"] for event in events if event["type"] == "content_block_start"]
+    assert [block.get("id") for block in starts] == ["call_0", "call_2", None]
+    told_of = [event["index"] for event in events if event["type"] == "content_block_delta"]
+    assert told_of == [1, 2]
 
 
 async def test_parallel_arguments_are_whole_before_their_calls_are_done_in_a_response() -> None:

@@ -275,43 +275,84 @@ def _document(
 
 
 class _Blocks:
-    """Numbers the blocks of a stream; one is open at a time."""
+    """Numbers the blocks of a stream; one is open at a time, and clients lose more of one that is closed.
+
+    Some servers name all of their calls first, or mix their arguments: a call that begins before the
+    arguments of the open one are whole waits for them.
+    """
 
     def __init__(self) -> None:
         self._index = -1
         self._kind = ""
-        self._calls: dict[int, int] = {}
+        self._number = -1  # of the call that was begun last
+        self._arguments = ""
+        self._waiting: dict[int, tuple[Mapping[str, Any], list[str]]] = {}
 
     def open(self, kind: str, block: Mapping[str, Any]) -> bytes:
         """Begin a block of this kind, unless it is the one that is open."""
         if self._kind == kind:
             return b""
-        told = self.close()
-        self._kind = kind
-        self._index += 1
-        return told + _event("content_block_start", index=self._index, content_block=block)
+        return self.close() + self._begin(kind, block)
 
     def more(self, delta: Mapping[str, Any]) -> bytes:
         """More of the block that is open."""
         return _event("content_block_delta", index=self._index, delta=delta)
 
     def call(self, number: int, block: Mapping[str, Any]) -> bytes:
-        """Begin the block of a call."""
-        told = self.open(f"tool{number}", block)
-        self._calls[number] = self._index
-        return told
+        """Begin the block of a call, now or later."""
+        if self._kind == "call" and not _is_object(self._arguments):
+            self._waiting[number] = (block, [])
+            return b""
+        self._number, self._arguments = number, ""
+        return self._shut() + self._begin("call", block)
 
     def argument(self, number: int, text: str) -> bytes:
-        """More of a call's arguments, whichever block was begun since."""
-        delta = {"type": "input_json_delta", "partial_json": text}
-        return _event("content_block_delta", index=self._calls.get(number, self._index), delta=delta)
+        """More of a call's arguments."""
+        if number in self._waiting:
+            self._waiting[number][1].append(text)
+            return b""
+        if number != self._number or not text:
+            return b""
+        self._arguments += text
+        told = self.more({"type": "input_json_delta", "partial_json": text})
+        while self._waiting and _is_object(self._arguments):
+            told += self._next()
+        return told
 
     def close(self) -> bytes:
-        """The block that is open is whole."""
+        """All blocks that were begun are whole."""
+        told = b""
+        while self._waiting:
+            told += self._next()
+        return told + self._shut()
+
+    def _next(self) -> bytes:
+        number = next(iter(self._waiting))
+        block, arguments = self._waiting.pop(number)
+        told = self._shut() + self.call(number, block)
+        return told + self.argument(number, "".join(arguments))
+
+    def _begin(self, kind: str, block: Mapping[str, Any]) -> bytes:
+        self._kind = kind
+        self._index += 1
+        return _event("content_block_start", index=self._index, content_block=block)
+
+    def _shut(self) -> bytes:
         if not self._kind:
             return b""
         self._kind = ""
         return _event("content_block_stop", index=self._index)
+
+
+def _is_object(arguments: str) -> bool:
+    """Whether nothing can follow."""
+    if not arguments.rstrip().endswith("}"):
+        return False
+    try:
+        _decode(arguments.encode())
+    except (msgspec.MsgspecError, UnicodeError):
+        return False
+    return True
 
 
 def _event(kind: str, **fields: Any) -> bytes:
