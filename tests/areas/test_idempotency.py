@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sixfold.core.work.predictions import Filter
 from sixfold.web.answers import coded
 from sixfold.web.idempotency import Once, Repeats
 from tests.areas.house import House, bearer, house
+from tests.areas.test_gallery import png
 
 KEY = {"Idempotency-Key": "order 66"}
 
@@ -110,6 +112,22 @@ async def test_every_route_that_creates_or_charges_replays(home: House) -> None:
     seen = {**headers, "Accept": "image/*"}
     pictures = [await home.client.post("/api/style-transfer", headers=seen, json=style) for _ in range(2)]
     assert pictures[0].status_code == 409, "the same key asked for a URL before"
+
+
+@pytest.mark.parametrize(
+    ("path", "part"), [("/api/uploads", "file"), ("/api/create-post", "media"), ("/api/create-ai", "avatar")]
+)
+async def test_a_form_sent_again_is_the_same_whatever_boundary_its_client_drew(
+    home: House, path: str, part: str
+) -> None:
+    def send(picture: bytes, boundary: str) -> Awaitable[httpx.Response]:
+        headers = {**home.bearer, **KEY, "Content-Type": f"multipart/form-data; boundary={boundary}"}
+        return home.client.post(path, headers=headers, data={"name": "Nova"}, files={part: ("x", picture)})
+
+    answers = [await send(png("red"), boundary) for boundary in ("one", "two")]
+    assert same(answers)
+    assert answers[0].is_success
+    assert (await send(png("blue"), "one")).status_code == 409
 
 
 def asked(home: House) -> Request:

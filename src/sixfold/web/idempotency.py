@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -59,7 +60,9 @@ class Repeats:
         if key is None:
             return await work(None)
         scope = idempotency.scope_id(once.account_id, request.method, request.scope["path"], key)
-        said = hashlib.sha256(request.scope.get("query_string", b"") + b"\0" + once.said).digest()
+        said = hashlib.sha256(
+            request.scope.get("query_string", b"") + b"\0" + _repeated(request, once.said)
+        ).digest()
         deadline = asyncio.get_running_loop().time() + self._wait_seconds
         crowd = self._crowds.setdefault(scope, _Crowd())
         crowd.size += 1
@@ -113,6 +116,13 @@ def _key(request: Request) -> str | None:
     if len(values) > 1 or not 0 < len(values[0]) <= idempotency.MAX_KEY_CHARS:
         raise errors.BadRequest(f"Idempotency-Key must have 1 to {idempotency.MAX_KEY_CHARS} characters")
     return values[0]
+
+
+def _unbounded(request: Request, said: bytes) -> bytes:
+    """What a request said, without its form's boundary: clients draw another when they send a form again."""
+    _, options = parse_options_header(request.headers.get("content-type"))
+    boundary = options.get(b"boundary")
+    return said.replace(b"--" + boundary, b"--") if boundary else said
 
 
 def _kept_headers(response: Response) -> dict[str, str]:

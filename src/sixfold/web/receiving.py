@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +23,10 @@ _FIELD = b"file"
 
 @dataclass(slots=True)
 class Received:
-    """What has come in: where it lies, its size, its first bytes, the type it claimed, its SHA-256."""
+    """What has come in: where it lies, its size, its first bytes, the type it claimed.
+
+    `digest` is the SHA-256 of the whole request, without a form's boundary: of all of the form's parts.
+    """
 
     path: Path
     size: int = 0
@@ -64,14 +68,18 @@ async def receive(request: Request, path: Path, part: bytes = _FIELD) -> Receive
     claimed = request.headers.get("content-type", "").encode("latin-1", "replace")
     kind, options = parse_options_header(claimed)
     received = Received(path, claimed=kind.decode("latin-1"))
-    whole = hashlib.sha256(claimed)
+    whole = hashlib.sha256(kind)
     file = await asyncio.to_thread(path.open, "xb")
     try:
         sink = _Sink(received, file)
-        form = _Form(sink, options.get(b"boundary", b""), part) if kind == b"multipart/form-data" else None
+        boundary = options.get(b"boundary", b"")
+        form = _Form(sink, boundary, part, whole.update) if kind == b"multipart/form-data" else None
         async for chunk in request.stream():
-            whole.update(chunk)
-            form.feed(chunk) if form is not None else sink.take(chunk)
+            if form is None:
+                whole.update(chunk)
+                sink.take(chunk)
+            else:
+                form.feed(chunk)
             await sink.flush(at_least=_BLOCK_BYTES)
         if form is not None:
             form.finish()
@@ -85,11 +93,12 @@ async def receive(request: Request, path: Path, part: bytes = _FIELD) -> Receive
 
 
 class _Form:
-    """One part of a multipart body; all others are passed over."""
+    """One part of a multipart body; all others are passed over. `hear` is told of every part."""
 
-    def __init__(self, sink: _Sink, boundary: bytes, part: bytes) -> None:
+    def __init__(self, sink: _Sink, boundary: bytes, part: bytes, hear: Callable[[bytes], None]) -> None:
         self._sink = sink
         self._part = part
+        self._hear = hear
         self._header = self._value = b""
         self._headers: dict[bytes, bytes] = {}
         self._wanted = self._found = self._done = False
@@ -125,6 +134,7 @@ class _Form:
 
     def _begin(self) -> None:
         self._headers = {}
+        self._hear(b"--")
 
     def _on_field(self, data: bytes, start: int, end: int) -> None:
         self._header = self._capped(self._header + data[start:end])
@@ -134,6 +144,7 @@ class _Form:
 
     def _on_header(self) -> None:
         self._headers[self._header.lower()] = self._value
+        self._hear(self._header + b":" + self._value + b"\n")
         self._header = self._value = b""
 
     def _on_headers(self) -> None:
@@ -145,6 +156,7 @@ class _Form:
             self._sink.received.claimed = kind.decode("latin-1")
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
+        self._hear(data[start:end])
         if self._wanted:
             self._sink.take(data[start:end])
 
