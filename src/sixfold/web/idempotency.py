@@ -60,9 +60,8 @@ class Repeats:
         if key is None:
             return await work(None)
         scope = idempotency.scope_id(once.account_id, request.method, request.scope["path"], key)
-        said = hashlib.sha256(
-            request.scope.get("query_string", b"") + b"\0" + _repeated(request, once.said)
-        ).digest()
+        query = request.scope.get("query_string", b"")
+        said = hashlib.sha256(query + b"\0" + _unbounded(request, once.said)).digest()
         deadline = asyncio.get_running_loop().time() + self._wait_seconds
         crowd = self._crowds.setdefault(scope, _Crowd())
         crowd.size += 1
