@@ -84,7 +84,7 @@ def _foreign(stock: Stock, seed: int) -> Plan:
 
 
 def _through(home: House, stock: Stock) -> One:
-    """A ComfyUI client's graph that Sixfold hands on: taken, held, run there, brought back, kept."""
+    """The same client with a graph that Sixfold hands on: taken, held, run there, brought back, kept."""
 
     async def one(seed: int) -> None:
         graph = _foreign(stock, seed).nodes
@@ -92,13 +92,15 @@ def _through(home: House, stock: Stock) -> One:
         with hub.open(home.account.id, me) as heard:
             body = {"prompt": graph, "client_id": me}
             sent = await home.client.post("/prompt", json=body, headers=home.bearer)
+            assert sent.status_code == 200, sent.text
+            output: Mapping[str, Any] = {}
             said: Any = {}
             while said.get("type") != "execution_success":
                 message = await heard.queue.get()
                 said = {} if isinstance(message, bytes) else message
-        history = await home.client.get(f"/history/{sent.json()['prompt_id']}", headers=home.bearer)
-        [entry] = history.json().values()
-        [output] = entry["outputs"].values()
+                assert said.get("type") != "execution_error", said
+                if said.get("type") == "executed":
+                    output = said["data"]["output"]
         picture = await home.client.get("/view", params=output["images"][0], headers=home.bearer)
         assert picture.content.startswith(b"\x89PNG")
 

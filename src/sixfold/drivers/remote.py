@@ -152,8 +152,7 @@ class RemoteWorker:
         if isinstance(ending, MachineLost):
             await self.end(str(ending))
             return Lost(f"the worker {ending}")
-        reply = await asyncio.to_thread(runner.settle, assignment, ending, str(self._engine.version), run_us)
-        await asyncio.to_thread(context.clear)
+        reply = await asyncio.to_thread(_left, assignment, ending, str(self._engine.version), run_us)
         return outcomes.outcome(reply, self._spec.scratch, prefix)
 
     async def _work(
@@ -193,6 +192,15 @@ class RemoteWorker:
     async def stop(self) -> None:
         """The same: an idle worker of this kind holds nothing but connections."""
         await self.kill()
+
+
+def _left(
+    assignment: runner.Assignment, ending: Result | BaseException, version: str, run_us: int
+) -> protocol.Reply:
+    """What a run leaves behind, staged; its own folder goes."""
+    reply = runner.settle(assignment, ending, version, run_us)
+    assignment.context.clear()
+    return reply
 
 
 async def _ended(run: _Run) -> Result | BaseException:

@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.media import Media
-from sixfold.core.work.ports import StagedFile
+from sixfold.core.work.ports import ObjectInfo, StagedFile
 from sixfold.store.files import FileStore
 
 NOBODY: Any = None  # what storing an output asks nothing of
@@ -47,3 +47,44 @@ async def test_a_film_is_signed_and_stored_without_ever_being_whole_in_memory(
     data = await asyncio.to_thread(kept.read_bytes)
     assert embedding.extract(data) == TEXT
     assert not staged.path.exists()
+
+
+class Watched(FileStore):
+    """Remembers what was written into it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.put_keys: list[str] = []
+
+    async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
+        self.put_keys.append(key)
+        return await super().put(key, data, content_type=content_type)
+
+    async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
+        self.put_keys.append(key)
+        return await super().put_file(key, path, content_type=content_type)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 5 << 20])
+async def test_what_a_run_has_signed_and_stored_itself_is_not_stored_again_at_its_end(
+    tmp_path: Path, size: int
+) -> None:
+    store = Watched(tmp_path / "blobs")
+    media = Media(NOBODY, store, NOBODY, NOBODY, NOBODY)
+    staged = film(tmp_path / "staged", size)
+    signed = embedding.embed(staged.path.read_bytes(), staged.content_type, TEXT)
+    held = await media.hold(signed, staged.content_type)
+    (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files
+    assert (file.blob, file.size, store.put_keys) == (held.blob, len(signed), [held.blob])
+    assert await store.get(file.blob) == signed
+    assert not staged.path.exists()
+
+
+async def test_another_text_makes_another_file_which_is_stored(tmp_path: Path) -> None:
+    store = Watched(tmp_path / "blobs")
+    media = Media(NOBODY, store, NOBODY, NOBODY, NOBODY)
+    staged = film(tmp_path / "staged", 100)
+    held = await media.hold(staged.path.read_bytes(), staged.content_type)
+    (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files
+    assert store.put_keys == [held.blob, file.blob]
+    assert embedding.extract(await store.get(file.blob)) == TEXT

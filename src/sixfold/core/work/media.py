@@ -13,6 +13,7 @@ import hashlib
 import re
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ _FILMED = frozenset({"video", "audio"})
 _LONG = _FILMED | {"file"}
 _BLOBS = "blobs/"
 _AT_ONCE = 8  # files of one request that are fetched together
+_HELD_SECONDS, _MOST_HELD = 3600.0, 4096  # far within the grace, in which nobody deletes what has no name
 _CONTENT_KEY = re.compile(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
 Probe = Callable[[Path], tuple[str, int, int]]
 Measure = Callable[[Path, str], float | None]
@@ -184,6 +186,7 @@ class Media:
         self._probe = probe
         self._limits = limits
         self._measure = measure
+        self._held: dict[str, float] = {}  # blobs put a moment ago, and when by the monotonic clock
         self.own_origins: set[str] = set()
 
     @property
@@ -333,13 +336,19 @@ class Media:
         """Store one staged file, which goes; gives its key and how large it is."""
         if file.path.stat().st_size > _WHOLE_BYTES:
             key, size = await asyncio.to_thread(_signed, file, text)
-            await self._blobs.put_file(key, file.path, content_type=file.content_type)
+            if not self._was_held(key):
+                await self._blobs.put_file(key, file.path, content_type=file.content_type)
             with contextlib.suppress(FileNotFoundError):  # the store may have moved it
                 file.path.unlink()
             return key, size
         data, key = await asyncio.to_thread(_with_manifest, file, text)
-        await self._blobs.put(key, data, content_type=file.content_type)
+        if not self._was_held(key):
+            await self._blobs.put(key, data, content_type=file.content_type)
         return key, len(data)
+
+    def _was_held(self, key: str) -> bool:
+        """Whether the run itself has stored this already: a graph's files are there before its end."""
+        return time.monotonic() - self._held.pop(key, -_HELD_SECONDS) < _HELD_SECONDS
 
     async def upload(self, account_id: str, path: Path, content_type: str) -> Upload:
         """Keep the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
@@ -353,6 +362,9 @@ class Media:
         """Bytes that came with a request, stored and still without a name."""
         key = blob_key(data)
         await self._blobs.put(key, data, content_type=content_type)
+        self._held[key] = time.monotonic()
+        if len(self._held) > _MOST_HELD:
+            del self._held[next(iter(self._held))]
         return Source(key, content_type, len(data))
 
     async def receive(self, data: bytes, content_type: str, descriptor: Descriptor) -> Source:
