@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.work.engines import Context, EngineError, Result, Task
-from sixfold.engines.speech import espeak, speaking, voices
+from sixfold.engines.speech import espeak, networks, speaking, voices
 from sixfold.engines.speech.voices import Voice
 
 Wave = NDArray[np.float32]
 
 _RATE = 24_000
 _MOST = 510  # phonemes of one call
-_THREADS = 2
 _ACCENTS = {"en": "ab", "es": "e", "fr": "f", "hi": "h", "it": "i", "pt": "p"}  # by language, as names begin
 _SPOKEN = {"a": "en-us", "b": "en-gb", "e": "es", "f": "fr-fr", "h": "hi", "i": "it", "p": "pt-br"}
 
@@ -35,18 +34,13 @@ class KokoroEngine:
     version = "1"
 
     def __init__(self, *, source: str = "", weights: str = "") -> None:
-        import onnxruntime
-
         folder = Path(source or weights)
         network, styles = (_only(folder, pattern) for pattern in ("*.onnx", "voices*.bin"))
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = _THREADS
-        options.log_severity_level = 3
         try:
             self._ids: dict[str, int] = json.loads((folder / "config.json").read_text("utf-8"))["vocab"]
             with np.load(styles, allow_pickle=False) as archive:
                 self._styles = {name: np.asarray(archive[name], np.float32) for name in archive.files}
-            self._session: Any = onnxruntime.InferenceSession(str(network), options, ["CPUExecutionProvider"])
+            self._session: Any = networks.opened(network)
         except (OSError, KeyError, RuntimeError, ValueError) as error:
             raise EngineError("The Kokoro network, its voices or its config.json cannot be read.") from error
         self._inputs = {each.name: each.type for each in self._session.get_inputs()}

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.work.engines import Context, EngineError, Result, Task
-from sixfold.engines.speech import espeak, speaking, voices
+from sixfold.engines.speech import espeak, networks, speaking, voices
 from sixfold.engines.speech.voices import Voice
 
 Wave = NDArray[np.float32]
 
 _PAD, _START, _END = "_", "^", "$"
-_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,6 @@ class _File:
     """A loaded network and what its description says."""
 
     def __init__(self, path: Path) -> None:
-        import onnxruntime
-
         facts = _facts(path)
         self.rate = int(facts["audio"]["sample_rate"])
         self._language = str(facts["espeak"]["voice"])
@@ -79,11 +76,8 @@ class _File:
         self._many = int(facts.get("num_speakers", 1)) > 1
         scales = facts.get("inference", {})
         self._scales = [float(scales.get(name, usual)) for name, usual in _SCALES]
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = _THREADS
-        options.log_severity_level = 3
         try:
-            self._session: Any = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+            self._session: Any = networks.opened(path)
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"The Piper voice {path.name} cannot be loaded.") from error
 

@@ -20,17 +20,15 @@ import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
-from sixfold.engines.video import opening, planes
+from sixfold.engines.video import encoders, planes
 from sixfold.engines.video.planes import Planes
 
 Array = NDArray[Any]
 Picture = Planes | tuple[Array, ...] | Array  # a tuple: lightness and two colours, 4:2:0
 
 SOUND_RATE = 48_000
-_SOUND_BITS = 160_000
+SOUND_BITS = 160_000
 _WAITING = 3  # frames that may wait for the encoder, which works beside whoever makes them
-_BT709 = 1
-_VIDEO_RANGE = 1
 # Without mbtree, which lets what lay in memory before decide how a block is coded, and on a number of threads
 # that no machine decides: only so are equal frames equal bytes.
 _OPTIONS = {"preset": "veryfast", "crf": "19", "profile": "high", "x264-params": "mbtree=0"}
@@ -110,21 +108,15 @@ class Film:
         self._rate = rate
         self._kind = kind
         stream: Any = self._container.add_stream(kind.codec, rate=rate, options=dict(kind.options))
-        stream.width, stream.height = size
         stream.pix_fmt = kind.pixels
-        codec = stream.codec_context
-        codec.thread_count = threads
-        codec.gop_size = max(1, round(2 * rate))
-        codec.color_primaries = codec.color_trc = codec.colorspace = _BT709
-        codec.color_range = _VIDEO_RANGE
-        codec.time_base = 1 / rate
-        opening.opened(stream)
+        stream.codec_context.thread_count = threads
+        encoders.begin(stream, size, rate, 1 / rate)
         self._stream = stream
         self._sound = sound
         self._voice: Any = self._container.add_stream(kind.voice, rate=SOUND_RATE) if sound else None
         if self._voice is not None:
             self._voice.layout = "stereo"
-            self._voice.bit_rate = _SOUND_BITS
+            self._voice.bit_rate = SOUND_BITS
         self._frames = 0
         self._samples = 0
         self._encoder = ThreadPoolExecutor(1, "film")
@@ -153,7 +145,7 @@ class Film:
 
     def _encode(self, picture: Picture) -> None:
         frame = _frame(picture, self._kind.pixels)
-        frame.color_range, frame.colorspace = _VIDEO_RANGE, _BT709
+        encoders.colour(frame)
         frame.pts = self._frames
         frame.time_base = 1 / self._rate
         self._container.mux(self._stream.encode(frame))

@@ -14,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.engines.video import container, opening, planes
+from sixfold.engines.video import container, encode, encoders, planes
 
 Array = NDArray[Any]
 
 _LEVELS = 25
 _MOST_SIDE = 3840
 _FALLBACK_RATE = Fraction(25)
-_SOUND_BITS = 160_000
-_BT709, _VIDEO_RANGE = 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ CODECS = {
     "h264_hw": Codec(
         "libx264", "x264", {"preset": "veryfast", "crf": "17", "profile": "high", "x264-params": "mbtree=0"}
     ),
-    "av1_hw": Codec(opening.AV1, "SVT-AV1", {"preset": "10", "crf": "28", "svtav1-params": "lp=1"}),
+    "av1_hw": Codec(encoders.AV1, "SVT-AV1", {"preset": "10", "crf": "28", "svtav1-params": "lp=1"}),
 }
 
 
@@ -89,22 +87,16 @@ class _Work:
         self._target = av.open(str(target), "w", format="mp4", options={"movflags": "+faststart"})
         rate = self._seen.average_rate or self._seen.guessed_rate or _FALLBACK_RATE
         self._shown: Any = self._target.add_stream(codec.name, rate=rate, options=codec.options)
-        self._shown.width, self._shown.height = self._seen.width & ~1, self._seen.height & ~1
         self._shown.pix_fmt = "yuv420p"
-        one = self._shown.codec_context
-        one.thread_count = 1
-        one.gop_size = max(1, round(2 * rate))
-        one.color_primaries = one.color_trc = one.colorspace = _BT709
-        one.color_range = _VIDEO_RANGE
+        self._shown.codec_context.thread_count = 1
         self._time_base = self._seen.time_base or 1 / rate
-        one.time_base = self._time_base
-        opening.opened(self._shown)
+        encoders.begin(self._shown, (self._seen.width & ~1, self._seen.height & ~1), rate, self._time_base)
         self._heard = next(iter(self._source.streams.audio), None)
         self._voice: Any = None
         if self._heard is not None:
             self._voice = self._target.add_stream("aac", rate=self._heard.rate)
             self._voice.layout = "stereo" if self._heard.channels > 1 else "mono"
-            self._voice.bit_rate = _SOUND_BITS
+            self._voice.bit_rate = encode.SOUND_BITS
 
     def __enter__(self) -> Self:
         return self
@@ -140,7 +132,7 @@ def _posterised(frame: Any, table: Array, first: int, time_base: Fraction) -> An
     for plane, pixels in zip(out.planes, (made.y, made.uv[..., 0], made.uv[..., 1]), strict=True):
         height, width = pixels.shape
         np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:height, :width] = pixels
-    out.color_range, out.colorspace = _VIDEO_RANGE, _BT709
+    encoders.colour(out)
     out.pts = (frame.pts or 0) - first
     out.time_base = time_base
     return out

@@ -35,16 +35,17 @@ class Profile:
         """The size to make for an asked one: within the model's area, whole multiples, never smaller
         than the asked one where the model can reach it."""
         least, most = (part * self.native**2 for part in self.area)
-        scale = 1.0
-        if width * height < least:
-            scale = math.sqrt(least / (width * height))
-        elif width * height > most:
-            scale = math.sqrt(most / (width * height))
-        scale = min(scale, _LONGEST_SIDE / max(width, height))
+        scale = min(scale_into((width, height), least, most), _LONGEST_SIDE / max(width, height))
         return self._up(width * scale), self._up(height * scale)
 
     def _up(self, side: float) -> int:
         return max(1, math.ceil(side / self.multiple - 1e-6)) * self.multiple
+
+
+def scale_into(size: tuple[int, int], least: float, most: float) -> float:
+    """By how much both sides grow or shrink so that their area, in pixels, is from `least` to `most`."""
+    area = math.prod(size)
+    return math.sqrt(min(max(area, least), most) / area)
 
 
 def of(pipeline: Any, given: Mapping[str, Any]) -> Profile:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.work.engines import EngineError
+from sixfold.engines.image.diffusers.profiles import scale_into
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,7 @@ class Profile:
 
     def size_for(self, size: tuple[int, int]) -> tuple[int, int]:
         """The size to make for an asked one: within the model's area, in whole multiples, of its shape."""
-        width, height = size
-        least, most = self.area
-        scale = 1.0
-        if width * height < least:
-            scale = math.sqrt(least / (width * height))
-        elif width * height > most:
-            scale = math.sqrt(most / (width * height))
+        scale = scale_into(size, *self.area)
         across, down = (max(1, round(side * scale / self.multiple)) * self.multiple for side in size)
         return across, down
 

@@ -1,4 +1,4 @@
-"""Opening an encoder, and taking back what one of them does to its process."""
+"""Opening an encoder: what every film says of its pictures, and what one encoder does to its process."""
 
 from __future__ import annotations
 
@@ -6,14 +6,33 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 AV1 = "libsvtav1"
+_BT709, _VIDEO_RANGE = 1, 1
+_KEY_SECONDS = 2  # from one picture that stands for itself to the next
 _THREADS = Path("/proc/self/task")
 
 
-def opened(stream: Any) -> None:
+def begin(stream: Any, size: tuple[int, int], rate: Fraction, tick: Fraction) -> None:
+    """Tell a new stream its pictures' size (width, height), rate, tick and colours, and open its encoder."""
+    stream.width, stream.height = size
+    codec = stream.codec_context
+    codec.gop_size = max(1, round(_KEY_SECONDS * rate))
+    codec.color_primaries = codec.color_trc = codec.colorspace = _BT709
+    codec.color_range = _VIDEO_RANGE
+    codec.time_base = tick
+    _open(stream)
+
+
+def colour(frame: Any) -> None:
+    """Say of a frame in which colours it is: as its stream does."""
+    frame.color_range, frame.colorspace = _VIDEO_RANGE, _BT709
+
+
+def _open(stream: Any) -> None:
     """Open the encoder of a stream of which all has been said, where its opening does not keep to itself.
 
     As root, SVT-AV1 turns the thread that opens it into a real-time one of the highest rank; its own threads
