@@ -102,6 +102,30 @@ async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Data
     assert rest.next_cursor is None
 
 
+async def test_who_ends_all_his_sessions_ends_nobody_elses(database: Database) -> None:
+    ada, ben = await account(database), await account(database, "ben@example.com")
+    moment = await database.read(now())
+    visit = Visit("link", "Firefox")
+    own, kept = [await database.write(signins.new_session(who, moment, visit)) for who in (ada, ben)]
+    link = await database.write(signins.new_link(ben, moment))
+    assert await database.write(signins.end_others(ada)) == 1
+    assert await database.read(signins.session(own)) is None
+    assert await database.read(signins.session(kept)) is not None
+    assert await database.write(signins.take_link(link, moment))
+
+
+async def test_a_link_is_no_session_and_a_session_no_link(database: Database) -> None:
+    ada = await account(database)
+    moment = await database.read(now())
+    link = await database.write(signins.new_link(ada, moment))
+    assert await database.read(signins.session(link)) is None
+    session = await database.write(signins.take_link(link, moment))
+    for used in (link, session):
+        with pytest.raises(errors.Unauthenticated):
+            await database.write(signins.take_link(used, moment))
+    assert await database.read(signins.session(session)) is not None
+
+
 async def test_an_account_that_is_due_is_erased_once_and_its_money_is_still_counted(
     database: Database,
 ) -> None:

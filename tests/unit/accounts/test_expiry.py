@@ -1,0 +1,102 @@
+"""What lasts until a moment is good before it and gone at it, on both databases."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ceremonies, keys, oauth, signins
+from sixfold.core.accounts.signins import Visit
+from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
+from sixfold.core.database import Query, Transaction, one
+from tests import databases
+
+BEGAN = 1_764_500_000_000_000
+BACK = "http://127.0.0.1/back"
+VERIFIER = "v" * 43
+ASKED = {
+    "response_type": "code",
+    "code_challenge_method": "S256",
+    "code_challenge": base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest())
+    .decode()
+    .rstrip("="),
+}
+Given = tuple[str, ...]  # what a thing is known by, for whoever uses it
+
+
+def _key(account_id: str) -> Transaction[Given]:
+    return ((yield from keys.create(account_id, expires_at=BEGAN + HOUR_US)).api_key,)
+
+
+def _link(account_id: str) -> Transaction[Given]:
+    return ((yield from signins.new_link(account_id, BEGAN)),)
+
+
+def _session(account_id: str) -> Transaction[Given]:
+    return ((yield from signins.new_session(account_id, BEGAN, Visit("password"))),)
+
+
+def _ceremony(account_id: str) -> Transaction[Given]:
+    yield from ceremonies.begin("passkey", account_id, {"challenge": "c"})
+    return "passkey", account_id
+
+
+def _upload(account_id: str) -> Transaction[Given]:
+    about = {"account_id": account_id, "blob": "b", "kind": "upload", "content_type": "image/png", "size": 1}
+    of = {"sha256": None, "prediction_id": None, "upload_id": account_id, "expires_at": BEGAN + HOUR_US}
+    yield Query("media_insert", {"name": account_id, **about, **of})
+    return (account_id,)
+
+
+def _code(account_id: str) -> Transaction[Given]:
+    client = yield from oauth.register("a program", [BACK])
+    code = yield from oauth.grant(account_id, oauth.wish(client, BACK, ASKED, ()))
+    return code, client.id, BACK, VERIFIER
+
+
+def _refresh(account_id: str) -> Transaction[Given]:
+    given = yield from _code(account_id)
+    tokens = yield from oauth.exchange(*given)
+    assert tokens is not None
+    return tokens.refresh_token, given[1]
+
+
+def _take_link(token: str) -> Transaction[str]:
+    return (yield from signins.take_link(token, BEGAN))
+
+
+def _media(name: str) -> Transaction[Any]:
+    return (yield from one("media_by_name", name=name))
+
+
+LASTING: dict[str, tuple[int, Callable[[str], Transaction[Given]], Callable[..., Transaction[Any]]]] = {
+    "a key": (HOUR_US, _key, keys.authenticate),
+    "a link": (HOUR_US, _link, _take_link),
+    "a session": (30 * DAY_US, _session, signins.session),
+    "a ceremony": (10 * MINUTE_US, _ceremony, ceremonies.take),
+    "an upload": (HOUR_US, _upload, _media),
+    "a grant's code": (5 * MINUTE_US, _code, oauth.exchange),
+    "a refresh token": (30 * DAY_US, _refresh, oauth.refresh),
+}
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+@pytest.mark.parametrize("name", LASTING)
+async def test_it_is_good_until_its_moment_and_gone_at_it(tmp_path: Path, back: str, name: str) -> None:
+    life, begin, use = LASTING[name]
+    moment = BEGAN
+    async with databases.on(back, tmp_path, lambda: moment) as database:
+        people = [await database.write(accounts.create(f"{who}@example.com")) for who in ("ada", "ben")]
+        early, late = [await database.write(begin(account.id)) for account in people]
+        moment = BEGAN + life - 1
+        assert await database.write(use(*early))
+        moment = BEGAN + life
+        with contextlib.suppress(errors.Unauthenticated, errors.BadRequest):
+            assert not await database.write(use(*late))
