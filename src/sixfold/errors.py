@@ -24,6 +24,7 @@
     ├── FetchFailed              400  fetch_failed         (a user's URL that could not be fetched)
     ├── EngineFailed             502  generation_failed
     ├── UpstreamRefused          any  upstream_refused     (a model server's own answer to a request)
+    │   └── TooLong              any  context_length_exceeded
     ├── EngineUnavailable        503  engine_unavailable
     ├── NotConfigured            503  not_configured
     ├── ShuttingDown             503  shutting_down
@@ -228,6 +229,12 @@ class UpstreamRefused(SixfoldError):
         self.status = status
         self.param = param
         super().__init__(message)
+
+
+class TooLong(UpstreamRefused):
+    """This conversation is too long for the model."""
+
+    code = "context_length_exceeded"
 
 
 class EngineUnavailable(SixfoldError):

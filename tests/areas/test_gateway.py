@@ -363,6 +363,22 @@ async def test_what_a_server_refuses_is_told_as_it_says(door: Gateway) -> None:
     assert await door.home.standing() == before
 
 
+async def test_a_conversation_that_is_too_long_is_told_so_that_agents_shorten_it(door: Gateway) -> None:
+    door.acme.mode = "excess"
+    for ask in (
+        door.openai().chat.completions.create(model="acme/small", messages=said("Hello")),
+        door.openai().responses.create(model="acme/small", input="Hello"),
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await ask
+        assert refused.value.code == "context_length_exceeded"
+    told = "prompt is too long: This model's maximum context length is 9 tokens"
+    with pytest.raises(anthropic.BadRequestError) as excess:
+        await door.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
+    document: Any = excess.value.body
+    assert document["error"]["message"] == told
+
+
 async def test_bytes_of_ones_own_dialect_pass_as_they_are(door: Gateway) -> None:
     body = (
         b'{"model":"acme/small","messages":[{"role":"user","content":"say 2 words"}],"x_unknown":{"a": 1.50}}'

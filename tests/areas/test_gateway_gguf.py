@@ -217,6 +217,7 @@ async def test_what_is_too_long_for_the_model_is_refused_in_one_sentence(tmp_pat
         told = answer.json()["error"]
         assert answer.status_code == 400, told
         assert told["message"] == "This conversation has 1219 tokens, and the model has a context of 256"
+        assert told["code"] == "context_length_exceeded"
         assert (await there.chat("hello", model="own/tiny", max_tokens=4)).status_code == 200
 
 

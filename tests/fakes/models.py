@@ -39,7 +39,7 @@ class Seen:
 class ModelServer:
     """The fake: what it was asked, and how it is to behave.
 
-    `mode` is well, fail, refuse, limit, key, hang, slow, truncate, trickle, cut, garbage, sorry or nousage;
+    `mode` is well, fail, refuse, excess, limit, key, hang, slow, truncate, trickle, cut, garbage, sorry or nousage;
     those in `modes` come first, one for each request.
     """
 
@@ -162,8 +162,9 @@ class ModelServer:
         mode = self.modes.pop(0) if self.modes else self.mode
         if mode == "hang":
             await asyncio.Event().wait()
-        error = {"error": {"message": "It says so", "type": "x", "param": "temperature", "code": "y"}}
-        faults = {"fail": 500, "refuse": 400, "limit": 429, "key": 401}
+        says = "This model's maximum context length is 9 tokens" if mode == "excess" else "It says so"
+        error = {"error": {"message": says, "type": "x", "param": "temperature", "code": "y"}}
+        faults = {"fail": 500, "refuse": 400, "excess": 400, "limit": 429, "key": 401}
         return document, mode, JSONResponse(error, faults[mode]) if mode in faults else None
 
     def _whole(self, answer: dict[str, Any], mode: str) -> Response:

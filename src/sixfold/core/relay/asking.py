@@ -168,13 +168,12 @@ class Attempts:
         """What an answer of failure means."""
         status, after = stream.status, until_again(stream.retry_after)
         try:
-            message, param = wire.refusal(await stream.whole())
+            objection = wire.refusal(await stream.whole())
         finally:
             await stream.aclose()
         if status in REFUSED:
             self.health.untried(name)
-            error = errors.UpstreamRefused(message, status=status, param=param)
-            return Failure(error, final=status != 404)
+            return Failure(objection.error(status), final=status != 404)
         self.health.failed(name, busy=status == 429)
         if status == 429:
             busy = errors.TooManyRequests("The model server is busy", retry_after=max(1, int(after or 1)))

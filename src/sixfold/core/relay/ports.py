@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from sixfold import errors
 from sixfold.core.relay.chat import Answer, Chat, Event
 from sixfold.core.relay.usage import Usage
 
 
 class Broken(Exception):
     """A server could not be reached, broke off, or said nothing in time; the text says which."""
+
+
+class Objection(NamedTuple):
+    """What a server says is wrong with a request."""
+
+    message: str
+    param: str = ""
+    too_long: bool = False
+
+    def error(self, status: int) -> errors.UpstreamRefused:
+        """The error of it, by which agents know that they must shorten what they remember."""
+        kind = errors.TooLong if self.too_long else errors.UpstreamRefused
+        return kind(self.message, status=status, param=self.param)
 
 
 class Scan(Protocol):
@@ -66,8 +80,8 @@ class Wire(Protocol):
         """What an answer used, and how many characters it has; raises `ValueError` for what is none."""
         ...
 
-    def refusal(self, body: bytes) -> tuple[str, str]:
-        """Message and parameter of an answer of failure."""
+    def refusal(self, body: bytes) -> Objection:
+        """What an answer of failure says."""
         ...
 
     def scan(self) -> Scan:

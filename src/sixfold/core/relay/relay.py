@@ -214,8 +214,7 @@ class Relay:
             except (Broken, TimeoutError):
                 continue
             if stream.status in REFUSED and stream.status != 404:
-                message, param = wire.refusal(answer)
-                raise errors.UpstreamRefused(message, status=stream.status, param=param)
+                raise wire.refusal(answer).error(stream.status)
             found = _COUNTED.search(answer)
             if stream.status == 200 and found is not None:
                 return int(found[1])

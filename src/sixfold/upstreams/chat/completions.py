@@ -31,6 +31,7 @@ from sixfold.core.relay.chat import (
     Thinking,
     Thought,
 )
+from sixfold.core.relay.ports import Objection
 from sixfold.core.relay.usage import NOTHING, Usage, tokens
 from sixfold.upstreams.chat import sse
 
@@ -40,6 +41,13 @@ _any = msgspec.json.Decoder().decode
 _USAGE = re.compile(rb'"usage":\s*\{')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS["content_filter"] = "filter"
+_REFUSED = "The model server refused this request"
+# How servers say it that have no code for it: vLLM and llama.cpp, Anthropic, OpenAI's responses, Gemini.
+_TOO_LONG = re.compile(
+    r"(maximum|exceeds?( the| your)?( available)?) context (length|size|window|limit)"
+    r"|(prompt|input) is too long|input token count .*exceeds",
+    re.IGNORECASE,
+)
 _LONGEST_USER = 64
 _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
@@ -151,20 +159,19 @@ _read = msgspec.json.Decoder(_Document).decode
 _count = msgspec.json.Decoder(_Counted).decode
 
 
-def message_of(body: bytes) -> tuple[str, str]:
-    """Message and parameter of an error object of any of these servers; never more than a few lines."""
+def objection(body: bytes) -> Objection:
+    """What an error object of any of these servers says; never more than a few lines."""
     try:
         document = _any(body)
     except (msgspec.MsgspecError, UnicodeError):
-        return "The model server refused this request", ""
+        return Objection(_REFUSED)
     found: Any = (
         cast("dict[str, Any]", document).get("error", document) if isinstance(document, dict) else document
     )
-    if isinstance(found, dict):
-        fields = cast("dict[str, Any]", found)
-        message = fields.get("message") or fields.get("detail")
-        return str(message or "The model server refused this request")[:2000], str(fields.get("param") or "")
-    return str(found)[:2000], ""
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {"message": found}
+    message = str(fields.get("message") or fields.get("detail") or _REFUSED)[:2000]
+    too_long = fields.get("code") == "context_length_exceeded" or _TOO_LONG.search(message) is not None
+    return Objection(message, str(fields.get("param") or ""), too_long)
 
 
 class Completions:
@@ -245,9 +252,9 @@ class Completions:
         usage = found.usage.read() if found.usage is not None else None
         return Answer(found.id or "", found.model or "", tuple(parts), stop, usage or NOTHING)
 
-    def refusal(self, body: bytes) -> tuple[str, str]:
-        """Message and parameter of an error."""
-        return message_of(body)
+    def refusal(self, body: bytes) -> Objection:
+        """What an error says."""
+        return objection(body)
 
     def scan(self) -> Listening:
         """For a stream that is passed on."""
@@ -312,7 +319,7 @@ class Listening:
         except (msgspec.MsgspecError, UnicodeError):
             return None
         if found.error is not None:
-            self.error = f"The model server failed: {message_of(data)[0][:200]}"
+            self.error = f"The model server failed: {objection(data).message[:200]}"
         if found.usage is not None:
             self.usage = found.usage.read() or self.usage
         for choice in found.choices or ():

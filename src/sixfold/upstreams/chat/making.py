@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from sixfold.core.relay.chat import Answer, Chat, Event
+from sixfold.core.relay.ports import Objection
 from sixfold.core.relay.usage import Units, Usage, tokens
 from sixfold.upstreams.chat import sse
-from sixfold.upstreams.chat.completions import message_of
+from sixfold.upstreams.chat.completions import objection
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -107,9 +108,9 @@ class Making:
             units=Units(images, milliseconds, image_out=drawn) if counted or drawn else None,
         )
 
-    def refusal(self, body: bytes) -> tuple[str, str]:
-        """Message and parameter of an error."""
-        return message_of(body)
+    def refusal(self, body: bytes) -> Objection:
+        """What an error says."""
+        return objection(body)
 
     def scan(self) -> Scanning:
         """For a stream that is passed on."""

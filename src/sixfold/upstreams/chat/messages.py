@@ -31,9 +31,10 @@ from sixfold.core.relay.chat import (
     Thinking,
     Thought,
 )
+from sixfold.core.relay.ports import Objection
 from sixfold.core.relay.usage import NOTHING, Usage, tokens
 from sixfold.upstreams.chat import sse
-from sixfold.upstreams.chat.completions import message_of
+from sixfold.upstreams.chat.completions import objection
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -202,9 +203,9 @@ class Messages:
             usage,
         )
 
-    def refusal(self, body: bytes) -> tuple[str, str]:
-        """Message and parameter of an error."""
-        return message_of(body)
+    def refusal(self, body: bytes) -> Objection:
+        """What an error says."""
+        return objection(body)
 
     def scan(self) -> Listening:
         """For a stream that is passed on."""
@@ -269,7 +270,7 @@ class Listening:
         except (msgspec.MsgspecError, UnicodeError):
             return None
         if found.type == "error":
-            self.error = f"The model server failed: {message_of(data)[0][:200]}"
+            self.error = f"The model server failed: {objection(data).message[:200]}"
         elif found.type == "message_stop":
             self.complete = True
         elif found.type == "message_start" and isinstance(found.message, dict):

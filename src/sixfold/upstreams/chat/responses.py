@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from sixfold.core.relay.chat import Answer, Chat, Event
+from sixfold.core.relay.ports import Objection
 from sixfold.core.relay.usage import Usage, tokens
 from sixfold.upstreams.chat import sse
-from sixfold.upstreams.chat.completions import message_of
+from sixfold.upstreams.chat.completions import objection
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -90,9 +91,9 @@ class Responses:
             map(len, map(bytes, found.output))
         )
 
-    def refusal(self, body: bytes) -> tuple[str, str]:
-        """Message and parameter of an error."""
-        return message_of(body)
+    def refusal(self, body: bytes) -> Objection:
+        """What an error says."""
+        return objection(body)
 
     def scan(self) -> Listening:
         """For a stream that is passed on."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from sixfold.errors import BudgetExceeded, InsufficientCredits, SixfoldError, Unauthenticated
+from sixfold.errors import BudgetExceeded, InsufficientCredits, SixfoldError, TooLong, Unauthenticated
 from sixfold.web import answers
 
 _TYPES = {
@@ -19,14 +19,22 @@ _TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
+_TOO_LONG = "prompt is too long"
 _encode = msgspec.json.Encoder().encode
 
 
 def document(error: SixfoldError, request_id: str) -> dict[str, Any]:
     """`{"type": "error", "error": {"type", "message", "code"}, "request_id"}`."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    told = {"type": kind, "message": error.message, "code": error.code}
+    told = {"type": kind, "message": _sentence(error), "code": error.code}
     return {"type": "error", "error": told, "request_id": request_id}
+
+
+def _sentence(error: SixfoldError) -> str:
+    """What is wrong; coding agents know by three words of this dialect that they must forget something."""
+    if isinstance(error, TooLong) and _TOO_LONG not in error.message.lower():
+        return f"{_TOO_LONG}: {error.message}"
+    return error.message
 
 
 def dialect(error: SixfoldError, request_id: str) -> Response:

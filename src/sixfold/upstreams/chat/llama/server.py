@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from sixfold.core.relay.ports import Broken, Stream, Wire
+from sixfold.core.relay.ports import Broken, Objection, Stream, Wire
 from sixfold.upstreams.chat.completions import Completions
 from sixfold.upstreams.chat.llama.files import Model
 from sixfold.upstreams.chat.llama.options import Options
@@ -49,7 +49,7 @@ _refused = msgspec.json.Decoder(_Refused).decode
 class _Wire(Completions):
     """Chat completions as llama.cpp answers them."""
 
-    def refusal(self, body: bytes) -> tuple[str, str]:
+    def refusal(self, body: bytes) -> Objection:
         """What it says, but for a conversation that is too long, or shows what the model has no sense for."""
         try:
             told = _refused(body).error
@@ -58,13 +58,13 @@ class _Wire(Completions):
         if told.type == "exceed_context_size_error":
             tokens, context = told.n_prompt_tokens, told.n_ctx
             said = f"This conversation has {tokens} tokens, and the model has a context of {context}"
-            return said, "messages"
+            return Objection(said, "messages", too_long=True)
         sense = _SENSELESS.match(told.message)
         if sense is not None:
-            return _WITHOUT[sense[1]], "messages"
+            return Objection(_WITHOUT[sense[1]], "messages")
         if not _CALLERS.match(told.message):
             return super().refusal(body)
-        return _INNER.sub("", told.message).partition("\n")[0][:300], ""
+        return Objection(_INNER.sub("", told.message).partition("\n")[0][:300])
 
 
 _WIRE = _Wire()
