@@ -39,8 +39,8 @@ class Seen:
 class ModelServer:
     """The fake: what it was asked, and how it is to behave.
 
-    `mode` is well, fail, refuse, excess, limit, key, hang, slow, truncate, trickle, cut, garbage, sorry or nousage;
-    those in `modes` come first, one for each request.
+    `mode` is well, fail, refuse, excess, limit, key, hang, slow, truncate, trickle, cut, garbage, sorry or
+    nousage; those in `modes` come first, one for each request.
     """
 
     port: int = 0
