@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sixfold import assembly, errors
 from sixfold.assembly import Product
+from sixfold.cli import opening
 from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Refused
 from sixfold.core import ids
@@ -18,6 +19,7 @@ from sixfold.core.graphs import embedded, spaces
 from sixfold.core.graphs.convert import NotAWorkflow
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.keeping import GIVEN
+from sixfold.core.work import predictions
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import OutputFile, Prediction
@@ -38,17 +40,42 @@ class Work:
     extras: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
 
-def carried(data: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What runs the graph that a picture carries, and the inputs whose files it wants; raises `Refused`."""
+def carried(origin: Origin, configured: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What runs the graph that made a file, and the inputs whose files it wants; raises `Refused`.
+
+    A picture carries its graph; that of a sound, a film or a shape stands in the data folder where it ran.
+    """
+    beside = _in_file(origin.data) or _in_store(configured, origin.manifest.prediction_id)
+    if beside is None:
+        raise Refused(
+            "Its graph is neither one of this version's spaces nor in the file itself, "
+            f"and {configured.data_dir} knows nothing of the run"
+        )
+    nodes = beside["graph"].values()
+    texts = [value for node in nodes for value in mapping(mapping(node).get("inputs")).values()]
+    given = [text.removeprefix(GIVEN) for text in texts if isinstance(text, str) and text.startswith(GIVEN)]
+    return beside, tuple(dict.fromkeys(given))
+
+
+def _in_file(data: bytes) -> dict[str, Any] | None:
     try:
         found = embedded.carried(data)
-        graph = found["prompt"]
-    except (KeyError, NotAWorkflow):
-        raise Refused("Its graph is neither one of this version's spaces nor in the file itself") from None
-    texts = [value for node in graph.values() for value in mapping(mapping(node).get("inputs")).values()]
-    given = [text.removeprefix(GIVEN) for text in texts if isinstance(text, str) and text.startswith(GIVEN)]
+    except NotAWorkflow:
+        return None
+    if "prompt" not in found:
+        return None
     told = {"extra_pnginfo": {"workflow": found["workflow"]}} if "workflow" in found else {}
-    return {"graph": graph, "extra_data": told, "targets": None}, tuple(dict.fromkeys(given))
+    return {"graph": found["prompt"], "extra_data": told, "targets": None}
+
+
+def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None:
+    """The same of the run itself; None where there is no database, or none that knows it."""
+    try:
+        task = opening.read(configured, predictions.fresh(prediction_id)).task
+    except (Refused, errors.NotFound):
+        return None
+    graph = spaces.ordered(task.inputs, task.files)
+    return {"graph": graph, "extra_data": {}, "targets": task.inputs.get("targets")}
 
 
 async def make(

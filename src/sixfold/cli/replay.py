@@ -105,7 +105,7 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     catalog = assembly.catalog(configured, assembly.price_table(configured))
     engine = _engine(catalog, manifest)
     if engine.kind == spaces.ENGINE and (manifest.model == spaces.PROMPT or manifest.model not in catalog):
-        return _carried(origin, catalog[spaces.PROMPT], engine)
+        return _carried(origin, catalog[spaces.PROMPT], engine, configured)
     if manifest.model not in catalog:
         raise Refused(f"This version has no model {manifest.model}; the file was made by {manifest.software}")
     model = catalog[manifest.model]
@@ -149,9 +149,9 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
     return engine
 
 
-def _carried(origin: Origin, model: Model, engine: EngineSpec) -> Plan:
-    """The run of a graph that is no space of this version: it stands in the file itself."""
-    beside, wanted = regraph.carried(origin.data)
+def _carried(origin: Origin, model: Model, engine: EngineSpec, configured: Settings) -> Plan:
+    """The run of a graph that is no space of this version: its file has it, or the folder where it ran."""
+    beside, wanted = regraph.carried(origin, configured)
     if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:  # their order stands nowhere
         raise Refused("Its manifest does not say which content each of its inputs was")
     return Plan(model, engine, {}, wanted, beside)

@@ -14,7 +14,7 @@ import blake3
 
 from sixfold import errors
 from sixfold.core import ids, money
-from sixfold.core.graphs import embedded, execute, interface, spaces
+from sixfold.core.graphs import embedded, execute, spaces
 from sixfold.core.graphs import ports as graphs
 from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
 from sixfold.core.graphs.execute import Ended, Limits, Place
@@ -81,7 +81,7 @@ class _Run:
         self._parent = parent
         self._workshop = workshop
         self._children = children
-        self._graph = _applied(task)
+        self._graph = spaces.ordered(task.inputs, task.files)
         extra: Mapping[str, Any] = task.inputs.get("extra_data") or {}
         info: Mapping[str, Any] = extra.get("extra_pnginfo") or {}
         self._workflow = info.get("workflow")
@@ -285,13 +285,6 @@ class _Run:
             if isinstance(value, str)
             and (value.startswith(GIVEN) or (value and name in uploads.get(node_id, ())))
         }
-
-
-def _applied(task: Task) -> dict[str, dict[str, Any]]:
-    """The task's graph with its inputs in their places."""
-    graph = task.inputs["graph"]
-    given = {**task.inputs, **{name: GIVEN + name for name in task.files}}
-    return interface.apply(graph, spaces.api_inputs(task.inputs.get("api_inputs") or ()), given)
 
 
 def _files(ui: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

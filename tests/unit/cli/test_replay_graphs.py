@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,6 +104,54 @@ def test_a_workflow_that_stands_in_the_picture_runs_again(tmp_path: Path) -> Non
     assert program(tmp_path / "nothing", "replay", str(target), "--check").status == 0
     assert not (tmp_path / "nothing").exists()
     assert embedding.extract(target.read_bytes()) == embedding.extract(path.read_bytes())
+
+
+def _node(class_type: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": class_type, "inputs": inputs}
+
+
+RAIN = _node("SixfoldSoundEffects", prompt="rain", duration_seconds=1, model="sound-effects")
+IMPORTED = {
+    "rain.mp3": {
+        "1": RAIN,
+        "2": _node("SaveAudioMP3", audio=["1", 0], filename_prefix="rain", quality="V0"),
+    },
+    "rain.flac": {"1": RAIN, "2": _node("SaveAudio", audio=["1", 0], filename_prefix="rain")},
+    "blue.mp4": {
+        "1": _node("EmptyImage", width=64, height=64, batch_size=4, color=255),
+        "2": _node("CreateVideo", images=["1", 0], fps=8),
+        "3": _node("SaveVideo", video=["2", 0], filename_prefix="blue", format="mp4", codec="h264"),
+    },
+    "chair.glb": {"1": _node("SixfoldTextTo3D", prompt="a chair", model="text-to-3d")},
+}
+
+
+@pytest.fixture(scope="module")
+def imported(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what workflows of somebody's own made."""
+    folder = tmp_path_factory.mktemp("imported")
+    for name, graph in IMPORTED.items():
+        file = folder / f"{name}.json"
+        file.write_text(json.dumps(graph))
+        done = program(server.folder, "workflow", "run", str(file), "-o", str(folder / name))
+        assert done.status == 0, done.err
+    return folder
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_what_an_imported_workflow_made_is_made_again_where_it_ran(
+    server: Server, imported: Path, name: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "again"
+    done = program(server.folder, "replay", str(imported / name), "-o", str(target))
+    assert (done.status, done.err) == (0, "")
+    assert target.read_bytes() == (imported / name).read_bytes()
+
+
+def test_elsewhere_nothing_is_known_of_the_workflow_of_a_sound(imported: Path, tmp_path: Path) -> None:
+    done = program(tmp_path, "replay", str(imported / "rain.mp3"), "--check")
+    assert (done.status, len(done.err.splitlines())) == (1, 1)
+    assert f"{tmp_path} knows nothing of the run" in done.err
 
 
 def test_a_workflow_that_stands_nowhere_is_refused(tmp_path: Path) -> None:

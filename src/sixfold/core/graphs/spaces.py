@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sixfold.core.graphs.documents import mapping
-from sixfold.core.graphs.interface import ApiInput
+from sixfold.core.graphs.interface import ApiInput, apply
+from sixfold.core.graphs.keeping import GIVEN
 from sixfold.core.graphs.nodes import Graph, Registry
 from sixfold.core.graphs.validate import validate
 
@@ -114,6 +115,12 @@ def api_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
         )
         for row in rows
     )
+
+
+def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """A task's graph with its inputs in their places; `files` are the names of those that came with it."""
+    given = {**inputs, **{name: GIVEN + name for name in files}}
+    return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), given)
 
 
 def bundled(catalogue: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Space]:
