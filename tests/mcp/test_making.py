@@ -47,6 +47,18 @@ async def test_another_accounts_prediction_is_not_there(home: House, agent: Agen
     assert (await stranger.call("prediction"))["predictions"] == []
 
 
+async def test_what_is_not_there_is_told_with_where_to_look(agent: Agent) -> None:
+    nothing: dict[str, object] = {"model": "nothing", "input": {}}
+    for tool, arguments, way in (
+        ("run", nothing, "models without an argument lists"),
+        ("quote", nothing, "models without an argument lists"),
+        ("run_space", {"slug": "nothing"}, "lists each space as space:<slug>"),
+        ("prediction", {"id": "pred_nothing"}, "without an id lists the latest"),
+        ("read", {"slug": "nothing"}, "find the slug"),
+    ):
+        assert way in await agent.refused(tool, **arguments)
+
+
 async def test_without_credit_nothing_runs_and_the_refusal_says_so(home: House) -> None:
     poor = Agent(home, home.poor)
     said = await poor.refused("run", model="ra1", input={"prompt": "a cat"})

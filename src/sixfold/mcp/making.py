@@ -92,6 +92,11 @@ _TOOLS: Mapping[str, tuple[str, str, tuple[Field, ...], Mapping[str, bool]]] = {
         _SPENDS,
     ),
 }
+_LOST: Mapping[str, str] = {
+    **dict.fromkeys(("models", "quote", "run"), "models without an argument lists what there is."),
+    "run_space": "models lists each space as space:<slug>.",
+    "prediction": "prediction without an id lists the latest.",
+}
 
 
 def may_make(principal: Principal) -> bool:
@@ -125,6 +130,7 @@ class Making:
             description,
             checked.schema(),
             run,
+            _LOST[name],
             hints,
             may_make,
             streams=name in {"run", "run_space", "prediction"},

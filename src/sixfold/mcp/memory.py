@@ -65,6 +65,7 @@ def _tool(operation: Operation) -> Tool:
         description=operation.description,
         schema=operation.schema(),
         run=run,
+        lost="Use search, or list with a prefix, to find the slug.",
         hints={
             "readOnlyHint": not operation.writes,
             "destructiveHint": name in _DESTROYS,

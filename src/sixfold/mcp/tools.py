@@ -18,7 +18,6 @@ PAGE = 100
 BUDGET = 250_000  # characters of one answer: more does not fit into any context
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _HINTS: Mapping[str, str] = {
-    "not_found": "Use search, or list with a prefix, to find the slug.",
     "conflict": "Read it first; then send if_version, or overwrite: true, or use edit.",
     "precondition_failed": "Somebody changed it meanwhile: read it again and merge.",
     "forbidden": "Ask the person for another key if this is needed.",
@@ -50,13 +49,17 @@ Run = Callable[[Call, Plain], Awaitable[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool: what an agent reads of it, its arguments as JSON Schema, what it does, and for whom it is."""
+    """One tool: what an agent reads of it, its arguments as JSON Schema, what it does, and for whom it is.
+
+    `lost` tells an agent how to find what it named and what is not there.
+    """
 
     name: str
     title: str
     description: str
     schema: Mapping[str, Any]
     run: Run
+    lost: str
     hints: Mapping[str, bool] = field(default_factory=dict[str, bool])
     allowed: Callable[[Principal], bool] = lambda _principal: True
     streams: bool = False
@@ -107,7 +110,7 @@ class Toolbox:
             _check_names(tool, arguments)
             return _told(await tool.run(call, arguments))
         except errors.SixfoldError as error:
-            return refused(error)
+            return _refused(error, tool)
 
 
 def _check_names(tool: Tool, given: Mapping[str, Any]) -> None:
@@ -144,10 +147,10 @@ def _told(outcome: Outcome) -> Plain:
     return {"content": content, "structuredContent": outcome.values, "isError": False}
 
 
-def refused(error: errors.SixfoldError) -> Plain:
+def _refused(error: errors.SixfoldError, tool: Tool) -> Plain:
     """A refusal as the tool's answer: what is wrong, and what to do next."""
     said = error.message if error.message.endswith((".", "!", "?")) else f"{error.message}."
-    hint = _HINTS.get(error.code, "")
+    hint = tool.lost if isinstance(error, errors.NotFound) else _HINTS.get(error.code, "")
     text = f"{said} {hint}".strip() if hint and hint not in said else said
     return {
         "content": [{"type": "text", "text": text}],
