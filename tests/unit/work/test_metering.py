@@ -64,6 +64,12 @@ async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Road) 
     assert await spent(line) == 17_500 + 10 * PRICE
 
 
+async def test_a_part_of_a_unit_is_paid_to_the_micro_dollar(line: Road) -> None:
+    """Two seconds of a recording are 0.0333… minutes."""
+    told = await line.run("metered", extras={"billed": 2 / 60})
+    assert told.cost == math.ceil(PRICE * 2 / 60) == 234
+
+
 async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
     ended = await line.run("metered", extras={"billed": 99})
     assert ended.cost == 10 * PRICE

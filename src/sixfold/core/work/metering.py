@@ -15,7 +15,7 @@ CONTAINER_TIME = "container-time"  # the price row of what is paid by the time o
 CHILDREN = "children"  # that of what is paid by the runs that it orders
 TOKENS = "tokens"  # that of what is paid by what a language model read and wrote
 _HOUR_US = 3_600_000_000
-_MILLI = 1000
+_PARTS = 1_000_000  # of a priced unit, which may be as long as a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def charge(prediction: Prediction, run_us: int, billed: float | None) -> Charge 
         case "time":
             return Charge.of(-(-prediction.rate * run_us // _HOUR_US), prediction.price)
         case "units" if billed is not None:
-            return Charge.of(-(-prediction.rate * round(billed * _MILLI) // _MILLI), prediction.price)
+            return Charge.of(-(-prediction.rate * round(billed * _PARTS) // _PARTS), prediction.price)
         case "children" if billed is not None:  # micro-dollars of what no child did
             return Charge.of(round(billed), prediction.price)
         case _:
