@@ -13,7 +13,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
-from sixfold.core.work import catalog, orders, supervisor
+from sixfold.core.work import catalog, orders, workers
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
 from sixfold.core.work.failpoints import Failpoints
@@ -187,7 +187,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     line = Pipeline(database, known, media, bus, terms, failpoints)
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
-    policy = supervisor.Policy(
+    policy = workers.Policy(
         slots=wanted.slots,
         run_limit_seconds=wanted.run_limit_seconds,
         lease_seconds=wanted.lease_seconds,
@@ -199,12 +199,12 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
         placed=wanted.placed,
         machine=wanted.machine,
     )
-    workers = Supervisor(database, driver, known.engines(), finisher, bus, policy)
-    line.own.admit = workers.admit
-    line.on_accepted, line.on_cancel = workers.accepted, workers.cancel
+    supervisor = Supervisor(database, driver, known.engines(), finisher, bus, policy)
+    line.own.admit = supervisor.admit
+    line.on_accepted, line.on_cancel = supervisor.accepted, supervisor.cancel
     payer = await database.write(_payer(wanted.credit))
-    neighbours = Neighbours(database, bus, workers) if isinstance(database, Shared) else None
-    return Road(database, blobs, media, line, workers, driver, payer, neighbours)
+    neighbours = Neighbours(database, bus, supervisor) if isinstance(database, Shared) else None
+    return Road(database, blobs, media, line, supervisor, driver, payer, neighbours)
 
 
 def _payer(credit: int) -> Transaction[Account]:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sixfold import errors
-from sixfold.core.work import supervisor as supervisors
+from sixfold.core.work import workers
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.core.work.engines import EngineError
@@ -132,9 +132,9 @@ def _namespace(settings: Settings) -> str:
     return f"sixfold-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def policy(settings: Settings, templates: Templates) -> supervisors.Policy:
+def policy(settings: Settings, templates: Templates) -> workers.Policy:
     """The limits that runs live under."""
-    return supervisors.Policy(
+    return workers.Policy(
         slots=settings.workers,
         run_limit_seconds=settings.run_limit_seconds,
         lease_seconds=settings.lease_seconds,

@@ -18,7 +18,7 @@ import pytest
 from sixfold import assembly
 from sixfold.core.work.engines import Task
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, WorkerSpec, WorkerStartFailed
-from sixfold.core.work.supervisor import RESIDENT
+from sixfold.core.work.workers import RESIDENT
 from sixfold.drivers.forkserver import environment
 from sixfold.drivers.process import PRELOAD, Patience, ProcessDriver, ProcessWorker
 from sixfold.settings import Settings, worker_environment

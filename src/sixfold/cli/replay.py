@@ -22,7 +22,7 @@ from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.graphs import spaces
 from sixfold.core.quantities import size
-from sixfold.core.work import supervisor, timeline
+from sixfold.core.work import timeline, workers
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.engines import Task
 from sixfold.core.work.failpoints import Failpoints
@@ -234,7 +234,7 @@ async def _make(
     limits = dataclasses.replace(
         workplaces.policy(configured, assembly.templates()), scratch=scratch / "worker"
     )
-    spec = supervisor.worker_spec(plan.engine, limits)
+    spec = workers.worker_spec(plan.engine, limits)
     bar = receipt.Bar(Paint(sys.stderr))
     try:
         worker = await driver.start(spec)

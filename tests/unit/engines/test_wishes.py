@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold import assembly
-from sixfold.core.work.supervisor import Policy, worker_spec
+from sixfold.core.work.workers import Policy, worker_spec
 from sixfold.settings import InvalidSetting, Settings
 
 

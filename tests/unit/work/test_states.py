@@ -27,6 +27,7 @@ STEPS: dict[Event, Callable[[Prediction], Transaction[object]]] = {
     Event.SUCCEED: lambda p: predictions.succeed(p.id, p.attempt, SUCCESS),
     Event.FAIL: lambda p: predictions.fail(p.id, p.attempt, Failure("no", "engine")),
     Event.LOSE: lambda p: predictions.lose(p.id, p.attempt, 3, "test"),
+    Event.PUT_BACK: lambda p: predictions.put_back(p.id, p.attempt),
     Event.CANCEL: lambda p: predictions.cancel(p.id, p.account_id),
     Event.STOP: lambda p: predictions.stop(p.id, p.attempt, Trace()),
     Event.EXPIRE: lambda p: predictions.expire(2**62),

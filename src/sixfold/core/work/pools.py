@@ -11,6 +11,9 @@ from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.ports import Worker
 
 _BACKOFF_FIRST, _BACKOFF_LAST = 0.1, 30.0
+_AHEAD = 4  # runs that may wait for one slot where each holds it for less than BRISK_SECONDS
+_BRISK_SECONDS = 0.05
+_TURN_SECONDS = _AHEAD * _BRISK_SECONDS
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +48,7 @@ class Seat:
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """A run whose worker is still to start; it takes any other on its hardware that is free before."""
+    """A run whose worker is not there yet, and that takes any on its hardware that is free before."""
 
     hardware: str
     found: asyncio.Future[Seat]
@@ -53,13 +56,17 @@ class Wait:
 
 @dataclass(slots=True)
 class Pool:
-    """The seats of one engine, and how long it has to wait after workers that did not start."""
+    """The seats of one engine, and how long it has to wait after workers that did not start.
+
+    It is `brisk` while its runs are over sooner than the commits that claim them.
+    """
 
     engine: EngineSpec
     seats: list[Seat] = field(default_factory=list[Seat])
     waits: list[Wait] = field(default_factory=list[Wait])
     failures: int = 0
     resume_at: float = 0.0
+    brisk: bool = False
 
     @property
     def busy(self) -> int:
@@ -98,8 +105,7 @@ class Pool:
         Raises `WorkerStartFailed`.
         """
         assert seat.starting is not None  # noqa: S101 - whoever claimed for it has seen to that
-        wait = Wait(seat.hardware, asyncio.get_running_loop().create_future())
-        self.waits.append(wait)
+        wait = self.line_up(seat.hardware)
         try:
             await asyncio.wait({seat.starting, wait.found}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -109,6 +115,31 @@ class Pool:
             return wait.found.result()
         await asyncio.shield(seat.starting)
         return seat
+
+    def took(self, seconds: float) -> None:
+        """Note for how long a run held its worker."""
+        self.brisk = seconds < _BRISK_SECONDS
+
+    def ahead(self, slots: int) -> int:
+        """How many runs more may be claimed before a worker is free for them."""
+        return _AHEAD * slots - len(self.waits) if self.brisk and self.engine.lanes == 1 else 0
+
+    def line_up(self, hardware: str = "") -> Wait:
+        """The end of the line of runs that take whatever worker is free next."""
+        wait = Wait(hardware, asyncio.get_running_loop().create_future())
+        self.waits.append(wait)
+        return wait
+
+    async def turn(self, wait: Wait) -> Seat | None:
+        """The seat that a run which was claimed ahead has come to; None where that takes too long."""
+        try:
+            await asyncio.wait({wait.found}, timeout=_TURN_SECONDS)
+        finally:
+            self.waits.remove(wait)
+        if wait.found.done():
+            return wait.found.result()
+        self.brisk = False
+        return None
 
     def offer(self, seat: Seat) -> None:
         """A seat has become free: whoever waits longest for such a one has it."""

@@ -364,6 +364,17 @@ def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Tr
     return (yield from _lose(row, max_attempts, reason))
 
 
+def put_back(prediction_id: str, attempt: int) -> Transaction[Prediction]:
+    """Nothing was begun of this claim: back into the queue as if it had not been; raises `StaleAttempt`."""
+    row, state = yield from _at(prediction_id, attempt, Event.PUT_BACK)
+    if state is State.CANCELED:
+        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    back = yield Query("prediction_put_back", {"id": prediction_id, "attempt": attempt})
+    if not back:
+        raise StaleAttempt(prediction_id)
+    return Prediction.of(back[0])
+
+
 def recover(holder: str, max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
     """At a start: take back what servers that are gone had claimed; the store knows which those are."""
     rows = yield Query("prediction_orphans", {"holder": holder, "limit": _MAX_SWEEP})

@@ -108,6 +108,13 @@ class Run:
         except StaleAttempt:
             await self._tell_the_end()
 
+    async def put_back(self) -> None:
+        """Return to the queue what no worker was free for; nothing of it was begun."""
+        try:
+            await self._finish(lambda: predictions.put_back(self.id, self._attempt))
+        except StaleAttempt:
+            await self._tell_the_end()
+
     async def abandon(self) -> None:
         """The same when the server shuts down: tried once, as the next start takes it back anyway."""
         with contextlib.suppress(StaleAttempt, errors.StoreFailed):

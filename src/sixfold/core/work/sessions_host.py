@@ -25,8 +25,8 @@ from sixfold.core.work.sessions_running import Backstage, Ending, Running
 from sixfold.core.work.sessions_states import Event
 from sixfold.core.work.sessions_viewer import DRAINED, NORMAL
 from sixfold.core.work.sight import Sight
-from sixfold.core.work.supervisor import Policy, worker_spec
 from sixfold.core.work.templates import Templates
+from sixfold.core.work.workers import Policy, worker_spec
 
 _LOG = logging.getLogger("sixfold.sessions")
 DEFAULT_FPS, MAX_FPS, POSE_FPS = 30, 60, 20

@@ -5,7 +5,8 @@
        │  ╲─expire──▶ expired                │
        └──cancel──▶ canceled ◀──stop── canceling ◀──cancel
 
-A lost lease puts `starting` and `running` back into the queue. Terminal states absorb.
+A lost lease puts `starting` and `running` back into the queue, and `put_back` what was claimed for a worker
+that is not free yet after all; that was no attempt. Terminal states absorb.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Event(StrEnum):
     SUCCEED = "succeed"
     FAIL = "fail"
     LOSE = "lose"
+    PUT_BACK = "put_back"
     CANCEL = "cancel"
     STOP = "stop"
     EXPIRE = "expire"
@@ -54,11 +56,13 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.RUNNING, Event.SUCCEED): State.SUCCEEDED,
     (State.RUNNING, Event.FAIL): State.FAILED,
     (State.RUNNING, Event.LOSE): State.QUEUED,
+    (State.RUNNING, Event.PUT_BACK): State.QUEUED,
     (State.RUNNING, Event.CANCEL): State.CANCELING,
     (State.CANCELING, Event.STOP): State.CANCELED,
     (State.CANCELING, Event.SUCCEED): State.SUCCEEDED,
     (State.CANCELING, Event.FAIL): State.CANCELED,
     (State.CANCELING, Event.LOSE): State.CANCELED,
+    (State.CANCELING, Event.PUT_BACK): State.CANCELED,
 }
 
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,75 +24,24 @@ from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.work import predictions
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.events import Bus, Moved
-from sixfold.core.work.machine import Machine
-from sixfold.core.work.pools import Pool, Seat
+from sixfold.core.work.pools import Pool, Seat, Wait
 from sixfold.core.work.ports import (
     Completed,
     Detached,
     Driver,
     Outcome,
     Worker,
-    WorkerSpec,
     WorkerStartFailed,
 )
 from sixfold.core.work.predictions import Lease
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.runs import Finisher, Run, WorkerCrashed
 from sixfold.core.work.sight import Sight
+from sixfold.core.work.workers import Policy, worker_spec
 
 _LOG = logging.getLogger("sixfold.supervisor")
 _SWEEP_SECONDS = 1.0
 _STUCK_SECONDS = 3.0
-RESIDENT = ("embedded", "own")  # kinds of engines whose modules are this program's, and start no thread
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How many runs at once, for how long, and how often a lost one is tried again.
-
-    A worker idles for `idle_seconds` where that is given, else as long as `idle_of` says of the model that it
-    ran last, else as its engine's row says. Without `slots` nothing is claimed. `placed`: a worker starts on
-    the hardware that its run is paid for, as on a cluster; elsewhere every kind of it is this `machine`.
-    """
-
-    slots: int
-    run_limit_seconds: float
-    lease_seconds: float
-    max_attempts: int
-    queue_ttl_seconds: float
-    idle_seconds: float | None
-    memory_bytes: int
-    scratch: Path
-    idle_of: Callable[[str], float | None] = lambda _model: None
-    placed: bool = False
-    machine: Machine = field(default_factory=Machine)
-
-
-def _cpu_seconds(engine: EngineSpec, policy: Policy) -> int:
-    """What one run may take of the processors; weights compute on many threads, and have the clock alone."""
-    if engine.lanes > 1 or engine.kind == "weights":
-        return 0
-    return math.ceil(engine.limit_seconds(policy.run_limit_seconds))
-
-
-def worker_spec(engine: EngineSpec, policy: Policy, hardware: str = "", holder: str = "") -> WorkerSpec:
-    """The worker that an engine runs in, on some hardware, for the server `holder`."""
-    return WorkerSpec(
-        engine=engine.name,
-        factory=engine.factory,
-        memory_bytes=policy.memory_bytes if engine.memory_bytes is None else engine.memory_bytes,
-        scratch=policy.scratch,
-        cpu_seconds=_cpu_seconds(engine, policy),
-        options=engine.options,
-        lanes=engine.lanes,
-        remote=engine.remote,
-        start_seconds=engine.start_seconds,
-        cancel_seconds=engine.cancel_seconds,
-        vram_bytes=int(engine.vram_gb * 2**30) if engine.kind == "weights" else None,
-        resident=engine.kind in RESIDENT,
-        hardware=hardware if policy.placed else "",
-        holder=holder,
-    )
 
 
 class Supervisor:
@@ -237,7 +183,7 @@ class Supervisor:
             if time.monotonic() < pool.resume_at or not self.can(name) or machine.yields(pool.engine):
                 continue  # fed again by the timer that `Pool.failed` sets, and by every sweep
             if not self._free_slots(pool) and not pool.open_lanes(taken=True):
-                self._hungry.append(name)  # keeps its turn until some run ends
+                await self._look_ahead(pool)
             elif await self._claim(pool):
                 self.feed(name)  # else what comes, or the end of one of its runs, feeds it again
 
@@ -278,6 +224,21 @@ class Supervisor:
                 return True
         return False
 
+    async def _look_ahead(self, pool: Pool) -> None:
+        """Claim what a worker will soon be free for, where nobody else wants it; else it keeps its turn."""
+        count = 0 if self._hungry or self._policy.placed else pool.ahead(self._policy.slots)
+        if count <= 0:
+            self._hungry.append(pool.engine.name)  # until some run ends
+            return
+        claim = predictions.claim(pool.engine.name, self._lease, count, warm=True)
+        claimed = await self._database.write(claim, durable=False)
+        for prediction in claimed:
+            self._spawn(self._serve_ahead(pool, self._begin(pool, prediction), pool.line_up()))
+        for seat in pool.open_lanes(taken=False)[: max(0, self._free_slots(pool))]:
+            pool.offer(seat)  # it became free while the claim was written
+        if len(claimed) == count:
+            self.feed(pool.engine.name)
+
     async def _fits(self, pool: Pool, seat: Seat) -> bool:
         """Whether memory holds the worker to be started; if a run waits for it, those that idle go."""
         machine, pools = self._policy.machine, self._pools.values()
@@ -305,12 +266,15 @@ class Supervisor:
         for prediction, seat in zip(claimed, places, strict=False):
             self._seat(pool, seat, self._hardware(prediction))
             seat.idle_seconds = self._policy.idle_of(prediction.model)
-            self._bus.publish(prediction.id, Moved(prediction))
-            limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
-            run = Run(prediction, self._finisher, self._bus, limit)
-            self._runs[prediction.id] = run  # here, so that a cancel in the same commit finds it
-            self._spawn(self._serve(pool, run, seat))
+            self._spawn(self._serve(pool, self._begin(pool, prediction), seat))
         return bool(claimed)
+
+    def _begin(self, pool: Pool, prediction: Prediction) -> Run:
+        """The run of what was claimed; known at once, so that a cancel in the same commit finds it."""
+        self._bus.publish(prediction.id, Moved(prediction))
+        limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
+        run = self._runs[prediction.id] = Run(prediction, self._finisher, self._bus, limit)
+        return run
 
     def _hardware(self, prediction: Prediction) -> str:
         return (prediction.hardware or "") if self._policy.placed else ""
@@ -329,8 +293,23 @@ class Supervisor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def _serve_ahead(self, pool: Pool, run: Run, wait: Wait) -> None:
+        """Serve it when its turn comes; it goes back into the queue where that is not soon."""
+        try:
+            seat = await pool.turn(wait)
+        except asyncio.CancelledError:
+            del self._runs[run.id]
+            await run.abandon()
+            raise
+        if seat is not None:
+            await self._serve(pool, run, seat)
+            return
+        del self._runs[run.id]
+        await run.put_back()
+        self.feed(pool.engine.name)
+
     async def _serve(self, pool: Pool, run: Run, seat: Seat) -> None:
-        freed = False
+        freed, began = False, time.monotonic()
 
         def free(outcome: Outcome) -> None:
             """Let another run have the worker while this one's result is stored, unless many are at that."""
@@ -338,7 +317,7 @@ class Supervisor:
             if isinstance(outcome, Completed) and self._settling < self._policy.slots:
                 freed = True
                 self._settling += 1
-                self._leave(pool, seat)
+                self._leave(pool, seat, began)
 
         try:
             self._finisher.failpoints.hit("claim.after")
@@ -361,7 +340,7 @@ class Supervisor:
             if freed:
                 self._settling -= 1
             else:
-                self._leave(pool, seat)
+                self._leave(pool, seat, began)
 
     async def _seated(self, pool: Pool, run: Run, seat: Seat) -> Seat:
         """Where a run has its worker; without one when that could not start (the run is ended then)."""
@@ -375,9 +354,10 @@ class Supervisor:
         run.cold_start_us = (time.perf_counter_ns() - began) // 1000
         return seat
 
-    def _leave(self, pool: Pool, seat: Seat) -> None:
+    def _leave(self, pool: Pool, seat: Seat, began: float) -> None:
         seat.runs -= 1
         seat.since = time.monotonic()
+        pool.took(seat.since - began)
         if not seat.usable and seat in pool.seats:
             pool.seats.remove(seat)
         pool.offer(seat)

@@ -80,6 +80,13 @@ UPDATE prediction SET state = 'queued', holder = NULL, lease_until = NULL
 WHERE id = :id AND state = :from_state AND attempt = :attempt
 RETURNING *;
 
+-- name: prediction_put_back | Back to the queue: its claim came to nothing, and was no attempt.
+UPDATE prediction
+SET state = 'queued', attempt = attempt - 1, holder = NULL, lease_until = NULL,
+    started_at = CASE WHEN attempt = 1 THEN NULL ELSE started_at END
+WHERE id = :id AND state = 'running' AND attempt = :attempt
+RETURNING *;
+
 -- name: prediction_heartbeat | Extend every lease that this server holds.
 UPDATE prediction SET lease_until = :now + :lease
 WHERE holder = :holder AND state IN ('starting', 'running', 'canceling')
