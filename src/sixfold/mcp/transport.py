@@ -69,10 +69,8 @@ class Endpoint:
 
     def _check_origin(self, request: Request) -> None:
         """Refuse a browser's page that is not ours: a name may point here that is somebody else's."""
-        if "origin" in request.headers:
-            origins = self._services.origins
-            if not (origins.trusts_host(request) and origins.trusts_origin(request)):
-                raise errors.Forbidden("This page may not call the tools of this server")
+        if "origin" in request.headers and not self._services.origins.trusts(request):
+            raise errors.Forbidden("This page may not call the tools of this server")
 
     async def _single(self, document: Any, request: Request, principal: Principal, version: str) -> Response:
         call = Call(principal, calls.request_id(request), version)

@@ -130,6 +130,10 @@ class Origins:
         scheme, _, netloc = origin.partition("://")
         return scheme in {"http", "https"} and netloc == request.headers.get("host")
 
+    def trusts(self, request: HTTPConnection) -> bool:
+        """Whether the Host is ours, and what asks is one of our own pages or no page at all."""
+        return self.trusts_host(request) and self.trusts_origin(request)
+
     def caller(self, request: HTTPConnection) -> str:
         """Who asks, to be counted and for nothing else: behind a proxy of ours whom that proxy names."""
         peer = request.client.host if request.client is not None else ""

@@ -65,7 +65,7 @@ class Sessions:
 
     def guard(self, request: Request, session: Session | None, csrf: str | None) -> None:
         """Raise `Forbidden` unless a state-changing request came from a page of ours."""
-        if not self._origins.trusts_host(request) or not self._origins.trusts_origin(request):
+        if not self._origins.trusts(request):
             raise errors.Forbidden("This request did not come from a page of this server")
         if session is not None and not hmac.compare_digest((csrf or "").encode(), session.csrf.encode()):
             raise errors.Forbidden("This form is too old: reload the page and try again")

@@ -81,11 +81,6 @@ class Sessions:
 
     # -- the socket ------------------------------------------------------------------------------
 
-    def trusts(self, websocket: WebSocket) -> bool:
-        """Whether it was opened by one of our own pages, or by no page at all."""
-        origins = self._services.origins
-        return origins.trusts_host(websocket) and origins.trusts_origin(websocket)
-
     async def converse(self, websocket: WebSocket) -> None:
         """Live in a session until one side closes."""
         await websocket.accept()
@@ -204,4 +199,4 @@ def routes(services: Services) -> tuple[Route, ...]:
 def sockets(services: Services) -> tuple[Socket, ...]:
     """The websocket of sessions."""
     sessions = Sessions(services)
-    return (Socket(f"{schemas.SOCKET}/{{session_id}}", sessions.converse, sessions.trusts),)
+    return (Socket(f"{schemas.SOCKET}/{{session_id}}", sessions.converse, services.origins.trusts),)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.areas.media import entrance
 from sixfold.areas.media import errors as dialect
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
@@ -22,7 +23,7 @@ from sixfold.core.gallery.posts import Post
 from sixfold.core.work import inputs
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.media import MEDIA_PATH, Source
-from sixfold.web import answers, auth, bodies, sniffing
+from sixfold.web import answers, sniffing
 from sixfold.web.bodies import Fields
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Handler, Route
@@ -52,7 +53,9 @@ class Counter:
         publish = {"create-ai": self._character, "create-post": self._post}[service]
 
         async def create(request: Request) -> Response:
-            principal, given = await self._enter(request, service)
+            principal, given = await entrance.enter(request, self._services.doors, service)
+            if principal.scope.read_only:
+                raise errors.Forbidden("This key may only read")
             once = Once(principal.account_id, await request.body(), dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
@@ -61,22 +64,6 @@ class Counter:
             return await self._services.repeats.run(request, once, work)
 
         return create
-
-    async def _enter(self, request: Request, service: str) -> tuple[Principal, Fields]:
-        """Who asks, and for what; of a body that cannot be read, a wrong key in the header comes first."""
-        try:
-            given = await bodies.fields(request)
-        except errors.BadRequest:
-            header = auth.bearer_token(request)
-            if header is not None:
-                await self._services.doors.key(header)
-            raise
-        api_key = given.values.pop("api_key", None)
-        principal = await self._services.doors.key(auth.bearer_token(request) if api_key is None else api_key)
-        principal.require_service(service)
-        if principal.scope.read_only:
-            raise errors.Forbidden("This key may only read")
-        return principal, given
 
     # -- publishing ------------------------------------------------------------------------------
 

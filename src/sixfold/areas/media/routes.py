@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.areas.media import endpoints, gallery, jobs, schemas
+from sixfold.areas.media import endpoints, entrance, gallery, jobs, schemas
 from sixfold.areas.media import errors as dialect
 from sixfold.areas.media.endpoints import Endpoint
 from sixfold.core.accounts.keys import Principal
@@ -16,7 +16,7 @@ from sixfold.core.work import predictions
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
-from sixfold.web import answers, auth, bodies, calls
+from sixfold.web import answers, bodies, calls
 from sixfold.web.bodies import Fields
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Handler, Route
@@ -36,12 +36,7 @@ class Media:
         """The handler of one endpoint."""
 
         async def make(request: Request) -> Response:
-            given = await self._fields(request)
-            api_key = given.values.pop("api_key", None)
-            if api_key is None:
-                api_key = auth.bearer_token(request)
-            principal = await self._services.doors.key(api_key)
-            principal.require_service(endpoint.model)
+            principal, given = await entrance.enter(request, self._services.doors, endpoint.model)
             once = Once(principal.account_id, await request.body(), dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
@@ -53,16 +48,6 @@ class Media:
             return await self._services.repeats.run(request, once, work)
 
         return make
-
-    async def _fields(self, request: Request) -> Fields:
-        """The body's fields. One that is not JSON can carry no key: a wrong one in the header comes first."""
-        try:
-            return await bodies.fields(request)
-        except errors.BadRequest:
-            header = auth.bearer_token(request)
-            if header is not None:
-                await self._services.doors.key(header)
-            raise
 
     async def _make(
         self, request: Request, endpoint: Endpoint, asked: tuple[Principal, Fields, str | None]

@@ -180,11 +180,6 @@ class Comfy:
 
     # -- the socket ------------------------------------------------------------------------------
 
-    def trusts(self, websocket: WebSocket) -> bool:
-        """Whether it was opened by one of our own pages, or by no page at all."""
-        origins = self._services.origins
-        return origins.trusts_host(websocket) and origins.trusts_origin(websocket)
-
     async def converse(self, websocket: WebSocket) -> None:
         """Tell a client what its prompts do, until it leaves."""
         await websocket.accept()
@@ -229,5 +224,5 @@ def face(services: Services) -> Face:
     routes = tuple(
         Route(base + path, handlers, size) for base in ("", "/api") for path, handlers, size in rows
     )
-    sockets = tuple(Socket(path, comfy.converse, comfy.trusts) for path in ("/ws", "/api/ws"))
+    sockets = tuple(Socket(path, comfy.converse, services.origins.trusts) for path in ("/ws", "/api/ws"))
     return Face("comfyui", dialect, routes, sockets=sockets)
