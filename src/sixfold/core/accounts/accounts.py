@@ -105,7 +105,7 @@ def by_email(email: str) -> Transaction[Account]:
     """One account by its address; raises `NotFound`."""
     row = yield from one("account_by_email", email=email.strip().lower())
     if row is None:
-        raise errors.NotFound(f"There is no account {email}")
+        raise errors.NotFound(f"There is no account {email}: `sixfold account create {email}` makes it")
     return Account.of(row)
 
 
