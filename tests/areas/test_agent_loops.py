@@ -153,6 +153,24 @@ async def test_calls_of_one_response_are_one_turn_for_a_chat_server(door: Gatewa
     assert [call["id"] for call in sent[1]["tool_calls"]] == ["c1", "c2"]
 
 
+async def test_a_response_tells_what_it_was_asked_with(door: Gateway) -> None:
+    given: Any = {
+        "instructions": "Be brief",
+        "metadata": {"turn": "7"},
+        "temperature": 0.5,
+        "max_output_tokens": 32,
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}],
+    }
+    answer = await door.openai().responses.create(model="acme/small", input="Hello", top_p=None, **given)
+    async with door.openai().responses.stream(model="acme/small", input="Hello", **given) as stream:
+        streamed = await stream.get_final_response()
+    for response in (answer, streamed):
+        told = response.to_dict()
+        assert {name: told[name] for name in given} == given
+        assert (told["top_p"], told["store"], told["parallel_tool_calls"]) == (None, False, True)
+
+
 async def test_a_picture_among_results_comes_after_the_last_of_them(door: Gateway) -> None:
     given: Any = [{"role": "user", "content": "Look"}]
     for n in (1, 2):

@@ -38,7 +38,8 @@ SERVICES = frozenset({"chat", "vision", "text-llm"})
 class Wanted(msgspec.Struct, frozen=True):
     """A request as its face read it; `parse` reads the rest where another dialect must be asked.
 
-    `tools` has what its face calls some tools, by the names that a server of another dialect is told.
+    `tools` has what its face calls some tools, by the names that a server of another dialect is told; `echo`
+    has the fields that are told back with the answer.
     """
 
     model: str
@@ -47,6 +48,7 @@ class Wanted(msgspec.Struct, frozen=True):
     parse: Callable[[], Chat]
     keep_usage: bool = True
     tools: Callable[[], Mapping[str, Any]] = dict
+    echo: Callable[[], Mapping[str, Any]] = dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ between two requests here: `previous_response_id` works where the server asked k
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, cast
 
@@ -49,7 +48,25 @@ class _Head(msgspec.Struct):
 _DONE_ELSEWHERE = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"}
 )
+_ECHOED = (
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_p",
+    "truncation",
+    "user",
+)
 _head = msgspec.json.Decoder(_Head)
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def wanted(raw: bytes) -> Wanted:
@@ -57,13 +74,22 @@ def wanted(raw: bytes) -> Wanted:
     head = cast("_Head", reading.head(_head, raw))
     if not head.input:
         raise Wrong("input must not be empty", param="input")
+    if head.max_output_tokens is not None and head.max_output_tokens < 1:
+        raise Wrong("max_output_tokens must be positive", param="max_output_tokens")
     return Wanted(
         model=head.model,
         stream=bool(head.stream),
         max_tokens=head.max_output_tokens,
         parse=lambda: parse(raw),
         tools=lambda: tools.kinds(bodies.parse_object(raw).get("tools")),
+        echo=lambda: _echo(raw),
     )
+
+
+def _echo(raw: bytes) -> Mapping[str, msgspec.Raw]:
+    """What a response has of its request, as it came."""
+    given = _raws(raw)
+    return {name: given[name] for name in _ECHOED if bytes(given.get(name, b"null")) != b"null"}
 
 
 def parse(raw: bytes) -> Chat:
@@ -143,7 +169,7 @@ def _parts(content: Any, where: str) -> tuple[Part, ...]:
 
 def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
     """A response."""
-    speaker = Speaker(request_id, answer.model or asked.model, int(time.time()), asked.tools())
+    speaker = Speaker(request_id, answer.model or asked.model, asked)
     for part in answer.parts:
         match part:
             case Text():
@@ -162,7 +188,7 @@ def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
 
 async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
     """The events of a response."""
-    speaker = Speaker(request_id, asked.model, int(time.time()), asked.tools())
+    speaker = Speaker(request_id, asked.model, asked)
     yield speaker.begin()
     async for event in events:
         match event:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from sixfold.areas.gateway.asking import Wanted
 from sixfold.areas.gateway.openai.reading import encode
 from sixfold.areas.gateway.openai.tools import Kind, Plain
 from sixfold.core.relay.chat import Argument, Calling, Ended
@@ -14,14 +16,15 @@ from sixfold.core.relay.usage import Usage
 class Speaker:
     """Takes what is said, gives the bytes that tell it; the items stay in `output`."""
 
-    def __init__(self, request_id: str, model: str, created: int, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, request_id: str, model: str, asked: Wanted) -> None:
         self.output: list[dict[str, Any]] = []
         self._id = request_id.removeprefix("req_")
         self._model = model
-        self._created = created
+        self._created = int(time.time())
+        self._echo = asked.echo()
         self._number = -1
         self._open: str = ""
-        self._kinds = kinds
+        self._kinds: Mapping[str, Kind] = asked.tools()
         self._calls: dict[int, int] = {}
         self._plain: dict[int, Plain] = {}  # by the place of the item whose text they read
 
@@ -204,6 +207,7 @@ class Speaker:
             "top_p": None,
             "store": False,
             "usage": _usage(used) if used is not None else None,
+            **self._echo,
         }
 
 
