@@ -85,7 +85,7 @@ _FORMATS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Everything that a running server is made of; faces are built upon it."""
+    """Everything that a running server is made of; the faces are built on it."""
 
     settings: Settings
     database: Database

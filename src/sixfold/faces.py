@@ -1,4 +1,4 @@
-"""Every face upon one product, as one ASGI application."""
+"""Every face of one product, as one ASGI application."""
 
 from __future__ import annotations
 

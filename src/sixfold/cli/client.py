@@ -34,7 +34,7 @@ class Answer:
 
     @property
     def document(self) -> Any:
-        """The body as JSON; None where it is none."""
+        """The body as JSON; None where it is not JSON."""
         try:
             return json.loads(self.data)
         except ValueError:
@@ -162,7 +162,7 @@ class Client:
     def _reason(self, status: int, path: str, document: Any) -> str:
         if status == http.client.UNAUTHORIZED:
             if self._api_key is None:
-                return f"{self.origin} wants a key: set SIXFOLD_API_KEY, or --data-dir to the folder that keeps it"
+                return f"{self.origin} wants a key: set SIXFOLD_API_KEY, or --data-dir to where it is kept"
             return f"{self.origin} does not know this key: set SIXFOLD_API_KEY to one of its own"
         said = document.get("error") if isinstance(document, dict) else None
         if isinstance(said, str):

@@ -150,7 +150,7 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
 
 
 def _carried(origin: Origin, model: Model, engine: EngineSpec, configured: Settings) -> Plan:
-    """The run of a graph that is no space of this version: its file has it, or the folder where it ran."""
+    """The run of a graph that is no space of this version: from its file, or the folder where it ran."""
     beside, wanted = regraph.carried(origin, configured)
     if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:  # their order stands nowhere
         raise Refused("Its manifest does not say which content each of its inputs was")

@@ -268,7 +268,7 @@ def tell(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
 
 
 def show(paint: Paint, prediction: Document) -> None:
-    """Print a prediction: its receipt, why it failed, and what it gave that is no file."""
+    """Print a prediction: its receipt, why it failed, and any output that is not a file."""
     paint.line()
     engine = f"{prediction.get('engine')}, {prediction.get('quality')}"
     head = f"{paint.bold(str(prediction['model']))} {prediction['status']}"

@@ -42,7 +42,7 @@ class Remote(Protocol):
         ...
 
     def fetch(self, slug: str) -> RemoteFile | None:
-        """A page as a file; None where there is none any more."""
+        """A page as a file; None once the page is gone."""
         ...
 
     def version(self, slug: str, number: int) -> bytes | None:

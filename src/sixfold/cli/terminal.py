@@ -61,7 +61,7 @@ class Paint:
         return shutil.get_terminal_size((80, 24)).columns if self.is_terminal else 80
 
     def line(self, text: str = "") -> None:
-        """Write one line; what comes of it is seen at once."""
+        """Write one line, and flush it."""
         self.stream.write(f"{text}\n")
         self.stream.flush()
 

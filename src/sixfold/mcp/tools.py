@@ -125,7 +125,7 @@ def _check_names(tool: Tool, given: Mapping[str, Any]) -> None:
 
 
 def paged(noun: str, rows: Sequence[object], cursor: object, size: int) -> Plain:
-    """One page of a list that is all there; raises `RpcError` for a cursor that is none of ours."""
+    """One page of a complete list; raises `RpcError` for a cursor that this server did not give."""
     start = 0
     if cursor is not None:
         text = cursor if isinstance(cursor, str) else ""

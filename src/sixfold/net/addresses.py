@@ -99,7 +99,7 @@ class AllowList:
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """Read networks separated by commas or spaces; ValueError names the first that is none."""
+        """Read networks separated by commas or spaces; `ValueError` names the first that is not a network."""
         return cls(tuple(_network(part) for part in text.replace(",", " ").split()))
 
     def permits(self, address: Address) -> bool:

@@ -29,7 +29,7 @@ def is_data_uri(text: str) -> bool:
 
 
 def parse_data_uri(text: str, max_bytes: int) -> Inline:
-    """Decode a data: URI; FetchFailed where it is none, TooLarge before anything large is decoded."""
+    """Decode a data: URI; `FetchFailed` if malformed, `TooLarge` before anything large is decoded."""
     comma = text.find(",", 0, _MAX_HEADER)
     match = _HEADER.fullmatch(text, 0, comma) if comma >= 0 else None
     if match is None:

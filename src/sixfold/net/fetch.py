@@ -122,7 +122,7 @@ class Fetcher:
 
     @property
     def backend(self) -> GuardedBackend:
-        """The guard, for a client that is built upon it."""
+        """The guard, for a client that is built on it."""
         return self._backend
 
     def look(self, url: str) -> None:

@@ -168,7 +168,7 @@ class Tracing:
         return found, carried
 
     def ended(self, found: _Try) -> None:
-        """The connection of a try is let go: its span is whole unless its usage is still to come."""
+        """The connection of a try was released: its span ends now, unless its usage is still to come."""
         found.ended = found.ended or time.time_ns()
         if all(other is not found for other in self._tries.values()):
             found.span.end(found.ended)

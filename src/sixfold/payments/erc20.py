@@ -80,7 +80,7 @@ class Deposits:
     """`deposits.TokenDeposits`, and the reading of the chains."""
 
     def __init__(self, client: httpx.AsyncClient, database: Database, table: Any) -> None:
-        """`table` is `[deposits]` of the configuration, None where there is none; raises `InvalidSetting`."""
+        """`table` is `[deposits]` of the configuration, or None; raises `InvalidSetting`."""
         self._client = client
         self._database = database
         self._table = _parse(table)

@@ -32,7 +32,7 @@ class Belongings:
         self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
     async def show(self, request: Request) -> Response:
-        """Two wishes, and what comes of each."""
+        """The two forms, for an export and for deletion, and what each does."""
         self._services.origins.admit(request)
         session = await self._services.sessions.of(request)
         if session is None:

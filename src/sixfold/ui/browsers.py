@@ -29,7 +29,7 @@ _SYSTEMS = {
 
 
 def name(request: Request) -> str:
-    """As in `Firefox on Linux`; empty for what is none of those known."""
+    """As in `Firefox on Linux`; empty for an unknown browser."""
     header = request.headers.get("user-agent", "")
     found = (_first(_BROWSERS, header), _first(_SYSTEMS, header))
     return " on ".join(word for word in found if word)

@@ -117,7 +117,7 @@ class Catalogue:
         self._guests = guests
 
     async def show(self, request: Request) -> Response:
-        """Every model, by what comes of it; `q` and `shelf` narrow it down."""
+        """Every model, grouped by its output; `q` and `shelf` narrow the list."""
         guest = await self._guests.of(request)
         wanted = request.query_params.get("q", "")[:100].strip().lower()
         shelf = request.query_params.get("shelf", "")

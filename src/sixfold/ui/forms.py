@@ -26,7 +26,7 @@ async def read(request: Request) -> dict[str, str]:
 
 
 async def signed(request: Request, sessions: Sessions) -> tuple[Session, dict[str, str]]:
-    """Who sent a form from a page of ours, and its fields; raises `Forbidden` and `Unauthenticated`."""
+    """The session and fields of a form from one of our pages; raises `Forbidden` and `Unauthenticated`."""
     session = await sessions.of(request)
     form = await read(request)
     sessions.guard(request, session, form.get("csrf"))

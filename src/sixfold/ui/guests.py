@@ -1,4 +1,4 @@
-"""Who uses the pages: somebody signed in, or the operator on his own machine, who needs no key there."""
+"""Who uses the pages: somebody signed in, or the operator on the server's machine, who needs no key."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Guests:
         self._services = services
 
     async def of(self, request: Request) -> Guest | None:
-        """Whoever asks; raises `Forbidden` for a Host that is not ours."""
+        """The guest of a request, None for a stranger; raises `Forbidden` for a Host that is not ours."""
         origins = self._services.origins
         origins.admit(request)
         session = await self._services.sessions.of(request)
@@ -58,8 +58,10 @@ class Guests:
         return handle
 
     def operators(self, work: Work) -> Handler:
-        """A page or a form on all accounts, for whoever runs the server and is signed in; to others it is
-        not there. A form has to bear the page's token."""
+        """A page or a form about all accounts: a 404 to everybody but a signed-in operator.
+
+        A form must carry the page's token.
+        """
 
         async def handle(request: Request, guest: Guest) -> Response:
             if guest.session is None:
@@ -74,7 +76,7 @@ class Guests:
         return self.page(handle)
 
     def part(self, work: Work) -> Handler:
-        """A handler for the pages' scripts; what is no GET has to bear the page's token."""
+        """A handler for the pages' scripts; all but a GET must carry the page's token."""
 
         async def handle(request: Request) -> Response:
             guest = await self.of(request)

@@ -149,7 +149,7 @@ class Site:
         }
 
     async def _session(self, request: Request) -> Session | None:
-        """Whoever is signed in; raises `Forbidden` for a Host that is not ours."""
+        """The session of a request, if any; raises `Forbidden` for a Host that is not ours."""
         self._services.origins.admit(request)
         return await self._services.sessions.of(request)
 

@@ -414,7 +414,7 @@ async def handed_over(begin: Awaitable[T], undo: Callable[[T], Awaitable[object]
 
 
 async def undone(undo: Awaitable[object], grace_seconds: float) -> None:
-    """Tell a provider to stop, while an error is on its way: what comes of it changes nothing here."""
+    """Tell a provider to stop while an error is being raised: a failure to do so is ignored."""
     try:
         async with asyncio.timeout(grace_seconds):
             await undo

@@ -58,7 +58,7 @@ class Cog:
     async def ready(self) -> None:
         """Wait until the model is loaded; raises `Broken` with what its setup said when it failed.
 
-        Who waits sets the limit: before the server listens, this looks again and again.
+        The caller sets the time limit; until the server listens, this polls.
         """
         pause = _FIRST_LOOK_SECONDS
         while True:

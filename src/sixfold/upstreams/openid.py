@@ -90,7 +90,7 @@ class OpenId:
         return Beginning(f"{metadata.authorization_endpoint}{joint}{urlencode(asked)}", kept)
 
     async def end(self, back: str, answer: Mapping[str, str], kept: Content) -> Identity:
-        """Who came back; raises `Unauthenticated` for an answer that does not hold."""
+        """The identity that came back; raises `Unauthenticated` for an answer that cannot be verified."""
         metadata = await self._known()
         if not hmac.compare_digest(answer.get("state", "").encode(), kept["state"].encode()):
             raise errors.Unauthenticated("This sign-in was begun elsewhere: begin anew")

@@ -26,7 +26,7 @@ def json(content: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 def result_headers(prediction: Prediction) -> dict[str, str]:
-    """Who made a result, and how well."""
+    """Headers that name the engine of a result, and its quality."""
     engine = engine_name(prediction.engine)
     return {"X-Sixfold-Engine": engine, "X-Sixfold-Quality": prediction.quality}
 

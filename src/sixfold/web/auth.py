@@ -1,4 +1,4 @@
-"""Who asks: keys in headers and bodies, and the operator on his own machine without one."""
+"""Who a request comes from: the holder of a key, or the operator on the server's own machine without one."""
 
 from __future__ import annotations
 

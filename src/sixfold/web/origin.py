@@ -135,7 +135,7 @@ class Origins:
         return self.trusts_host(request) and self.trusts_origin(request)
 
     def caller(self, request: HTTPConnection) -> str:
-        """Who asks, to be counted and for nothing else: behind a proxy of ours whom that proxy names."""
+        """The caller's address, for rate limits only: the peer's, or the one that our proxy names."""
         peer = request.client.host if request.client is not None else ""
         named = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:_MAX_ADDRESS]
         return named if named and self._public_url and _is_near(peer) else peer

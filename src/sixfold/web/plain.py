@@ -35,7 +35,7 @@ class Call:
         return self.scope["sixfold.request_id"]
 
     def header(self, name: bytes) -> str | None:
-        """A header's text, None where there is none."""
+        """A header's text, or None."""
         value = self.headers.get(name)
         return value.decode("latin-1") if value is not None else None
 

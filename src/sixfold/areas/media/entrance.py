@@ -1,4 +1,4 @@
-"""Who asks for something of Area A: the key lies in the body, or in the header."""
+"""Whose key comes with a request of Area A: in the body, or in the bearer header."""
 
 from __future__ import annotations
 

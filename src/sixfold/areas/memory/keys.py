@@ -9,5 +9,5 @@ from sixfold.web.services import Services
 
 
 async def caller_of(services: Services, request: Request) -> Caller:
-    """Whoever sends a request with the bearer header."""
+    """The caller that a request's bearer header names."""
     return Caller.of(await services.doors.bearer(request))

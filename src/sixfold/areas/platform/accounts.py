@@ -62,7 +62,7 @@ class Accounts:
 
 
 async def owner(services: Services, request: Request) -> Principal:
-    """Whoever holds a full key: limited ones see no secrets, and spend nothing of the account's own."""
+    """The holder of a full key: a limited one neither sees secrets nor manages the account's money."""
     principal = await services.doors.bearer(request)
     if principal.scope.memory_only or principal.scope.services:
         raise errors.Forbidden("This key may not see the account")

@@ -37,7 +37,7 @@ def dialect(error: errors.SixfoldError, _request_id: str) -> Response:
 
 
 class Doors:
-    """Who a ComfyUI client is: a bearer key, `?token=`, or the operator on his own machine."""
+    """Identifies a ComfyUI client: by a bearer key, by `?token=`, or as the operator on the same machine."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -33,7 +33,7 @@ def source(task: Task) -> Path:
 
 
 def part(path: Path, inputs: Mapping[str, Any]) -> Part:
-    """The part that `start` and `duration` ask for; raises `UnusableInput` where there is none."""
+    """The part that `start` and `duration` ask for; raises `UnusableInput` where it is empty."""
     with opening.opened(path) as container:
         filmed, heard = bool(container.streams.video), bool(container.streams.audio)
         length = _length(container)

@@ -67,7 +67,7 @@ class Session:
 
 
 def found(place: str) -> Path:
-    """The model's file; raises `EngineError` where there is none."""
+    """The model's file; raises `EngineError` where it is missing."""
     path = Path(place).expanduser()
     if path.is_dir():
         inside = sorted(one for one in path.rglob("*.onnx") if not _hidden(one.relative_to(path)))

@@ -1,4 +1,4 @@
-"""Nodes whose work one of the platform's models does: what is ordered, and what comes of it.
+"""Nodes whose work one of the platform's models does: the order, and how its output is taken.
 
 A row says both: `ask` makes the order from the node's inputs, with what it needs of the context; `take` makes
 the node's outcome of what the model gave. The order's estimate is the same `ask`, on what is known before.

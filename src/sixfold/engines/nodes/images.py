@@ -326,7 +326,7 @@ _SHAPES = {
 
 
 def morphology(_context: NodeContext, image: Any, operation: str, kernel_size: int) -> tuple[Frames]:
-    """Grown, shrunk, and what comes of both."""
+    """Dilation, erosion, and their combinations."""
     kernel = np.ones((kernel_size, kernel_size), np.uint8)
     series = [cv2.morphologyEx(each, _SHAPES[operation], kernel) for each in frames(image)]
     return (np.stack(series),)

@@ -92,7 +92,7 @@ def _exif(image: Image.Image) -> Image.Exif:
 
 
 def finished(data: bytes, finish: Finish) -> Artifact:
-    """A picture that ComfyUI made as it is handed out; raises `EngineError` where it is none."""
+    """A picture from ComfyUI as it is delivered; raises `EngineError` where it cannot be decoded."""
     content_type = encode.CONTENT_TYPES[finish.format]
     info = {"width": finish.width, "height": finish.height}
     try:

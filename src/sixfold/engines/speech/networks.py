@@ -10,7 +10,7 @@ _ERRORS_ONLY = 3
 
 
 def opened(path: Path) -> Any:
-    """A network on a few threads of the processor; raises `RuntimeError` or `ValueError` where it is none."""
+    """A network on a few threads of the processor; raises `RuntimeError` or `ValueError`."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -165,7 +165,7 @@ def _safetensors(path: Path) -> dict[str, Floats]:
 
 
 def _tokenizer(path: Path) -> str:
-    """A tokenizer's file; raises `ValueError` for what is none, where the library's error has no name."""
+    """A tokenizer's file; raises `ValueError` for another kind, for which the library's error has no type."""
     text = path.read_text("utf-8")
     if json.loads(text).get("model", {}).get("type") != "WordPiece":
         raise ValueError(f"{path.name} holds no WordPiece tokenizer")

@@ -33,10 +33,10 @@ def colour(frame: Any) -> None:
 
 
 def _open(stream: Any) -> None:
-    """Open the encoder of a stream of which all has been said, where its opening does not keep to itself.
+    """Open the encoder of a fully described stream now, where opening it affects the whole process.
 
-    As root, SVT-AV1 turns the thread that opens it into a real-time one of the highest rank; its own threads
-    and every program that is started later inherit that, and nothing else on the machine has its turn.
+    As root, SVT-AV1 gives the thread that opens it the highest real-time priority; its own threads and every
+    program that is started later inherit that, and starve everything else on the machine.
     """
     if stream.codec_context.name != AV1:
         return
@@ -48,7 +48,7 @@ def _open(stream: Any) -> None:
 
 
 def _hurried() -> Iterator[int]:
-    """The threads of this process that go before all others."""
+    """The threads of this process with a real-time priority."""
     for path in _THREADS.iterdir() if sys.platform == "linux" else ():
         with suppress(ProcessLookupError):
             if os.sched_getscheduler(int(path.name)) == os.SCHED_FIFO:

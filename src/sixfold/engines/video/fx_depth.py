@@ -27,7 +27,7 @@ _STRENGTH, _SECONDS = 0.55, 3
 
 
 class Teller(Protocol):
-    """Who tells how near each pixel is."""
+    """Estimates how near each pixel is."""
 
     def nearness(self, rgb: Array) -> Array:
         """Nearness of a picture's pixels, float32 HxW, 0 far to 1 near."""

@@ -51,7 +51,7 @@ class Edition:
         return [guide for guide in self.guides.values() if posixpath.dirname(guide.name) == section]
 
     def laid(self, name: str) -> Laid:
-        """A guide as HTML; raises `KeyError` where there is none of that name."""
+        """A guide as HTML; raises `KeyError` for an unknown name."""
         if name not in self._laid:
             self._laid[name] = layout.lay_out(self._texts[name], _Around(self, posixpath.dirname(name)))
         return self._laid[name]
@@ -64,7 +64,7 @@ class Edition:
         return (self.guides[before[0]] if before else None, self.guides[after[0]] if after else None)
 
     def bytes_of(self, picture: str) -> tuple[bytes, str] | None:
-        """A picture and its type; None where there is none of that name."""
+        """A picture and its type; None for an unknown name."""
         path = self._folder / "pictures" / picture
         known = path.suffix in _PICTURES and path.parent.name == "pictures" and path.is_file()
         return (path.read_bytes(), _PICTURES[path.suffix]) if known else None

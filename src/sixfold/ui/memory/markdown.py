@@ -1,6 +1,6 @@
-"""Markdown of strangers as HTML that can do nothing: no raw HTML, no script, no request to other hosts.
+"""Untrusted markdown as harmless HTML: no raw HTML, no script, no request to other hosts.
 
-Links may lead to http, https, mailto and to this server's own pages and files, and nowhere else. A picture is
+Links may lead only to http, https, mailto, and to this server's own pages and files. A picture is
 loaded when this server keeps it; of any other there is a link.
 """
 

@@ -71,7 +71,7 @@ def _kept(body: str, context: Context, known: tuple[tuple[str, Mention], ...]) -
 
 
 def slug_of(request: Request) -> str:
-    """The slug in the path; raises `BadRequest` for what is none."""
+    """The slug in the path; raises `BadRequest` where it is not a slug."""
     return slugs.normalize(calls.path_value(request, "slug"))
 
 

@@ -98,7 +98,7 @@ def browse(wanted: Mapping[str, str | int | None]) -> str:
 
 
 def who(name: str) -> str:
-    """Who changed something: a person by his address, a key as an agent."""
+    """Who changed something: a person by e-mail address, a key as an agent."""
     return f"agent {name[-6:]}" if name.startswith("key_") else name
 
 

@@ -1,4 +1,4 @@
-"""Who stands before the memory's pages: somebody signed in, or whoever sends a key."""
+"""Who may use the memory's pages: somebody signed in, or the holder of a key."""
 
 from __future__ import annotations
 

@@ -454,7 +454,7 @@ def _thoughts(message: Message) -> dict[str, str]:
 
 
 def _user(name: str) -> str | None:
-    """Who asks: some servers refuse names that are as long as coding agents make them."""
+    """The caller's name, hashed where it is long: some servers refuse the long names of coding agents."""
     return (
         name if len(name) <= _LONGEST_USER else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
     ) or None

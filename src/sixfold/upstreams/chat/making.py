@@ -72,7 +72,7 @@ class Making:
         return _encode(fields)
 
     def usage(self, body: bytes) -> tuple[Usage | None, int]:
-        """What an answer used; raises `ValueError` for what is none."""
+        """The usage that an answer reports; raises `ValueError` for a malformed answer."""
         if not body:
             raise ValueError("no answer")
         if not self._listed and not body.lstrip().startswith(b"{"):  # sound, or a text that is no document

@@ -105,7 +105,7 @@ class GradioSpaces:
 
 
 def build(settings: Settings, clients: Clients) -> GradioSpaces:
-    """Whoever reads spaces for a server of these settings."""
+    """The reader of spaces for a server with these settings."""
     token = functools.partial(provider_key, settings, "hf_token")
     return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
 

@@ -19,7 +19,7 @@ from sixfold.engines.image.diffusers.requests import Pixels, Recipe, Row
 
 
 class Listener(Protocol):
-    """Who hears how a loop goes."""
+    """Is told of the progress of a sampling loop."""
 
     def step(self, fraction: float) -> None:
         """So much is done, from 0 to 1; what this raises ends the loop."""

@@ -94,7 +94,7 @@ def ring_of(hidden: Array) -> Array:
 
 
 def _misfits(small: Array, hidden: Array, ring: Array) -> Array:
-    """For each offset (the middle is none) the mean square difference of the ring and what lies there."""
+    """For each offset (except the middle) the mean square difference of the ring and what lies there."""
     known = ~hidden
     values = (small - small[ring].mean(0)) * known[..., None]
     square = (values**2).sum(2)

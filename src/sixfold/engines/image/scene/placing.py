@@ -112,7 +112,7 @@ def _one(stage: Stage, subject: Subject, number: int, level: tuple[int, int, boo
 
 
 def _related(stage: Stage, placed: list[Placed]) -> list[Placed]:
-    """One upon another, or in another's hand, if the prompt says so."""
+    """Put one thing on another, or in another's hand, if the prompt says so."""
     link = stage.scene.link
     found = {subject.name: (subject, number, spot) for subject, number, spot in reversed(placed)}
     if link is None or link[1] not in found or link[2] not in found:
