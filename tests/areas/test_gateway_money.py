@@ -380,6 +380,24 @@ async def test_a_key_reaches_its_services_alone(tmp_path: Path) -> None:
         assert (await door.home.client.get("/v1/models", headers=key)).status_code == 403
 
 
+async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+
+        async def seen(scope: Scope) -> set[str]:
+            key = bearer(await door.home.limited_key(scope))
+            listed = (await door.home.client.get("/v1/models", headers=key)).json()["data"]
+            for name in ("acme/small", "ra2"):
+                one = await door.home.client.get(f"/v1/models/{name}", headers=key)
+                assert (one.status_code == 200) is (name in {row["id"] for row in listed})
+            return {row["id"] for row in listed}
+
+        everything, ours = await seen(Scope()), {"embeddings", "ra2", "tts", "stt"}
+        assert {"acme/small", *ours} <= everything
+        assert await seen(Scope(services=("chat",))) == everything - ours
+        assert await seen(Scope(services=("tts",))) == everything - ours | {"tts"}
+        assert await seen(Scope(services=("acme/small", "upscaler"))) == {"acme/small"}
+
+
 async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         made = await door.home.product.database.write(keys.create(door.home.account.id))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from sixfold.areas.gateway import log, service, training
 from sixfold.areas.gateway.anthropic import errors as anthropic_errors
 from sixfold.areas.gateway.anthropic import messages
-from sixfold.areas.gateway.asking import Door, Talker, passed_on, require
+from sixfold.areas.gateway.asking import SERVICES, Door, Talker, passed_on, require
 from sixfold.areas.gateway.openai import chat, making, responses
 from sixfold.areas.gateway.openai import errors as openai_errors
 from sixfold.areas.gateway.openai.audio import Audio
@@ -18,6 +18,7 @@ from sixfold.areas.gateway.openai.elsewhere import Elsewhere
 from sixfold.areas.gateway.openai.embeddings import Embeddings
 from sixfold.areas.gateway.openai.images import Images
 from sixfold.areas.gateway.openai.making import Maker
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.relay.ports import Ask
 from sixfold.core.relay.relay import Relay
@@ -27,11 +28,12 @@ from sixfold.web.plain import Answer, Call, Plain
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
+_KINDS = SERVICES | making.OURS.keys()  # services under which any name of a model server can be asked for
 _CREATED = 1_763_683_200  # models have no age here
 
 
 class Models:
-    """`/v1/models`: every name that can be asked for, in both dialects at once."""
+    """`/v1/models`: every name that a key can ask for, in both dialects at once."""
 
     def __init__(self, door: Door, relay: Relay) -> None:
         self._door = door
@@ -39,8 +41,8 @@ class Models:
 
     async def page(self, request: Request) -> Response:
         """All of them."""
-        await self._door.enter(request)
-        rows = [_row(name, owner) for name, owner in self._all()]
+        principal = await self._door.enter(request)
+        rows = [_row(name, owner) for name, owner in self._all(principal)]
         ends = (
             {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
             if rows
@@ -50,18 +52,25 @@ class Models:
 
     async def show(self, request: Request) -> Response:
         """One of them."""
-        await self._door.enter(request)
+        principal = await self._door.enter(request)
         wanted = calls.path_value(request, "model")
-        for name, owner in self._all():
+        for name, owner in self._all(principal):
             if name == wanted:
                 return answers.json(_row(name, owner))
         raise UnknownModel(f"There is no model {wanted[:100]!r} here")
 
-    def _all(self) -> list[tuple[str, str]]:
-        """What the relay knows, and what is made here."""
+    def _all(self, principal: Principal) -> list[tuple[str, str]]:
+        """What the relay knows, and what is made here, as far as the key may use it."""
         known = self._relay.router.models()
         taken = {name for name, _ in known}
-        return [*known, *((name, "sixfold") for name in making.OURS if name not in taken)]
+        ours = [(name, "sixfold") for name in making.OURS if name not in taken]
+        allowed = principal.scope.services
+        if not allowed:
+            return [*known, *ours]
+        anything = not _KINDS.isdisjoint(allowed)  # what a server's model is for is not known by its name
+        return [row for row in known if anything or row[0] in allowed] + [
+            row for row in ours if row[0] in allowed
+        ]
 
 
 def _row(name: str, owner: str) -> dict[str, Any]:
