@@ -88,6 +88,32 @@ async def test_a_folder_about_an_outliner_is_no_outliners(home: House) -> None:
     assert [page["slug"] for page in found] == ["logseq/note", "pages/a___b"]
 
 
+async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(home: House) -> None:
+    files = {
+        "Vault/daily/1.md": "[[Work/Plan]], [[Work/Plan#Later|later]], [[No/Body]]\nowner:: [[People/Ann]]",
+        "Vault/daily/old/Work/Plan.md": "of last year",
+        "Vault/Work/Plan.md": "by [[People/Ann]]",
+        "elsewhere.md": "[[Work/Plan]]",
+    }
+    assert (await taken_in(home, zipped(files.items())))["created"] == 4
+    await taken_in(home, zipped([("Vault/People/Ann.md", "# Ann")]))  # what comes later is found, too
+
+    async def leads(slug: str) -> set[tuple[str, str]]:
+        page = await get(home, f"/api/pages/{slug}")
+        return {(link["to"], link["type"]) for link in page["links"] if link["resolved"]}
+
+    assert await leads("vault/daily/1") == {
+        ("vault/work/plan", "links_to"),
+        ("vault/people/ann", "owner"),
+    }
+    assert await leads("vault/work/plan") == {("vault/people/ann", "links_to")}
+    assert await leads("elsewhere") == set()
+    backlinks = await get(home, "/api/backlinks/vault/people/ann")
+    assert {link["from"] for link in backlinks["backlinks"]} == {"vault/daily/1", "vault/work/plan"}
+    await taken_in(home, zipped([("Work/Plan.md", "at its very path")]))
+    assert await leads("vault/daily/1") == {("work/plan", "links_to"), ("vault/people/ann", "owner")}
+
+
 async def test_a_damaged_member_says_so_and_the_others_are_taken(home: House) -> None:
     data = bytearray(zipped((f"{name}.md", f"{name} " * 99) for name in ("first", "second", "third")))
     at = data.index(b"second.md") + len("second.md") + 4

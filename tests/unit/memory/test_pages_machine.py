@@ -27,9 +27,9 @@ from tests import databases
 from tests.unit.memory.grounds import Ground, ground
 
 T = TypeVar("T")
-SLUGS = st.sampled_from(["a", "b", "x/a", "x/d", "y/long/b"])
-FREE = st.sampled_from(["a", "b", "x/a", "c", "x/c", "y/d", "y/b"])
-NAMED = st.sampled_from(["a", "b", "x/a", "c", "d"])
+SLUGS = st.sampled_from(["a", "b", "x/a", "x/d", "y/long/b", "y/z/a", "y/long/z/a"])
+FREE = st.sampled_from(["a", "b", "x/a", "c", "x/c", "y/d", "y/b", "z/a"])
+NAMED = st.sampled_from(["a", "b", "x/a", "c", "d", "z/a"])
 BODIES = st.lists(NAMED.map(lambda name: f"[[{name}]]"), max_size=3).map(" and ".join)
 Mutant = Callable[[Any], None]
 LINK = re.compile(r"\[\[(.*?)\]\]")
@@ -48,6 +48,12 @@ class ModelPage:
     def body(self) -> str:
         """What it says."""
         return self.versions[-1]
+
+
+def folders_of(slug: str) -> list[str]:
+    """What slugs begin with in the folders that a page lies in, the outermost first."""
+    steps = slug.split("/")[:-1]
+    return ["/".join(steps[:depth]) + "/" for depth in range(1, len(steps) + 1)]
 
 
 class PagesMachine(RuleBasedStateMachine):
@@ -82,12 +88,14 @@ class PagesMachine(RuleBasedStateMachine):
         return self.redirects.get(slug) if found is None else found
 
     def resolve(self, name: str, source: str) -> tuple[int, bool] | None:
-        """Which page a written name means, and whether by its last segment alone."""
+        """Which page a written name means, and whether by the end of its slug alone."""
         exact = self.located(name)
         if exact is not None:
             return exact, False
         if "/" in name:
-            return None
+            around = (f"{folder}{name}" for folder in folders_of(source))
+            within = next((found for slug in around if (found := self.at(slug)) is not None), None)
+            return None if within is None else (within, True)
         beside = self.at(f"{source.rpartition('/')[0]}/{name}")
         if beside is not None:
             return beside, True
@@ -120,7 +128,9 @@ class PagesMachine(RuleBasedStateMachine):
                 if written == slug and (lead is None or lead[1]):
                     page.leads[written] = (number, False)
             for written, lead in page.leads.items():
-                if written == name and name != slug and lead is None:
+                named = written == name and name != slug
+                around = any(f"{folder}{written}" == slug for folder in folders_of(page.slug))
+                if lead is None and (named or ("/" in written and around)):
                     page.leads[written] = (number, True)
 
     @rule(slug=SLUGS, body=BODIES)
@@ -307,13 +317,15 @@ MUTANTS = {
     "every link to a slug moves to its new page": statement(
         "links_arrive", "(target_id IS NULL OR by_name = 1)", "1"
     ),
+    "no link waits for a path": statement("links_arrive_within", "l.target_id IS NULL", "0"),
+    "a path is found from anywhere": statement("links_arrive_within", "AND SUBSTR", "OR 1 < SUBSTR"),
     "names are not looked up": statement("link_names", "place = 1", "0"),
     "old slugs are not looked up": statement("link_targets", "r.account_id = :account_id", "0"),
     "links that left the text stay": statement("links_end", "ended_at IS NULL AND", "0 AND"),
     "deleted pages stay resolved": statement("links_out", "AND t.deleted_at IS NULL", ""),
     "versions do not end": statement("versions_end", "ended_at IS NULL", "0"),
     "folders forget what they had": statement("folders_changed", "memory_folder.pages +", ""),
-    "a version ends before it does": statement("versions_end", ":ended_at", ":ended_at - 3000"),
+    "a version ends before it does": statement("versions_end", ":ended_at", ":ended_at - 20000"),
 }
 
 

@@ -43,31 +43,35 @@ def _encode(value: object) -> str:
 def targets(account_id: str, wanted: Iterable[tuple[str, str]]) -> Transaction[dict[tuple[str, str], Target]]:
     """Which page each pair of written target and source's folder names, where there is one.
 
-    First the page at that slug, then the one that had it, then one whose last segment it is: in the same
-    folder, else with the shortest slug; then one that gives it as another name of its own.
+    First the page at that slug, then the one that had it. Otherwise a path leads on from a folder around the
+    source, the outermost first, as the vault that it begins in may lie in another; and a name is the last
+    segment of a page in the same folder, else with the shortest slug, or else another name of a page's own.
     """
-    pairs = {(text, folder): f"{folder}/{text}" for text, folder in wanted}
-    if not pairs:
+    near = {(text, folder): _near(text, folder) for text, folder in wanted}
+    if not near:
         return {}
-    names = sorted({text for text, _ in pairs if "/" not in text})
-    texts = sorted({text for text, _ in pairs} | {pairs[pair] for pair in pairs if "/" not in pair[0]})
-    rows = yield Query("link_targets", {"account_id": account_id, "targets": _encode(texts)})
-    there: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: -row["rank"]):
-        there[row["target"]] = row
-    missing = [name for name in names if name not in there]
+    texts = {text for text, _ in near}.union(*near.values())
+    rows = yield Query("link_targets", {"account_id": account_id, "targets": _encode(sorted(texts))})
+    there = {row["target"]: row for row in sorted(rows, key=lambda row: -row["rank"])}
+    own = {slug: row for slug, row in there.items() if row["rank"] == 0}
+    missing = sorted({text for text, _ in near if "/" not in text and text not in there})
     rows = yield Query("link_names", {"account_id": account_id, "names": _encode(missing)})
     named = {row["target"]: row for row in rows}
     named |= yield from _other_names(account_id, [name for name in missing if name not in named])
     found: dict[tuple[str, str], Target] = {}
-    for (text, folder), near in pairs.items():
+    for (text, folder), others in near.items():
         exact = there.get(text)
-        beside = there.get(near) if "/" not in text else None
-        close = beside if beside is not None and beside["rank"] == 0 else named.get(text)
-        best = exact or close
+        beside = next((own[slug] for slug in others if slug in own), None)
+        best = exact or beside or named.get(text)
         if best is not None:
             found[text, folder] = Target(best["id"], best["slug"], exact is None)
     return found
+
+
+def _near(text: str, folder: str) -> list[str]:
+    """The slugs that a link in a folder may mean when nothing is at its own, the likeliest first."""
+    around = slugs.around(folder) if "/" in text else [f"{folder}/"]
+    return [f"{before}{text}" for before in around]
 
 
 def _other_names(account_id: str, names: Sequence[str]) -> Transaction[dict[str, Row]]:
@@ -100,6 +104,13 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
     rows = [{"name": name, "id": best[2]} for name, best in shortest.items()]
     if rows:
         yield Query("links_arrive_by_name", {"account_id": account_id, "rows": _encode(rows)})
+    rows = [
+        {"folder": folder, "path": slug.removeprefix(folder), "id": page_id}
+        for page_id, slug in pages
+        for folder in slugs.around(slugs.parent(slug))[:-1]  # in the last one it is a name
+    ]
+    if rows:
+        yield Query("links_arrive_within", {"account_id": account_id, "rows": _encode(rows)})
 
 
 # -- links of bodies -----------------------------------------------------------------------------

@@ -113,3 +113,8 @@ def folders(slug: str) -> list[tuple[str, str]]:
     """Every folder that a page lies in, as what stands before it, up to its `/`, and its name."""
     steps = slug.split("/")[:-1]
     return [("".join(f"{step}/" for step in steps[:depth]), name) for depth, name in enumerate(steps)]
+
+
+def around(folder: str) -> list[str]:
+    """What slugs begin with in a folder and in those that it lies in, up to the `/`, the outermost first."""
+    return [f"{before}{name}/" for before, name in folders(f"{folder}/")]

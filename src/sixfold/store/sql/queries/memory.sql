@@ -236,6 +236,21 @@ UPDATE page_link SET by_name = 1, target_id = (
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
   AND target IN (SELECT json_extract(value, '$.name') FROM json_each(:rows));
 
+-- name: links_arrive_within | Links that waited for paths find the pages which have these in a folder around them.
+UPDATE page_link SET by_name = 1, target_id = w.id
+FROM (
+    SELECT json_extract(j.value, '$.id') AS id, l.page_id, l.type, l.target, l.maker, l.created_at, ROW_NUMBER() OVER (
+        PARTITION BY l.page_id, l.type, l.target, l.maker, l.created_at
+        ORDER BY LENGTH(json_extract(j.value, '$.folder'))) AS place
+    FROM json_each(:rows) AS j
+    CROSS JOIN page_link l ON l.account_id = :account_id AND l.target = json_extract(j.value, '$.path')
+    JOIN page p ON p.id = l.page_id
+    WHERE l.ended_at IS NULL AND (l.target_id IS NULL OR l.by_name = 1) AND l.target_id IS NULL
+      AND SUBSTR(p.slug, 1, LENGTH(json_extract(j.value, '$.folder'))) = json_extract(j.value, '$.folder')
+) AS w
+WHERE w.place = 1 AND page_link.page_id = w.page_id AND page_link.type = w.type AND page_link.target = w.target
+  AND page_link.maker = w.maker AND page_link.created_at = w.created_at;
+
 -- name: links_out | The links of a page, at a moment, each where it leads.
 SELECT l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug, t.title AS to_title,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved

@@ -136,6 +136,22 @@ UPDATE page_link SET by_name = 1, target_id = (
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
   AND target = ANY (ARRAY(SELECT (j.value ->> 'name') FROM json_array_elements(:rows::json) AS j (value)));
 
+-- name: links_arrive_within | Links that waited for paths find the pages which have these in a folder around them.
+UPDATE page_link SET by_name = 1, target_id = w.id
+FROM (
+    SELECT DISTINCT ON (l.page_id, l.type, l.target, l.maker, l.created_at)
+        (j.value ->> 'id') AS id, l.page_id, l.type, l.target, l.maker, l.created_at
+    FROM json_array_elements(:rows::json) AS j (value)
+    JOIN page_link l ON l.account_id = :account_id AND l.target = (j.value ->> 'path')
+    JOIN page p ON p.id = l.page_id
+    WHERE l.ended_at IS NULL AND (l.target_id IS NULL OR l.by_name = 1) AND l.target_id IS NULL
+      AND l.target = ANY (ARRAY(SELECT (k.value ->> 'path') FROM json_array_elements(:rows::json) AS k (value)))
+      AND starts_with(p.slug, j.value ->> 'folder')
+    ORDER BY l.page_id, l.type, l.target, l.maker, l.created_at, LENGTH(j.value ->> 'folder')
+) AS w
+WHERE page_link.page_id = w.page_id AND page_link.type = w.type AND page_link.target = w.target
+  AND page_link.maker = w.maker AND page_link.created_at = w.created_at;
+
 -- name: links_out_of | The links of some pages, each where it leads; OFFSET 0: page by page.
 SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
