@@ -48,6 +48,14 @@ async def slugs(place: Ground, query: str, caller: Caller | None = None) -> list
         ("helliogrpah", "heliograph"),  # two edits of a long word
         ("eliograph", "heliograph"),
         ("мармелал", "мармелад"),
+        ("organizatoin", "organization"),  # an ending that no stemmer knows
+        ("meetign", "meeting"),
+        ("informaton", "information"),
+        ("developmentt", "developments"),
+        ("quicklz", "quickly"),
+        ("recieving", "receiving"),  # the ending is right
+        ("writtten", "written"),
+        ("конференцияи", "конференция"),
     ],
 )
 async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
@@ -73,6 +81,9 @@ async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
         "20267",  # a number
         "marmalade" * 3,
         "whicj",  # of a word that says nothing
+        "marmot",  # the end is no ending
+        "textile",
+        "virtue",
     ],
 )
 async def test_what_is_too_far_from_every_word_finds_nothing(place: Ground, asked: str) -> None:

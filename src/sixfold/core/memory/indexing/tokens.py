@@ -10,6 +10,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -78,6 +79,12 @@ def terms(text: str) -> Counter[str]:
     return counted
 
 
+def written(text: str) -> Mapping[str, str]:
+    """Each word of a text as it is compared, and how it is written there, folded."""
+    found = (match for match in _WORD.finditer(fold(text)) if not match["unspaced"])
+    return {stem(match[0]): match[0] for match in found}
+
+
 def fold(text: str) -> str:
     """Lower case, one form of every character, Latin, Greek and Arabic without accents and vowel marks."""
     if text.isascii():
@@ -104,6 +111,11 @@ def initials(stems: frozenset[str]) -> frozenset[str]:
 @lru_cache(_STEMS_KEPT)
 def stem(word: str) -> str:
     """The stem of one folded word, '' for a word that says nothing; by its script, English for Latin."""
+    return stem_once(word)
+
+
+def stem_once(word: str) -> str:
+    """The same of what is hardly a word, and need not be remembered."""
     word = _CLITIC.sub("", word)[:_LONGEST].replace("'", "")
     if word in STOP_WORDS:
         return ""

@@ -24,7 +24,7 @@ from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.inference import inferring as inference
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
-from sixfold.core.memory.search import moments, ranking, renewal, snippets
+from sixfold.core.memory.search import endings, moments, ranking, renewal, snippets
 from sixfold.core.memory.search.embedding import Embedder, Model, Questions
 from sixfold.core.memory.search.moments import Span
 from sixfold.core.memory.search.ranking import Question, Ranked
@@ -225,14 +225,23 @@ def _spelling(view: View, text: str, known: Mapping[str, float]) -> dict[str, Se
         if not rarity and len(word) >= _LETTERS and word.isalpha() and tokens.stem(word)
     ]
     capital = set(_names(text)) if long else set[str]()
+    written: Mapping[str, str] = tokens.written(text) if long else {}
     found: dict[str, Sequence[str]] = {}
     for word in long[:_MOST_GUESSED]:
         most = 2 if len(word) >= _MANY_LETTERS and word not in capital else 1
-        for edits in range(1, most + 1):
-            if near := view.near(word, edits, _CANDIDATES):
-                found[word] = [other for other in near if other not in known]
-                break
+        near = _near(view, word, written.get(word, word), most)
+        found[word] = [other for other in near if other not in known]
     return {word: near for word, near in found.items() if near}
+
+
+def _near(view: View, word: str, written: str, most: int) -> Sequence[str]:
+    """Words that may be meant by one: an edit away, then with another ending, then `most` edits away."""
+    if near := view.near(word, 1, _CANDIDATES):
+        return near
+    ended = {stem: view.rarity(stem) for stem in endings.stems(written)}
+    if near := sorted((stem for stem in ended if ended[stem]), key=lambda stem: (ended[stem], stem)):
+        return near[:_CANDIDATES]
+    return view.near(word, most, _CANDIDATES) if most > 1 else ()
 
 
 def _guessed(
