@@ -66,7 +66,8 @@ def curl(configured: Settings, welcome: Welcome | None) -> str:
     kept = configured.data_dir / local_key.FILE
     if welcome is None and not kept.exists():
         return ""
-    key = welcome.api_key if welcome is not None else f"$(cat {_inside_quotes(str(kept))})"
+    # Within `$( )` quoting begins anew, even between double quotes.
+    key = welcome.api_key if welcome is not None else f"$(cat {shlex.quote(str(kept))})"
     bearer = f'-H "Authorization: Bearer {key}"'
     if not _has_pictures(configured):
         return f"curl -s {shlex.quote(f'{configured.base_url}/api/account')} {bearer}"
@@ -79,11 +80,6 @@ def curl(configured: Settings, welcome: Welcome | None) -> str:
 
 def _has_pictures(configured: Settings) -> bool:
     return "media" in configured.areas
-
-
-def _inside_quotes(path: str) -> str:
-    """A path within `$( )`, where quoting begins anew even between double quotes."""
-    return shlex.quote(path)
 
 
 def found(paint: Paint, things: Sequence[Thing]) -> None:

@@ -77,7 +77,7 @@ class Pages:
     async def create(self, request: Request, caller: Caller) -> Response:
         """A new page, or with `overwrite` another text for one: a new version is 201, too."""
         given = await requests.from_body(requests.NEW_PAGE, request)
-        saved = await self._memory.write(caller, _wanted(given), requests.terms(request, given))
+        saved = await self._memory.write(caller, tools.wanted_page(given), requests.terms(request, given))
         return await self._written(caller, replace(saved, created=True))
 
     async def show(self, request: Request, caller: Caller) -> Response:
@@ -99,7 +99,7 @@ class Pages:
             wanted = Wanted(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
             given = await requests.from_body(requests.PAGE, request)
-            wanted = _wanted({**given, "slug": slug})
+            wanted = tools.wanted_page({**given, "slug": slug})
         terms = replace(requests.terms(request, given), overwrite=True)
         return await self._written(caller, await self._memory.write(caller, wanted, terms))
 
@@ -277,11 +277,6 @@ def _slug(request: Request) -> str:
 def _location(request: Request, view: View) -> str:
     query = request.url.query
     return f"/api/pages/{quote(view.page.slug)}" + (f"?{query}" if query else "")
-
-
-def _wanted(given: dict[str, Any]) -> Wanted:
-    """A page as a JSON body has it."""
-    return tools.wanted_page(given)
 
 
 def _text(raw: bytes) -> str:
