@@ -16,6 +16,7 @@ from sixfold.engines.audio import files
 from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.encode.optimizer import OptimizerEngine
 from sixfold.engines.video.encode import Film, Sound
+from tests.areas.moving import wav
 from tests.unit.engines.audio.measuring import Recorder
 
 USUAL = {"widths": "320,640,960,1280", "heights": "360,720,1080", "formats": "webp", "quality": 85}
@@ -105,6 +106,14 @@ def test_a_waveform_is_high_where_it_is_loud(tmp_path: Path) -> None:
     assert pixels.shape == (made.info["height"], 400)
     lit = (pixels > 70).sum(0)
     assert lit[60:160].max() > 4 * lit[240:340].max() > 0
+
+
+def test_a_sound_of_one_channel_stays_as_loud_as_it_is(tmp_path: Path) -> None:
+    recorded = tmp_path / "phone.wav"
+    recorded.write_bytes(wav(1.0, 440, rate=16_000, channels=1))
+    _, path = encoded(tmp_path, recorded, operation="audio-mp3")
+    heard = files.read(path, 10)[:, 9_600:38_400]
+    assert np.sqrt((heard**2).mean(1)) == pytest.approx([0.5 / 2**0.5] * 2, rel=0.05)
 
 
 @pytest.mark.parametrize("operation", ["gif", "transcode-mp4", "audio-mp3", "waveform", "thumbnail"])

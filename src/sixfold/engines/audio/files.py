@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.work.engines import Artifact, UnusableInput
 from sixfold.engines import opening
+from sixfold.engines.stereo import Stereo
 
 Array = NDArray[Any]  # float32
 
@@ -103,14 +104,14 @@ def pieces(container: Any, start: float = 0.0, seconds: float | None = None) -> 
     stream = container.streams.audio[0]
     if start > 1:
         container.seek(int((start - 1) * av.time_base), backward=True)
-    resampler = av.AudioResampler("fltp", "stereo", RATE)
+    stereo = Stereo(RATE)
     origin = float((stream.start_time or 0) * stream.time_base)
     first, last = round(start * RATE), math.inf if seconds is None else round((start + seconds) * RATE)
     position = -1
     for frame in itertools.chain(container.decode(stream), (None,)):
         if frame is not None and position < 0:
             position = max(0, round((float(frame.time or origin) - origin) * RATE))
-        for piece in _resampled(resampler, frame):
+        for piece in _resampled(stereo, frame):
             begin, position = position, position + piece.shape[1]
             kept = piece[:, max(0, first - begin) : int(max(0, min(last, position) - begin))]
             if kept.shape[1]:
@@ -119,9 +120,9 @@ def pieces(container: Any, start: float = 0.0, seconds: float | None = None) -> 
             return
 
 
-def _resampled(resampler: Any, frame: Any) -> Iterator[Array]:
-    for made in resampler.resample(frame):
-        yield np.clip(np.nan_to_num(made.to_ndarray()), -4, 4).astype(np.float32)
+def _resampled(stereo: Stereo, frame: Any) -> Iterator[Array]:
+    for piece in stereo.pieces(frame):
+        yield np.clip(np.nan_to_num(piece), -4, 4).astype(np.float32)
 
 
 def read(path: Path, most_seconds: float) -> Array:

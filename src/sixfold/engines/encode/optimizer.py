@@ -49,7 +49,7 @@ class OptimizerEngine:
     """Makes of `media` what `operation` says, never larger than it is; equal inputs give equal bytes."""
 
     name = "optimizer"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """The files by their names, `files` with the facts of each, and the texts that a page needs."""

@@ -16,11 +16,11 @@ import av.error
 import av.filter
 import cv2
 import numpy as np
-from av.audio.resampler import AudioResampler
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
 from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.stereo import Stereo
 from sixfold.engines.video import headers, planes
 from sixfold.engines.video.encode import SOUND_RATE
 
@@ -254,7 +254,7 @@ class Voice:
         return whole[:, :count]
 
     def _samples(self, begin: float) -> Iterator[Array]:
-        resampler = AudioResampler(format="fltp", layout="stereo", rate=SOUND_RATE)
+        stereo = Stereo(SOUND_RATE)
         first = float((self._stream.start_time or 0) * self._stream.time_base)
         late: int | None = None
         for frame in self._decoded():
@@ -263,7 +263,7 @@ class Voice:
                 late = round((heard - begin) * SOUND_RATE)
                 if late > 0:
                     yield np.zeros((2, late), np.float32)
-            for piece in _resampled(resampler, frame):
+            for piece in _resampled(stereo, frame):
                 skipped = min(piece.shape[1], max(0, -(late or 0)))
                 late = (late or 0) + skipped
                 if skipped < piece.shape[1]:
@@ -286,9 +286,9 @@ class Voice:
         yield None
 
 
-def _resampled(resampler: Any, frame: Any) -> list[Array]:
+def _resampled(stereo: Stereo, frame: Any) -> list[Array]:
     try:
-        return [np.nan_to_num(part.to_ndarray()) for part in resampler.resample(frame)]
+        return [np.nan_to_num(piece) for piece in stereo.pieces(frame)]
     except (av.error.FFmpegError, ValueError):
         return []  # the layout changed on the way: what follows is another sound
 

@@ -185,6 +185,7 @@ def test_a_sound_of_another_rate_and_one_channel_is_as_good(
     seen = rendered(tmp_path, shelf, ("audio", [{"url": "phone.wav", "duration": 1}]))
     assert abs(seen.pitch(0.2, 0.8) - 440) < 5
     assert np.allclose(seen.sound[0], seen.sound[1], atol=0.02)
+    assert seen.loudness(0.2, 0.8) == pytest.approx(0.5 / 2**0.5, rel=0.05)
 
 
 def test_many_loud_sounds_do_not_clip(tmp_path: Path, shelf: Mapping[str, Path]) -> None:

@@ -21,7 +21,7 @@ class StemEngine:
     """Takes `audio` apart by where and how it sounds; what it gives adds up to the mix."""
 
     name = "stems"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """Two or four named files."""

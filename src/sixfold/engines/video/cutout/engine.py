@@ -45,7 +45,7 @@ class CutoutEngine:
     """Cuts the subject of `video_url` (or `video`) out, frame by frame; the sound stays."""
 
     name = "film-matting"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """One film with a cover, or one picture for each of its frames."""

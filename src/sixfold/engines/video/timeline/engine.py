@@ -29,7 +29,7 @@ class TimelineEngine:
     """Films from projects; the same project and files give the same bytes."""
 
     name = "timeline"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """Render one project."""
