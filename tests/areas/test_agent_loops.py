@@ -375,6 +375,22 @@ async def test_parallel_arguments_are_whole_before_their_calls_are_done_in_a_res
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
+async def test_a_response_that_breaks_off_fails_by_its_name(door: Gateway) -> None:
+    """Codex looks for `response.failed` only, and tells its user what stands there."""
+    door.acme.mode = "truncate"
+    stream = await door.openai().responses.create(model="acme/small", input="say 9 words", stream=True)
+    events: list[Any] = [event async for event in stream]
+    assert [event.type for event in events[-2:]] == ["error", "response.failed"]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    error, response = events[-2], events[-1].response
+    assert (error.code, response.status, response.error.code) == (
+        "generation_failed",
+        "failed",
+        "server_error",
+    )
+    assert response.error.message == error.message == "The model server broke off its answer"
+
+
 async def test_calls_of_one_number_are_two_calls() -> None:
     events = await told(
         responses_face,

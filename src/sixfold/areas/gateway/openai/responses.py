@@ -33,6 +33,7 @@ from sixfold.core.relay.chat import (
     Thinking,
     Thought,
 )
+from sixfold.errors import SixfoldError
 from sixfold.web import bodies
 
 _encode = reading.encode
@@ -187,31 +188,41 @@ def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
 
 
 async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
-    """The events of a response."""
+    """The events of a response; of one that fails in the middle, too, which some agents wait for."""
     speaker = Speaker(request_id, asked.model, asked)
     yield speaker.begin()
-    async for event in events:
-        match event:
-            case Said():
-                yield speaker.said(event.text)
-            case Thinking():
-                if event.text:
-                    yield speaker.thought(event.text)
-                if event.seal:
-                    yield speaker.sealed(event.seal)
-            case Calling():
-                yield speaker.calling(event)
-            case Argument():
-                yield speaker.argument(event)
-            case Ended():
-                yield speaker.close() + speaker.end(event)
+    try:
+        async for event in events:
+            yield _said(speaker, event)
+    except SixfoldError as error:
+        yield speaker.fail(_fault(error))
 
 
-def failed(error: openai_errors.SixfoldError, request_id: str) -> bytes:
-    """An error within a stream that had begun."""
+def _said(speaker: Speaker, event: Event) -> bytes:
+    match event:
+        case Said():
+            return speaker.said(event.text)
+        case Thinking():
+            told = speaker.thought(event.text) if event.text else b""
+            return told + (speaker.sealed(event.seal) if event.seal else b"")
+        case Calling():
+            return speaker.calling(event)
+        case Argument():
+            return speaker.argument(event)
+        case Ended():
+            return speaker.close() + speaker.end(event)
+
+
+def _fault(error: SixfoldError) -> dict[str, Any]:
+    """What an event of an error has."""
     found = openai_errors.document(error)["error"]
-    told = {"type": "error", "code": found["code"], "message": found["message"], "param": found["param"]}
-    return b"event: error\ndata: " + _encode({**told, "sequence_number": 0}) + b"\n\n"
+    return {"code": found["code"], "message": found["message"], "param": found["param"]}
+
+
+def failed(error: SixfoldError, _request_id: str) -> bytes:
+    """An error where a response had not begun, or was another server's own."""
+    told = {"type": "error", **_fault(error), "sequence_number": 0}
+    return b"event: error\ndata: " + _encode(told) + b"\n\n"
 
 
 TONGUE = Tongue("responses", openai_errors.dialect, whole, stream, failed)

@@ -165,6 +165,12 @@ class Speaker:
         document = self.response(ended)
         return self._event(f"response.{document['status']}", response=document)
 
+    def fail(self, fault: Mapping[str, Any]) -> bytes:
+        """The response will never be whole; `fault` is what the event of an error has."""
+        document = self._document("failed", None)
+        document["error"] = {"code": "server_error", "message": fault["message"]}
+        return self._event("error", **fault) + self._event("response.failed", response=document)
+
     def response(self, ended: Ended) -> dict[str, Any]:
         """The whole response."""
         reasons = {"length": "max_output_tokens", "filter": "content_filter"}
