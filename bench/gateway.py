@@ -2,6 +2,7 @@
 
 .venv/bin/python -m bench gateway; SIXFOLD_BENCH_PEER=1 also installs and measures litellm[proxy], and
 SIXFOLD_BENCH_REQUESTS (100,000) and SIXFOLD_BENCH_ABORTS (10,000) are after how many memory is looked at.
+SIXFOLD_BENCH_LONG=1 looks at nothing but memory, after a million and 100,000 of them.
 
 The servers stand on one core; the load and a model server of a few lines on the other. Everything is on: a
 key with a budget and limits, the ledger, the log, routing with a fallback. At 64 connections the servers are
@@ -35,8 +36,9 @@ TITLE = "The gateway"
 REQUESTS, STREAMS, ROUNDS = 3_000, 100, 7
 MANY = 64  # connections
 RATE, RATE_SECONDS = 1_000, 5
-LONG = int(os.environ.get("SIXFOLD_BENCH_REQUESTS", "100000"))
-ABORTS = int(os.environ.get("SIXFOLD_BENCH_ABORTS", "10000"))
+LONG = bool(os.environ.get("SIXFOLD_BENCH_LONG"))
+AGAIN = int(os.environ.get("SIXFOLD_BENCH_REQUESTS", "1000000" if LONG else "100000"))
+ABORTS = int(os.environ.get("SIXFOLD_BENCH_ABORTS", "100000" if LONG else "10000"))
 _CHUNKS = 43  # of one stream, as the model server sends it
 _BODY = {"model": "main", "messages": [{"role": "user", "content": "say it"}], "max_tokens": 100}
 _NGINX = """daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -287,7 +289,7 @@ async def _figures(
 async def _weighed(pid: int, port: int, key: str) -> list[Row]:
     """Memory after a while, after very many requests, and after as many streams that nobody read."""
     settled = _pss(pid)
-    await _load(port, key, 64, LONG)
+    await _load(port, key, MANY, AGAIN)
     after = _pss(pid)
     await _aborted(port, key, ABORTS)
     aborted = _pss(pid)
@@ -297,7 +299,7 @@ async def _weighed(pid: int, port: int, key: str) -> list[Row]:
 
     return [
         Row("Sixfold: memory after all of it (PSS)", settled, "MB", note="aim 120"),
-        row(f"{LONG:,} requests more", after),
+        row(f"{AGAIN:,} requests more", after),
         row(f"{ABORTS:,} aborted streams", aborted),
     ]
 
@@ -341,6 +343,10 @@ async def _measure(folder: Path) -> list[Row]:
         await _up(port)
         ours = _Server("Sixfold", process.pid, port, key, REQUESTS)
         servers.append(ours)
+        if LONG:
+            await _load(port, key, MANY, ROUNDS * REQUESTS)
+            await _load(port, key, 8, STREAMS, stream=True)
+            return await _weighed(ours.pid, port, key)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
             servers.append(await _peer(folder, models, stack))
         many = await _by_turns(servers)
