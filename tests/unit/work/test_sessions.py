@@ -196,6 +196,23 @@ async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(desk: Desk)
     assert await desk.money() == (30_000 - SLICE, 0)
 
 
+async def test_a_session_is_its_servers_until_its_lease_has_run_out(desk: Desk) -> None:
+    session = await desk.bring(State.ACTIVE)
+    desk.clock["now"] += LEASE.life_us
+    assert await desk.write(sessions.lost("boot_next", lapsed_only=True)) == ()
+    desk.clock["now"] += 1
+    (ended,) = await desk.write(sessions.lost("boot_next", lapsed_only=True))
+    assert (ended.id, ended.state) == (session.id, State.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("rate", "us", "micros"),
+    [(540_000, 60 * SECOND, SLICE), (540_001, 60 * SECOND, SLICE + 1), (1, 1, 1), (540_000, 0, 0)],
+)
+def test_a_part_of_a_micro_dollar_is_a_whole_one(rate: int, us: int, micros: int) -> None:
+    assert sessions.worth(rate, us) == micros
+
+
 async def test_an_account_may_have_so_many_sessions_open(desk: Desk) -> None:
     await desk.ask(limit=1)
     with pytest.raises(errors.TooManyRequests):
