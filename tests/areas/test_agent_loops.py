@@ -296,6 +296,23 @@ async def test_anthropic_shapes_and_efforts_reach_a_chat_server(door: Gateway) -
     assert (sent["reasoning_effort"], sent["response_format"]["json_schema"]["schema"]) == ("medium", schema)
 
 
+async def test_a_shape_beside_tools_reaches_a_server_of_messages_whole() -> None:
+    """Such a server is forced to call a tool for its JSON; with tools of the caller's it is told instead."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    chat = chat_face.from_fields(
+        {
+            "messages": [{"role": "system", "content": "Be kind"}, {"role": "user", "content": "Where?"}],
+            "tools": [tool],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}},
+        }
+    )
+    sent = json.loads(Messages().ask(chat, "small", stream=False))
+    assert sent["tool_choice"] == {"type": "auto"}
+    assert sent["system"].startswith("Be kind\n\nAnswer with one JSON object")
+    assert json.loads(sent["system"].partition("schema: ")[2]) == schema
+
+
 async def test_thinking_goes_on_only_with_the_sealed_thought_it_began_with() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}
     out = {"type": "function_call_output", "call_id": "c", "output": "x"}

@@ -26,6 +26,7 @@ from sixfold.core.relay.chat import (
     Part,
     Picture,
     Said,
+    Shape,
     Stop,
     Text,
     Thinking,
@@ -162,7 +163,7 @@ class Messages:
             fields["stream"] = True
         system = chat.system
         if chat.shape is not None and not _shaped(chat):
-            system = f"{system}\n\nAnswer with one JSON object and nothing else.".strip()
+            system = f"{system}\n\n{_order(chat.shape)}".strip()
         given: dict[str, Any] = {
             "system": system or None,
             "temperature": None if thinking or chat.temperature is None else min(1.0, chat.temperature),
@@ -357,6 +358,14 @@ def _sealed(messages: Sequence[Message]) -> bool:
 def _shaped(chat: Chat) -> bool:
     """Whether the JSON that is asked for comes as the input of a tool."""
     return chat.shape is not None and not chat.tools
+
+
+def _order(shape: Shape) -> str:
+    """What a model that has tools of its own is told of the JSON that is asked for."""
+    told = "Answer with one JSON object and nothing else."
+    return (
+        told if shape.schema is None else f"{told} It follows this schema: {_encode(shape.schema).decode()}"
+    )
 
 
 def _tools(chat: Chat) -> dict[str, Any]:
