@@ -264,12 +264,23 @@ async def test_closing_leaves_no_process(tmp_path: Path) -> None:
     assert children() == before, "neither a child nor a zombie is left"
 
 
-async def test_what_a_worker_started_goes_with_it(driver: ProcessDriver, tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [False, True])
+async def test_what_a_worker_started_goes_with_it(driver: ProcessDriver, tmp_path: Path, apart: bool) -> None:
     worker = await driver.start(spec("Parent", tmp_path))
-    outcome, _ = await run(worker, {})
+    outcome, _ = await run(worker, {"apart": apart})
     assert isinstance(outcome, Completed)
     grandchild = pidfd(outcome.data["pid"])
     await worker.kill()
+    await ended(grandchild)
+
+
+async def test_what_workers_started_goes_with_their_server(tmp_path: Path) -> None:
+    driver = ProcessDriver(preload=())
+    worker = await driver.start(spec("Parent", tmp_path))
+    outcome, _ = await run(worker, {"apart": True})
+    assert isinstance(outcome, Completed)
+    grandchild = pidfd(outcome.data["pid"])
+    await driver.close()
     await ended(grandchild)
 
 

@@ -146,14 +146,17 @@ class DiceEngine:
 
 
 class ParentEngine:
-    """Starts a process of its own and leaves it running."""
+    """Starts a process of its own, in a session of its own if `apart`, and leaves it running."""
 
     name = "parent"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
         """Start it."""
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        apart = bool(task.inputs.get("apart"))
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=apart
+        )
         return Result(data={"pid": child.pid})
 
 

@@ -26,7 +26,7 @@ from sixfold.core.work.batches import BatchEngine
 from sixfold.core.work.engines import Engine, Task
 from sixfold.worker import live, protocol, runner
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SOCKET = 3  # the worker's socket after standard input, output and error
 _READ_BYTES = 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)  # opened before the fork, so that a child need not
@@ -52,6 +52,7 @@ def _settle(link: int, output: int, zygote: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:  # it died before the line above
         os._exit(0)
+    adopt_orphans()  # they stay until this process ends, and are the zygote's then
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -62,6 +63,11 @@ def _settle(link: int, output: int, zygote: int) -> None:
     os.dup2(keep[0], _SOCKET, inheritable=False)
     os.closerange(_SOCKET + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     os.umask(0o077)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what was started below this process and has lost its own, in whichever session."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def limit_memory(more_bytes: int) -> None:

@@ -1,8 +1,8 @@
 """The zygote: one small process with the heavy libraries loaded, from which workers are forked.
 
 Run as `python -m sixfold.worker.zygote DESCRIPTOR MODULE…`. It has one thread, opens nothing and
-decides nothing; it reaps, and it ends every worker and itself as soon as its server is gone.
-Linux only (record sockets, parent-death signals).
+decides nothing; it reaps, it ends what a worker leaves behind, and it ends every worker and itself as soon as
+its server is gone. Linux only (record sockets, parent-death signals, adopted orphans).
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from sixfold.worker import main, protocol
 
 _DESCRIPTORS = 2  # that come with a `Spawn`: the worker's socket, its output pipe
+_FAREWELL_SECONDS = 2.0  # for what was killed to be gone
 
 
 class _Zygote:
@@ -31,6 +34,7 @@ class _Zygote:
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        main.adopt_orphans()
 
     def serve(self) -> None:
         """Answer the server until it is gone."""
@@ -50,6 +54,11 @@ class _Zygote:
         """Kill every worker with all that it started."""
         for pid in self._workers.values():
             _kill_group(pid)
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        while (left := _children()) and time.monotonic() < deadline:
+            _bury(left)
+            if select.select([self._wake], [], [], _FAREWELL_SECONDS)[0]:
+                os.read(self._wake, 4096)
 
     def _hear(self) -> bool:
         room = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
@@ -98,6 +107,7 @@ class _Zygote:
             _, status = os.waitpid(pid, 0)
             del self._workers[worker]
             self._tell(protocol.Exited(worker, _reason(status)))
+        _bury(_children() - set(self._workers.values()))
 
     def _tell(self, message: protocol.Message) -> None:
         self._control.send(protocol.encode(message))
@@ -108,6 +118,22 @@ def _kill_group(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)  # it may not have made its group yet
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def _children() -> set[int]:
+    """The processes whose parent this one is, or has become; none where the kernel does not tell."""
+    with suppress(FileNotFoundError):
+        return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+    return set()
+
+
+def _bury(pids: set[int]) -> None:
+    """Kill and reap; what they had started becomes this process's own when they are dead, and comes next."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def _reason(status: int) -> str:
