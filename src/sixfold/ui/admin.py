@@ -26,14 +26,15 @@ _FORM_BYTES = 4096
 _QUEUE, _PAGE, _MAX_TEXT = 50, 50, 200
 _STATES = ("queued", "running", "succeeded", "failed", "canceled", "expired", "left")
 _KINDS = {
-    "weights": "weights on this machine",
-    "comfyui": "a ComfyUI",
-    "provider": "providers",
-    "embedded": "comes with the program",
-    "relay": "model servers",
-    "graph": "graphs",
-    "space": "spaces",
+    "weights": "Weights",
+    "comfyui": "ComfyUI",
+    "provider": "Providers",
+    "embedded": "Part of the program",
+    "relay": "Model servers",
+    "graph": "Graphs",
+    "space": "Spaces",
 }
+_OTHERS = "Others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +79,16 @@ class Admin:
         )
 
     async def engines(self, _request: Request, guest: Guest) -> Response:
-        """Every engine: whether it can run here, and what would make it so; files that are no model."""
+        """Every engine, those that can run here first, and what the others lack; files that are no model."""
         benches = self._benches({})
-        kinds = {kind: [bench for bench in benches if bench.spec.kind == kind] for kind in _KINDS}
-        others = [bench for bench in benches if bench.spec.kind not in _KINDS]
-        shelves = {_KINDS[kind]: found for kind, found in kinds.items() if found}
-        if others:
-            shelves["others"] = others
-        ready = sum(bench.standing.ready for bench in benches)
+        shelves: dict[str, list[Bench]] = {title: [] for title in (*_KINDS.values(), _OTHERS)}
+        for bench in sorted(benches, key=lambda bench: not bench.standing.ready):
+            shelves[_KINDS.get(bench.spec.kind, _OTHERS)].append(bench)
         return self._pages.render(
             "admin/engines.html",
             guest.session,
-            shelves=shelves,
-            ready=ready,
+            shelves={title: found for title, found in shelves.items() if found},
+            ready=sum(bench.standing.ready for bench in benches),
             total=len(benches),
             faults=sorted(self._services.own_faults.items()),
         )
