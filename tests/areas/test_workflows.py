@@ -141,6 +141,17 @@ async def test_inputs_reach_their_nodes_and_bad_ones_are_named(works: House) -> 
     assert (poor.status_code, poor.json()["code"]) == (402, "insufficient_credits")
 
 
+@pytest.mark.parametrize("image", ["gone.png", "/media/gone.png", "blob_gone", "data:image/png;base64,AAAA"])
+async def test_a_file_that_is_none_is_told_once_by_the_name_of_its_input(works: House, image: str) -> None:
+    body = {"input": {"image": image, "prompt": "winter"}}
+    refused = await works.client.post(f"{SPACES}/photoreal-img2img/run", json=body, headers=works.bearer)
+    assert refused.status_code == 400
+    [problem] = refused.json()["errors"]
+    assert problem["input"] == "image"
+    assert problem["message"].startswith("image: ")
+    assert problem["message"].count("image:") - image.count("image:") == 1
+
+
 async def test_files_come_by_url_by_upload_and_by_name(works: House) -> None:
     given = {"prompt": "in winter", "denoise": 0.4}
     uploaded = await works.client.post(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from sixfold.web.services import Services
 VERSION = "0.8.0"  # of the ComfyUI whose interface and schemas these are
 UNAUTHORISED = 4401
 _MOST_HISTORY = 200
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")  # no part of an escaped backslash
 _FOLDERS = (*KINDS, "embeddings", "configs", "gligen", "hypernetworks", "style_models")
 
 
@@ -66,7 +68,7 @@ class Comfy:
     async def prompt(self, request: Request) -> Response:
         """Queue a graph."""
         principal = await self._doors.enter(request)
-        body = bodies.parse_object(await request.body())
+        body = bodies.parse_object(_without_nul(await request.body()))
         refused, told = await self._runs.take(principal, body, calls.request_id(request))
         return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
 
@@ -190,6 +192,11 @@ class Comfy:
             return
         remaining = await self._runs.remaining(principal.account_id)
         await Talk(websocket, self._services.workshop.hub, self.flags).go_on(principal.account_id, remaining)
+
+
+def _without_nul(raw: bytes) -> bytes:
+    """JSON whose texts have U+FFFD for NUL: PostgreSQL finds nothing by a document that holds one."""
+    return _NUL.sub(rb"\1\\ufffd", raw) if rb"\u0000" in raw else raw
 
 
 def _ids(body: Mapping[str, Any]) -> list[str]:

@@ -84,9 +84,10 @@ class Running:
             if not kind or not isinstance(value, str) or not value:
                 continue
             try:
-                found[each.name] = await self._services.workshop.names.source(account_id, value, kind)
-            except errors.BadRequest as error:
-                problems.append(errors.Problem(each.name, f"{each.name}: {error.message}", error.code))
+                names = self._services.workshop.names
+                found[each.name] = await names.source(account_id, value, kind, each.name)
+            except errors.InvalidInput as wrong:
+                problems += wrong.problems
         if problems:
             raise errors.InvalidInput(problems)
         return found

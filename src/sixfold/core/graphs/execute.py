@@ -88,14 +88,19 @@ async def execute(verdict: Verdict, place: Place, emit: Emit, limits: Limits | N
     Raises `NodeFailed`, `GraphTooLarge`, or what finding a file raises. `emit` is called on the loop.
     """
     bounds = limits or Limits()
-    if len(verdict.nodes) > bounds.nodes:
-        raise GraphTooLarge(f"The graph has {len(verdict.nodes)} nodes; at most {bounds.nodes} may run")
+    within(verdict, bounds)
     run = _Run(verdict, place, emit, bounds)
     try:
         async with asyncio.timeout(bounds.seconds):
             return await run.go()
     except TimeoutError:
         raise errors.EngineFailed(f"The graph took longer than {bounds.seconds:g} seconds") from None
+
+
+def within(verdict: Verdict, limits: Limits) -> None:
+    """Raise `GraphTooLarge` for more nodes than a run may have."""
+    if len(verdict.nodes) > limits.nodes:
+        raise GraphTooLarge(f"The graph has {len(verdict.nodes)} nodes; at most {limits.nodes} may run")
 
 
 def unrunnable(verdict: Verdict) -> tuple[str, ...]:

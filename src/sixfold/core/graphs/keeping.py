@@ -31,6 +31,7 @@ _OUTCOME_US = 7 * DAY_US
 _MOST_BYTES = 64 * 2**20  # of one outcome
 _REMEMBERED_BYTES = 32 * 2**20
 _MOST_NAME = 255
+_MOST_PREFIX = 200  # of a name: its number and extension come behind
 _PREVIEW = ""  # among what is shown: no list of ComfyUI's has this name
 
 
@@ -114,21 +115,22 @@ class Names:
         source = await self._media.hold(example.read_bytes(), _EXAMPLE_TYPES[example.suffix])
         return Found(source.blob, source.content_type, source.size)
 
-    async def source(self, account_id: str, text: str, kind: str) -> Source:
+    async def source(self, account_id: str, text: str, kind: str, called: str = "") -> Source:
         """The file that an input names: by its name, as a URL, or as an upload's id.
 
-        Raises `InvalidInput` (of an input called `kind`) with a sentence.
+        Raises `InvalidInput` with a sentence that begins with what the input is `called`, or else its kind.
         """
+        called = called or kind
         if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
             name = Name.parse(text)
             found = await self.find(account_id, name) if name is not None else None
             if found is None:
-                sentence = f"There is no {kind} {text[:100]!r}: upload it first, or give a URL"
+                sentence = f"{called}: There is no {kind} {text[:100]!r}: upload it first, or give a URL"
                 if text.startswith(GIVEN):
-                    sentence = f"This workflow was given its {kind} and does not carry it: give one"
-                raise errors.InvalidInput([errors.Problem(kind, sentence, "file_missing")])
+                    sentence = f"{called}: This workflow was given its {kind} and does not carry it: give one"
+                raise errors.InvalidInput.of(called, sentence, "file_missing")
             return Source(found.blob, found.content_type, found.size)
-        descriptor = Descriptor(kind, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
+        descriptor = Descriptor(called, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
         return await self._media.resolve(account_id, descriptor, text)
 
     async def file(self, source: Source, name: str) -> File:
@@ -152,7 +154,7 @@ def _put(account_id: str, name: Name, source: Source) -> Transaction[None]:
 
 
 def _numbered(account_id: str, kind: Kind, prefix: str, source: Source) -> Transaction[Name]:
-    path = PurePosixPath(prefix)
+    path = PurePosixPath("".join(filter(str.isprintable, prefix))[:_MOST_PREFIX])
     stem, subfolder = path.name or "ComfyUI", "/".join(part for part in path.parts[:-1] if part not in "/..")
     least = f"{stem}_"
     alike = yield from one(

@@ -16,7 +16,7 @@ from sixfold.core.graphs import estimate, interface, spaces
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.elsewhere import Elsewhere, adopted
 from sixfold.core.graphs.estimate import Unknown
-from sixfold.core.graphs.execute import unrunnable
+from sixfold.core.graphs.execute import Limits, unrunnable, within
 from sixfold.core.graphs.hub import Hub
 from sixfold.core.graphs.interface import ApiInput
 from sixfold.core.graphs.keeping import Names, Outcomes
@@ -259,14 +259,21 @@ class Workshop:
         return self.estimate(verdict, str(model.fixed.get("_owner", "")), charged=charged).price
 
     def require(self, verdict: Verdict) -> None:
-        """Raise `EngineUnavailable` where nothing runs some class that is known."""
+        """Raise `EngineUnavailable` where nothing runs some known class, `GraphTooLarge` for a giant."""
+        within(verdict, Limits())
         if not verdict.elsewhere and unrunnable(verdict):
             raise errors.EngineUnavailable(self.lacking(verdict))
 
     def lacking(self, verdict: Verdict) -> str:
         """The sentence on the classes that nothing here can run."""
-        missing = ", ".join(sorted({*verdict.missing_classes, *unrunnable(verdict)}))
-        return f"No engine here has the node classes {missing}. {self._craft.unlock}"
+        missing = sorted({*verdict.missing_classes, *unrunnable(verdict)})
+        told = f"No engine here has the node classes {', '.join(missing)}."
+        if self._theirs() is None:
+            return f"{told} {self._craft.unlock}"
+        ours = ", ".join(name for name in missing if self._runs({"class_type": name}))
+        if ours:
+            return f"{ours} run only here, and other nodes only on the ComfyUI: a graph is not divided."
+        return f"{told} Its ComfyUI has not got them either: install them there."
 
     def refuse(self, verdict: Verdict, inputs: tuple[ApiInput, ...] = ()) -> None:
         """Raise what keeps a graph from running: `EngineUnavailable`, or `InvalidInput` with every fault."""
