@@ -176,6 +176,21 @@ async def test_only_coins_of_the_list_count_and_only_for_their_owner(
     assert (await balance(database, ann), await balance(database, ben)) == (8_000_000, 0)
 
 
+async def test_a_part_of_a_micro_dollar_is_not_credited(node: Node, database: Database) -> None:
+    chain = {**table(node)["chains"]["main"], "tokens": {COIN: {"symbol": "DAI", "decimals": 18}}}
+    micro = 10**12
+    async with httpx.AsyncClient() as client:
+        desk = Deposits(client, database, table(node, chains={"main": chain}))
+        await desk.read()
+        ann = await someone(database)
+        address = str((await desk.address(ann.id))["address"])
+        node.send(address, 5 * micro + micro - 1, block=101)
+        node.send(address, micro - 1, block=102)
+        node.head = 150
+        assert await desk.read() == 1
+    assert await balance(database, ann) == 5
+
+
 async def test_a_node_that_is_away_loses_nothing(desk: Deposits, node: Node, database: Database) -> None:
     ann = await someone(database)
     node.send(str((await desk.address(ann.id))["address"]), 1_000_000, block=2500)
