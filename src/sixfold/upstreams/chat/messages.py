@@ -34,7 +34,7 @@ from sixfold.core.relay.chat import (
 )
 from sixfold.core.relay.ports import Objection
 from sixfold.core.relay.usage import NOTHING, Usage, tokens
-from sixfold.upstreams.chat import sse
+from sixfold.upstreams.chat import generations, sse
 from sixfold.upstreams.chat.completions import objection
 
 _encode = msgspec.json.Encoder().encode
@@ -45,7 +45,6 @@ _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096
 _FOREIGN = frozenset({"", *THOUGHTS})  # seals of thoughts that no server of this protocol had
 _SHAPE = "answer_in_json"
-_THINKING = {"low": 1024, "medium": 4096, "high": 16384}
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
     "max_tokens": "length",
@@ -152,11 +151,13 @@ class Messages:
 
     def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
         """A conversation as a request."""
-        thinking = _THINKING.get(chat.effort) if not _shaped(chat) and _sealed(chat.messages) else None
+        effort = chat.effort if not _shaped(chat) and _sealed(chat.messages) else ""
+        thinking = generations.thinking(model, effort)
+        chance = not thinking and generations.takes_chance(model)
         limit = chat.max_tokens or _DEFAULT_MAX_TOKENS
         fields: dict[str, Any] = {
             "model": model,
-            "max_tokens": limit + (thinking or 0),
+            "max_tokens": limit + generations.room(effort),
             "messages": _turns(chat.messages),
         }
         if stream:
@@ -166,11 +167,11 @@ class Messages:
             system = f"{system}\n\n{_order(chat.shape)}".strip()
         given: dict[str, Any] = {
             "system": system or None,
-            "temperature": None if thinking or chat.temperature is None else min(1.0, chat.temperature),
-            "top_p": chat.top_p if chat.temperature is None and not thinking else None,
+            "temperature": min(1.0, chat.temperature) if chance and chat.temperature is not None else None,
+            "top_p": chat.top_p if chance and chat.temperature is None else None,
             "stop_sequences": [text for text in chat.stop if text.strip()] or None,
             "metadata": {"user_id": chat.user} if chat.user else None,
-            "thinking": {"type": "enabled", "budget_tokens": thinking} if thinking else None,
+            **thinking,
             **_tools(chat),
         }
         return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})

@@ -1,0 +1,62 @@
+"""A thought is asked of each generation of Anthropic's models in the words that it takes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sixfold.core.relay.chat import Chat, Message, Text
+from sixfold.upstreams.chat.messages import Messages
+
+BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 4096}}
+EFFORT = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}}
+
+
+def sent(model: str, effort: str = "") -> dict[str, Any]:
+    asked = Chat((Message("user", (Text("Hello"),)),), max_tokens=100, temperature=0.5, effort=effort)
+    return json.loads(Messages().ask(asked, model, stream=False))
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "chance"),
+    [
+        ("claude-3-7-sonnet-latest", BUDGET, True),
+        ("claude-opus-4-20250514", BUDGET, True),
+        ("claude-sonnet-4-5-20250929", BUDGET, True),
+        ("claude-haiku-4-5", BUDGET, True),
+        ("glm-5", BUDGET, True),
+        ("claude-sonnet-4-6", EFFORT, True),
+        ("claude-opus-4.6", EFFORT, True),
+        ("claude-opus-4-7", EFFORT, False),
+        ("anthropic.claude-opus-4-8-v1:0", EFFORT, False),
+        ("claude-opus-4-10", EFFORT, False),
+        ("claude-sonnet-5", EFFORT, False),
+        ("claude-fable-5-1", EFFORT, False),
+    ],
+)
+def test_each_generation_thinks_and_varies_as_it_can(
+    model: str, fields: dict[str, Any], chance: bool
+) -> None:
+    thoughtful = sent(model, "medium")
+    assert {name: thoughtful.get(name) for name in fields} == fields
+    assert ("output_config" in thoughtful) is ("output_config" in fields)
+    assert "temperature" not in thoughtful
+    assert thoughtful["max_tokens"] == 100 + 4096
+    plain = sent(model)
+    assert plain.get("temperature") == (0.5 if chance else None)
+    assert (plain["max_tokens"], "thinking" in plain, "output_config" in plain) == (100, False, False)
+
+
+@pytest.mark.parametrize(
+    ("effort", "said"),
+    [("minimal", "low"), ("low", "low"), ("high", "high"), ("xhigh", "high"), ("max", "max")],
+)
+def test_an_effort_that_not_all_know_is_the_nearest_that_they_do(effort: str, said: str) -> None:
+    assert sent("claude-sonnet-5", effort)["output_config"] == {"effort": said}
+
+
+@pytest.mark.parametrize("effort", ["", "none"])
+def test_no_effort_asks_for_no_thought(effort: str) -> None:
+    assert not {"thinking", "output_config"} & sent("claude-sonnet-5", effort).keys()
