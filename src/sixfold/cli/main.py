@@ -9,7 +9,7 @@ import argparse
 import sys
 from typing import Any
 
-from sixfold.cli import memory_words
+from sixfold.cli import memory_parser
 
 Group = Any  # argparse's own class for a set of commands is private
 
@@ -195,7 +195,7 @@ def _workflow(commands: Group) -> None:
 
 def _memory(commands: Group) -> None:
     group = _group(commands, "memory", "search, read, write and link the pages of the memory")
-    memory_words.add(group, _asking, _client)
+    memory_parser.add(group, _asking, _client)
 
 
 # -- files that were made here -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Signing in at an OpenID provider, and linking what one is there to one's account here."""
+"""Signing in at an OpenID provider, and linking an identity there to an account here."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _ANSWER = ("state", "code", "error", "iss")
 _SECURITY = "/account/security"
 
 
-class Elsewhere:
-    """Sends people to the provider, and believes them when they come back."""
+class OpenIdSignin:
+    """Sends people to the provider, and verifies who comes back."""
 
     def __init__(self, services: Services, pages: Pages, entrance: Entrance) -> None:
         self._services = services
@@ -95,7 +95,7 @@ def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route,
     """There and back; nothing where no provider is configured."""
     if not services.provider.name:
         return ()
-    door = Elsewhere(services, pages, entrance)
+    door = OpenIdSignin(services, pages, entrance)
     return (
         Route("/signin/oidc", {"GET": door.begin}),
         Route(_BACK, {"GET": door.back}),

@@ -1,4 +1,4 @@
-"""What can be said of the memory on the command line."""
+"""The options of `memory`, apart from what they do, so that help is there at once."""
 
 from __future__ import annotations
 
