@@ -140,6 +140,8 @@ async def test_what_a_key_does_not_see_is_no_word_to_guess(place: Ground) -> Non
     limited = replace(place.ann, collections=("public",))
     assert await slugs(place, "heliogrpah", limited) == []
     assert await slugs(place, "heliogrpah") == ["a"]
+    assert await slugs(place, "blinkign", limited) == []
+    assert await slugs(place, "blinkign") == ["a"]
     await put(place, "c", "A lantren fell.", "private")
     assert await slugs(place, "lantren", limited) == ["b"]
     assert await slugs(place, "lantren") == ["c"]
