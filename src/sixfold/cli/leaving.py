@@ -1,4 +1,4 @@
-"""`account export`, `account delete`, `account keep`: all that belongs to an account, out of it or away."""
+"""`account export`, `account delete`, `account keep`: an account as one file, its deletion, and its return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's data from outside it: commands open the database for one transaction and let go."""
+"""Commands on the server's data: each opens the database for one transaction and closes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`engines add` and `engines remove`: weights come to this machine, are looked at, and go."""
+"""`engines add` and `engines remove`: weights are fetched, checked, and removed."""
 
 from __future__ import annotations
 

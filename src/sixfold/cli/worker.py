@@ -1,4 +1,4 @@
-"""`worker`: claims what servers accepted and runs it, without a door of its own."""
+"""`worker`: claims and runs what servers accepted, and serves nothing itself."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Everything that leaves this server for an address a request has named."""
+"""Outgoing requests to addresses that a caller has named."""

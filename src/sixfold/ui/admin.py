@@ -1,4 +1,4 @@
-"""`/admin`: the server as whoever runs it sees it. For everybody else these pages are not there."""
+"""`/admin`: the server as its operator sees it; a 404 to everybody else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/account/data`: all that belongs to an account as one file; leaving, and staying after all."""
+"""`/account/data`: everything of an account as one file; deleting the account, and taking that back."""
 
 from __future__ import annotations
 

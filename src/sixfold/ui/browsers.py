@@ -1,4 +1,4 @@
-"""Which browser a request comes from, in words that its owner knows again: no version, no number."""
+"""The browser of a request, named so that its owner recognises it: no version number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on which a person lets a program in, or does not."""
+"""The page on which a person grants a program access, or refuses."""
 
 from __future__ import annotations
 

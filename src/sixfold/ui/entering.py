@@ -1,4 +1,4 @@
-"""The last step of every way in: a session of one's own, and the page that one came for."""
+"""The last step of every way to sign in: a new session, and the page that was asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a prediction, as a page shows it."""
+"""The outcome of a prediction, as a page shows it."""
 
 from __future__ import annotations
 

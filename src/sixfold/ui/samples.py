@@ -1,4 +1,4 @@
-"""The same call in three languages, as one would paste it."""
+"""The same call in three languages, ready to paste."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/account/security`: the ways in to an account, who is in, and what was done."""
+"""`/account/security`: ways to sign in, open sessions, and the log of what was done."""
 
 from __future__ import annotations
 

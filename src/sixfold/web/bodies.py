@@ -1,4 +1,4 @@
-"""Request bodies: JSON that was sent by strangers, and forms in its place."""
+"""Request bodies from strangers: JSON, or a form in its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs as callers are told of them."""
+"""Inputs as they are described to callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query string asks of a list: a text, one of some words, how many rows."""
+"""The query parameters of a list: a text, one of some words, a number of rows."""
 
 from __future__ import annotations
 

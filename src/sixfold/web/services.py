@@ -1,4 +1,4 @@
-"""What every face is built from: core's parts, and the doors that HTTP puts before them."""
+"""What every face is built from: core's parts, and HTTP's checks of keys, sessions and origins."""
 
 from __future__ import annotations
 
