@@ -1,4 +1,4 @@
-"""`account export`, `account delete`, `account keep`: an account as one file, its deletion, and its return."""
+"""`account export`, `delete` and `keep`: an account as one file, its deletion, and its return."""
 
 from __future__ import annotations
 
