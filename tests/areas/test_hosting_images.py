@@ -25,7 +25,8 @@ async def test_images_are_the_operators_to_add_and_need_what_starts_them(tmp_pat
 
         assert (await answer({"image": "a/b"}, home.bearer))[0] == 403
         assert await answer({}) == (400, "image is required")
-        assert (await answer({"image": "--privileged"}))[0] == 400
+        for wrong in ("--privileged", "a/B", "a:1:2", "a/../b", "a@sha256:1", "a" * 256):
+            assert (await answer({"image": wrong}))[0] == 400, wrong
         assert (await answer({"image": "a/b", "name": "No Name"}))[0] == 400
         assert (await answer({"image": "a/b", "name": "ra1"}))[0] == 409
         status, sentence = await answer({"image": "a/b"})

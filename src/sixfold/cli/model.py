@@ -23,6 +23,10 @@ from sixfold.settings import Settings
 
 _IMAGE_SECONDS = 3900  # an image may have to be fetched, and its model to be loaded
 _KINDS = frozenset({"model", "space"})
+_ELSEWHERE = {
+    ".gguf": "a chat model is added by `sixfold engines add chat --from FILE.gguf`",
+    "folder": "one with an app.py or a Dockerfile is added by `sixfold space import FOLDER`",
+}
 
 
 def add(arguments: argparse.Namespace) -> None:
@@ -31,7 +35,9 @@ def add(arguments: argparse.Namespace) -> None:
     if source.suffix == ".py":
         _add_file(arguments, source)
     elif source.exists():
-        raise Refused(f"{source.name} is no Python file: `model add` takes FILE.py, or the name of an image")
+        kind = "folder" if source.is_dir() else source.suffix.lower()
+        meant = _ELSEWHERE.get(kind, "`model add` takes FILE.py, or the name of an image")
+        raise Refused(f"{source.name} is no Python file: {meant}")
     else:
         _add_image(arguments)
 

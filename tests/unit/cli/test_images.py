@@ -67,3 +67,12 @@ def test_a_folder_is_built_runs_shut_in_and_goes(podman: Podman, start: Starter,
     assert "cannot be built" in refused.err
     assert server.stop() == 0
     assert podman.said("ps", "-aq") == "", "no container is left"
+
+
+def test_what_is_no_model_of_python_is_told_where_it_belongs(tmp_path: Path) -> None:
+    (tmp_path / "small.gguf").write_bytes(b"GGUF")
+    (tmp_path / "notes.txt").write_text("x")
+    for name, meant in (("small.gguf", "engines add chat"), (".", "space import"), ("notes.txt", "FILE.py")):
+        refused = program(tmp_path / "data", "model", "add", str(tmp_path / name))
+        assert refused.status == 1
+        assert meant in refused.err

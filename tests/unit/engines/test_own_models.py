@@ -123,6 +123,12 @@ def test_a_file_that_is_no_model_says_why(tmp_path: Path, text: str, fault: str)
     assert fault in str(raised.value)
 
 
+def test_a_fault_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
+    with pytest.raises(WrongFile) as raised:
+        describe.described(written(tmp_path, "x = 1\0\n"))
+    assert str(raised.value) == "source code string cannot contain null bytes"
+
+
 def test_what_a_file_prints_or_kills_is_no_description(tmp_path: Path) -> None:
     ending = written(tmp_path, "import os\nos._exit(1)\n")
     assert shelf.describe(ending, {}).fault == "it ended before it was read"

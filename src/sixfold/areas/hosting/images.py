@@ -17,7 +17,13 @@ from sixfold.web.services import Services
 
 KIND = "model"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
+_MAX_IMAGE = 255
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?/)?"  # where it lies
+    r"[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*"  # its name there
+    r"(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
 
 
 class ImageImport:
@@ -44,7 +50,7 @@ class ImageImport:
         name = body.get("name") or ""
         if not image:
             raise errors.InvalidInput.of("image", "image is required")
-        if not isinstance(image, str) or not _IMAGE.fullmatch(image):
+        if not isinstance(image, str) or len(image) > _MAX_IMAGE or not _IMAGE.fullmatch(image):
             raise errors.InvalidInput.of("image", "image must be the reference of a container image")
         if not isinstance(hardware, str | None):
             raise errors.InvalidInput.of("hardware", "hardware must be a string")

@@ -55,14 +55,15 @@ class Spaces(Protocol):
 
 
 def parse(text: str) -> SpaceId:
-    """`owner/name`, or a URL that ends in it; raises `BadRequest`."""
+    """`owner/name`, or a URL that has it behind `spaces/`, or at its end; raises `BadRequest`."""
     found = text.strip()
     if re.match(r"https?://", found, re.I):
         try:
             parts = [part for part in urlsplit(found).path.split("/") if part]
         except ValueError:
             parts = []
-        found = "/".join(parts[-2:])
+        behind = parts[parts.index("spaces") + 1 :][:2] if "spaces" in parts else []
+        found = "/".join(behind if len(behind) == 2 else parts[-2:])
     named = _ID.fullmatch(found)
     if named is None or ".." in found:
         raise errors.BadRequest("space must be owner/name, or the URL of a space")

@@ -29,7 +29,8 @@ def load(path: Path) -> tuple[Callable[..., Any], Facts]:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise WrongFile(f"line {error.lineno}: {error.msg}") from error
+        where = f"line {error.lineno}: " if error.lineno else ""
+        raise WrongFile(f"{where}{error.msg}") from error
     except (Exception, SystemExit) as error:
         raise WrongFile(f"{place(error, path)}{type(error).__name__}: {error}") from error
     found = [

@@ -1,0 +1,26 @@
+"""A space is named by its owner and name, or by any address of it that a browser shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from sixfold.core.work import spaces
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "acme/paint",
+        "https://hub.example/acme/paint",
+        "https://hub.example/spaces/acme/paint/",
+        "https://hub.example/spaces/acme/paint/tree/main?x=1",
+        "https://hub.example/spaces/acme/paint/blob/main/app.py",
+    ],
+)
+def test_every_address_of_a_space_names_it(text: str) -> None:
+    assert str(spaces.parse(text)) == "acme/paint"
+
+
+def test_an_owner_may_be_called_spaces() -> None:
+    assert str(spaces.parse("https://hub.example/spaces/spaces/paint")) == "spaces/paint"
+    assert str(spaces.parse("https://hub.example/spaces/paint")) == "spaces/paint"
