@@ -12,7 +12,8 @@ from PIL import Image
 
 from sixfold.core.work.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image import faces, saliency
-from sixfold.engines.image.matting import cut, edges, ground
+from sixfold.engines.image.faces import Face
+from sixfold.engines.image.matting import cut, edges, ground, people
 from sixfold.engines.image.matting.engine import MattingEngine
 from tests.corpora import composites
 from tests.unit.engines import onnx_model
@@ -44,6 +45,27 @@ def saved(folder: Path, rgb: Any) -> Path:
     """A picture as a file."""
     Image.fromarray(rgb).save(folder / "in.png")
     return folder / "in.png"
+
+
+def test_under_a_face_there_is_a_body_even_where_it_stands_out_from_nothing() -> None:
+    picture = pytest.importorskip("skimage.data").astronaut()
+    rng = np.random.default_rng(3)
+    coat = np.zeros((512, 512), np.uint8)
+    cv2.fillPoly(coat, [np.array([(170, 190), (270, 190), (370, 250), (390, 512), (50, 512), (70, 250)])], 1)
+    grey = np.where(coat[..., None] > 0, 176, 190) + rng.normal(0, 3, picture.shape)
+    picture[190:] = np.clip(grey, 0, 255).astype(np.uint8)[190:]
+    alpha, _ = cut.alpha(picture)
+    assert alpha[300:, 170:270].mean() > 0.9
+    assert alpha[300:, 440:].mean() < 0.1
+
+
+def test_what_lies_far_from_a_portraits_body_is_believed_less_and_small_faces_tell_nothing() -> None:
+    belief = np.full((200, 300), 0.8, np.float32)
+    told = people.within(belief, [Face(130, 40, 180, 90)])
+    assert told[190, 155] > 0.85  # under the chin
+    assert told[20, 5] < 0.4
+    assert told[150, 95] == pytest.approx(0.8, abs=0.05)  # an arm's length away
+    assert people.within(belief, [Face(10, 10, 25, 25)]) is belief
 
 
 @pytest.mark.parametrize(("stratum", "least"), [("plain", 0.93), ("textured", 0.9), ("shadow", 0.87)])

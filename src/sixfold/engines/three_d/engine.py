@@ -29,7 +29,7 @@ class VoxelEngine:
     """Stands the subject of `image` up as cubes or as a smooth body, in its own colours."""
 
     name = "voxels"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """A GLB in a cube of one metre."""
@@ -51,7 +51,7 @@ class ReliefEngine:
     """Gives the subject of `image` a round front and a back that may be, with baked textures."""
 
     name = "relief"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """A GLB whose mesh is closed."""

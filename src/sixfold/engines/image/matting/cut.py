@@ -1,4 +1,4 @@
-"""A subject's mask without weights: the border's colours and saliency start it, GrabCut draws it.
+"""A subject's mask without weights: the border's colours, saliency and faces start it, GrabCut draws it.
 
 `alpha` is the library's door: pictures come here from `remove-background`, and a film's frames with the
 mask of the frame before as a hint.
@@ -12,8 +12,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image import saliency
-from sixfold.engines.image.matting import certainty, edges, ground
+from sixfold.engines.image import faces, saliency
+from sixfold.engines.image.matting import certainty, edges, ground, people
 from sixfold.engines.image.matting.certainty import Cut
 from sixfold.engines.image.matting.ground import Ground
 
@@ -45,6 +45,8 @@ def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> Cu
     belief = _belief(small, around)
     if only is not None:
         belief = _within(belief, only, around)
+    elif hint is None:
+        belief = people.within(belief, faces.find(small))
     own = belief
     if hint is not None:
         size = (small.shape[1], small.shape[0])

@@ -18,7 +18,7 @@ class MattingEngine:
     """Cuts the subject of `image_url` (or `image`) out."""
 
     name = "matting"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """A PNG with soft alpha at exactly the picture's size; `full` where the cut is sure of itself."""
