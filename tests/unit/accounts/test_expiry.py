@@ -72,6 +72,15 @@ def _take_link(token: str) -> Transaction[str]:
     return (yield from signins.take_link(token, BEGAN))
 
 
+def _call(account_id: str) -> Transaction[Given]:
+    yield Query("relay_once_put", {"id": account_id, "call_id": "call_1"})
+    return (account_id,)
+
+
+def _asked_before(name: str) -> Transaction[Any]:
+    return (yield from one("relay_once_get", id=name, life=DAY_US))
+
+
 def _media(name: str) -> Transaction[Any]:
     return (yield from one("media_by_name", name=name))
 
@@ -82,6 +91,7 @@ LASTING: dict[str, tuple[int, Callable[[str], Transaction[Given]], Callable[...,
     "a session": (30 * DAY_US, _session, signins.session),
     "a ceremony": (10 * MINUTE_US, _ceremony, ceremonies.take),
     "an upload": (HOUR_US, _upload, _media),
+    "a call's Idempotency-Key": (DAY_US, _call, _asked_before),
     "a grant's code": (5 * MINUTE_US, _code, oauth.exchange),
     "a refresh token": (30 * DAY_US, _refresh, oauth.refresh),
 }

@@ -75,3 +75,9 @@ async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
         mutant._queries = {**queries, "idempotency_insert": replace(claim, sql=sql)}
         verdicts = await _raced(opened)
         assert [type(verdict) for verdict in verdicts].count(Claimed) != 1
+
+
+def test_a_key_is_of_one_account_one_method_and_one_path() -> None:
+    asked = ("acct_1", "POST", "/api/ra1", "key")
+    others = [(*asked[:place], f"{asked[place]}2", *asked[place + 1 :]) for place in range(len(asked))]
+    assert len({idempotency.scope_id(*each) for each in (asked, *others)}) == 5
