@@ -330,51 +330,6 @@ async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -
         assert await history(visitor) == []
 
 
-async def ended(home: House, prompt_id: str) -> Any:
-    """The history of a prompt, once it has one."""
-    async with asyncio.timeout(60):
-        while not (told := (await home.client.get(f"/history/{prompt_id}")).json()):  # noqa: ASYNC110  # it polls
-            await asyncio.sleep(0.01)
-    return told[prompt_id]
-
-
-@pytest.mark.parametrize("prefix", ["blue\0\n\x1b[1m/sky\0", "long/" * 30 + "x" * 5000, "\0", "../../up"])
-async def test_a_file_can_be_seen_whatever_prefix_was_asked_for(either: Path, prefix: str) -> None:
-    graph = {
-        "1": node("EmptyImage", width=8, height=8, batch_size=1, color=255),
-        "2": node("SaveImage", images=["1", 0], filename_prefix=prefix),
-    }
-    async with house(either, assembly.models_document()) as home:
-        sent = await home.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
-        assert sent.status_code == 200
-        [file] = (await ended(home, "p"))["outputs"]["2"]["images"]
-        assert file["filename"].isprintable()
-        assert ".." not in file["subfolder"]
-        seen = await home.client.get("/view", params=file)
-        assert Image.open(io.BytesIO(seen.content)).size == (8, 8)
-        assert list((await home.client.get("/history")).json()) == ["p"]
-
-
-async def test_a_text_with_a_nul_or_with_its_name_in_it_stays_readable(either: Path) -> None:
-    graph = {
-        "1": node("PrimitiveString", value="a\0b \\u0000 \\\0"),
-        "2": node("PreviewAny", source=["1", 0]),
-    }
-    async with house(either, assembly.models_document()) as home:
-        await home.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
-        assert (await ended(home, "p"))["outputs"]["2"]["text"] == ["a\ufffdb \\u0000 \\\ufffd"]
-
-
-async def test_a_graph_of_more_nodes_than_may_run_is_refused_before_it_is_queued(stage: Stage) -> None:
-    graph = {"0": node("PrimitiveString", value="x")}
-    graph |= {str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, 25_000)}
-    body = {"prompt": {**graph, "out": node("PreviewAny", source=["24999", 0])}}
-    refused = await stage.home.client.post("/prompt", json=body)
-    assert refused.status_code == 400
-    assert "25001 nodes; at most 25000" in refused.json()["error"]["message"]
-    assert (await stage.home.client.get("/history")).json() == {}
-
-
 async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
     client, out = stage.home.client, io.BytesIO()
     Image.new("RGB", (40, 30), "teal").save(out, "PNG")
