@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,20 @@ class Shares:
         return mine, spare
 
 
+if TYPE_CHECKING:
+    _Numbers = array[int]
+else:
+    _Numbers = array  # which takes no type at run time
+
+
+class _List(_Numbers):
+    """A word's places in ascending order, each with how often it stands there in its last eight bits."""
+
+    __slots__ = ("number", "word")
+    number: int
+    word: str  # "" where no place has it any more
+
+
 class Postings:
     """For each word the places that have it and how often, four bytes each; for each place its words so, too.
 
@@ -102,9 +116,8 @@ class Postings:
     """
 
     def __init__(self) -> None:
-        self._number: dict[str, int] = {}
-        self._words: list[str] = []  # by number, "" for none
-        self._lists: list[array[int]] = []  # by number: place and times, in ascending order
+        self._lists: dict[str, _List] = {}
+        self._numbered: list[_List] = []
         self._numbers = Room()
         self._of: list[bytes] = []  # by place: number and times of each word
         self._renamed: set[int] = set()
@@ -112,37 +125,26 @@ class Postings:
 
     def put(self, place: int, words: Mapping[str, int]) -> None:
         """Let a place have these counted words, and no others."""
-        base, counts = place << 8, words.values()
-        numbers = self._numbers_of(words)
-        if max(counts, default=0) > _MOST_TIMES:
-            counts = [min(times, _MOST_TIMES) for times in counts]
-        new = array("I", [of << 8 | times for of, times in zip(numbers, counts, strict=True)])
-        self._count += len(new)
-        if place == len(self._of):  # behind all others
-            lists = self._lists
-            for of, times in zip(numbers, counts, strict=True):
-                lists[of].append(base | times)
-            self._of.append(new.tobytes())
+        self._count += len(words)
+        if place == len(self._of):
+            self._of.append(self._append(place << 8, words))
         else:
-            old = array("I", self._of[place])
+            old = {packed >> 8: packed & 255 for packed in array("I", self._of[place])}
             self._count -= len(old)
-            self._rewrite(base, _unpacked(old), _unpacked(new))
-            self._of[place] = new.tobytes()
+            self._of[place] = self._rewrite(place << 8, old, words)
 
     def get(self, word: str) -> tuple[Places, Floats] | None:
         """The places that have a word, and how often each; None for an unknown word."""
-        number = self._number.get(word)
-        if number is None:
+        found = self._lists.get(word)
+        if found is None:
             return None
-        packed = self._copied(number)
+        packed = _copied(found)
         return (packed >> 8).astype(np.int64), (packed & 255).astype(np.float32)
 
     def places(self, word: str) -> Places:
         """The places that have a word, none for an unknown one."""
-        number = self._number.get(word)
-        if number is None:
-            return np.zeros(0, np.int64)
-        return (self._copied(number) >> 8).astype(np.int64)
+        found = self._lists.get(word)
+        return np.zeros(0, np.int64) if found is None else (_copied(found) >> 8).astype(np.int64)
 
     def among(self, places: Places, word: str) -> Flags:
         """Which of some places have a word."""
@@ -153,43 +155,42 @@ class Postings:
 
     def word(self, number: int) -> str:
         """The word of a number; "" where no place has it any more."""
-        return self._words[number]
+        return self._numbered[number].word
 
     def words_from(self, first: int) -> Sequence[str]:
         """The words by their numbers, without the `first` ones."""
-        return self._words[first:]
+        return [found.word for found in self._numbered[first:]]
 
     def renamed(self) -> Sequence[tuple[int, str]]:
         """The numbers that were given to other words since this was asked last, and their words."""
-        found = [(number, self._words[number]) for number in self._renamed]
+        found = [(number, self._numbered[number].word) for number in self._renamed]
         self._renamed.clear()
         return found
 
     @property
     def size(self) -> int:
         """About how many bytes."""
-        return self._count * 9 + len(self._words) * 290 + len(self._of) * 48
+        return self._count * 9 + len(self._numbered) * 290 + len(self._of) * 48
 
-    def _numbers_of(self, words: Collection[str]) -> Sequence[int]:
-        """The numbers of some words; a new one gets its own."""
-        known = list(map(self._number.get, words))
-        pairs = zip(words, known, strict=True)
-        return [self._numbered(word) if of is None else of for word, of in pairs]
+    def _append(self, base: int, words: Mapping[str, int]) -> bytes:
+        """A place behind all others has these words; gives their numbers and times."""
+        packed: list[int] = []
+        lists = self._lists
+        for word, times in words.items():
+            found = lists.get(word)
+            if found is None:
+                found = self._new(word)
+            many = times if times < _MOST_TIMES else _MOST_TIMES
+            found.append(base | many)
+            packed.append(found.number << 8 | many)
+        return array("I", packed).tobytes()
 
-    def _numbered(self, word: str) -> int:
-        number = self._number[word] = self._numbers.take()
-        if number == len(self._words):
-            self._words.append(word)
-            self._lists.append(array("I"))
-        else:
-            self._words[number] = word
-            self._renamed.add(number)
-        return number
-
-    def _rewrite(self, base: int, old: Mapping[int, int], new: Mapping[int, int]) -> None:
-        """A place has other numbers now, or as often as not."""
+    def _rewrite(self, base: int, old: Mapping[int, int], words: Mapping[str, int]) -> bytes:
+        """A place that had `old` numbers has these words now; gives their numbers and times."""
+        known = [(self._lists.get(word) or self._new(word), times) for word, times in words.items()]
+        new = {found.number: min(times, _MOST_TIMES) for found, times in known}
         for number, times in new.items() - old.items():
-            found = self._lists[number]
+            found = self._numbered[number]
             at = bisect_left(found, base)
             if number in old:
                 found[at] = base | times
@@ -197,19 +198,28 @@ class Postings:
                 found.insert(at, base | times)
         for number in old.keys() - new.keys():
             self._take_out(number, base)
+        return array("I", [number << 8 | times for number, times in new.items()]).tobytes()
+
+    def _new(self, word: str) -> _List:
+        """An empty list for a word."""
+        number = self._numbers.take()
+        if number == len(self._numbered):
+            self._numbered.append(cast("_List", _List("I")))
+        else:
+            self._renamed.add(number)
+        found = self._lists[word] = self._numbered[number]
+        found.number, found.word = number, word
+        return found
 
     def _take_out(self, number: int, base: int) -> None:
-        found = self._lists[number]
+        found = self._numbered[number]
         del found[bisect_left(found, base)]
         if not found:
-            del self._number[self._words[number]]
-            self._words[number] = ""
+            del self._lists[found.word]
+            found.word = ""
             self._numbers.give_back(number)
 
-    def _copied(self, number: int) -> NDArray[np.uint32]:
-        """A list as it is now: it may grow while it is read."""
-        return np.frombuffer(self._lists[number].tobytes(), np.uint32)
 
-
-def _unpacked(packed: array[int]) -> Mapping[int, int]:
-    return {one >> 8: one & 255 for one in packed}
+def _copied(found: _List) -> NDArray[np.uint32]:
+    """A list as it is now: it may grow while it is read."""
+    return np.frombuffer(found.tobytes(), np.uint32)
