@@ -43,13 +43,11 @@ class TransactionConflict(Exception):
 class Database(Protocol):
     """One store, several backs, one contract suite."""
 
-    async def write(self, transaction: Transaction[T], *, durable: bool = True, early: bool = False) -> T:
+    async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
         """Run `transaction` atomically and return its value once it is committed.
 
         With `durable=False` the commit survives a killed process but may be lost with the
         machine's power: for claims and heartbeats, which a restart repairs anyway.
-        With `early` others see it before it is on the disk, and only its writer waits for that: for what
-        nobody acts upon who merely saw it. It stands where the disk refuses it, which raises `StoreFailed`.
         """
         ...
 

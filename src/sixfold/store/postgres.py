@@ -72,12 +72,8 @@ class PostgresDatabase:
 
     # -- the port --------------------------------------------------------------------------------
 
-    async def write(self, transaction: Transaction[T], *, durable: bool = True, early: bool = False) -> T:
-        """Hand `transaction` to the next group; returns after the commit that holds it.
-
-        Nothing is seen `early`: PostgreSQL shows what is on its disk.
-        """
-        del early
+    async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
+        """Hand `transaction` to the next group; returns after the commit that holds it."""
         self._refuse_closed()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.append(Job(transaction, durable, future))

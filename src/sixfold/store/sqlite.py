@@ -1,15 +1,13 @@
-"""SQLite behind the Database port: WAL, one writer at a time, many requests to one durable commit.
+"""SQLite behind the Database port: WAL, one writer thread, many requests to one durable commit.
 
 Every write gets a savepoint, so one that fails leaves its neighbours alone, and one fsync pays for
-all that arrived while the last one ran. What may be seen early is committed without one, and brought to the
-disk while another thread writes on. Reads are short and run on the caller's thread.
+all that arrived while the last one ran. Reads are short and run on the caller's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import queue
 import sqlite3
 import threading
@@ -29,16 +27,12 @@ T = TypeVar("T")
 _MAX_GROUP = 512
 _BUSY_MS = 30_000
 _STATEMENTS = 512  # that stay prepared
-_WRITERS = 2  # one writes while the other waits for the disk
-_NO_LOG = -1  # of a database in memory
-_sync = getattr(os, "fdatasync", os.fsync)  # macOS has the latter alone
 
 
 @dataclass(slots=True)
 class _Job:
     transaction: Transaction[Any]
     durable: bool
-    early: bool
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     value: Any = None
@@ -59,32 +53,26 @@ class SqliteDatabase:
         self._writer = self._connect()
         migrate(self._writer)
         self._reader = self._connect()
-        self._log = _NO_LOG if self._uri else os.open(f"{self._path}-wal", os.O_RDONLY)
         self._durable = True  # as `connect` leaves it
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._queries = sql.queries(self.dialect)
         self._bind = Binder()
         self._closed = False
-        self._turn = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._write_forever, name=f"sqlite-writer-{number}", daemon=True)
-            for number in range(_WRITERS)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._write_forever, name="sqlite-writer", daemon=True)
+        self._thread.start()
 
     def _connect(self) -> sqlite3.Connection:
         return connect(self._path, uri=self._uri)
 
     # -- the port --------------------------------------------------------------------------------
 
-    async def write(self, transaction: Transaction[T], *, durable: bool = True, early: bool = False) -> T:
+    async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
         """Hand `transaction` to the writer; returns after the commit that holds it."""
         if self._closed:
             raise sqlite3.ProgrammingError("the database is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(_Job(transaction, durable, early, loop, future))
+        self._jobs.put(_Job(transaction, durable, loop, future))
         return await future
 
     async def read(self, transaction: Transaction[T]) -> T:
@@ -102,27 +90,20 @@ class SqliteDatabase:
             return
         self._closed = True
         self._jobs.put(None)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
-        if self._log != _NO_LOG:
-            os.close(self._log)
+        await asyncio.to_thread(self._thread.join)
         self._reader.close()
         self._writer.close()
 
-    # -- the writers' threads --------------------------------------------------------------------
+    # -- the writer thread -----------------------------------------------------------------------
 
     def _write_forever(self) -> None:
-        """Write group after group; a writer that has to wait for the disk leaves its turn to the other."""
-        stop = False
-        while not stop:
-            late: list[_Job] = []
-            with self._turn:
-                while not (stop or late):
-                    group, stop = self._next_group()
-                    late = self._written(group) if group else []
-            if late:
-                self._sync(late)
-        self._jobs.put(None)  # for the other
+        while True:
+            group, stop = self._next_group()
+            if group:
+                self._commit_group(group)
+                _settle(group)
+            if stop:
+                return
 
     def _next_group(self) -> tuple[list[_Job], bool]:
         group: list[_Job] = []
@@ -138,31 +119,9 @@ class SqliteDatabase:
             except queue.Empty:
                 return group, False
 
-    def _written(self, group: list[_Job]) -> list[_Job]:
-        """Commit a group and tell those who wait for that; gives those who wait for the disk."""
-        self._commit_group(group)
-        if self._durable or self._log == _NO_LOG:
-            _settle(group)
-            return []
-        late: list[_Job] = []
-        told: list[_Job] = []
-        for job in group:
-            (late if job.durable and job.error is None else told).append(job)
-        _settle(told)
-        return late
-
-    def _sync(self, late: list[_Job]) -> None:
-        """Bring to the disk what was committed without it."""
-        try:
-            _sync(self._log)
-        except OSError as error:
-            for job in late:
-                job.error = _store_failed(error)
-        _settle(late)
-
     def _commit_group(self, group: list[_Job]) -> None:
         writer = self._writer
-        durable = any(job.durable and not job.early for job in group)
+        durable = any(job.durable for job in group)
         try:
             if durable != self._durable:
                 writer.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
@@ -214,7 +173,7 @@ class SqliteDatabase:
         return [{"changed": connection.executemany(bound.text, given).rowcount}]
 
 
-def _store_failed(error: sqlite3.Error | OSError) -> errors.StoreFailed:
+def _store_failed(error: sqlite3.Error) -> errors.StoreFailed:
     failure = errors.StoreFailed()
     failure.__cause__ = error
     return failure

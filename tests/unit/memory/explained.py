@@ -40,7 +40,7 @@ class Explained:
                 self.rows[query.name] = max(self.rows[query.name], read)
                 found += await self._connection.fetch(prepared.text, *given)
 
-    async def write(self, transaction: Transaction[T], *, durable: bool = True, early: bool = False) -> T:
+    async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
         """The same in a transaction of the database."""
         async with self._connection.transaction():
             return await self.read(transaction)
