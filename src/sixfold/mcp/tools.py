@@ -59,7 +59,7 @@ class Tool:
     description: str
     schema: Mapping[str, Any]
     run: Run
-    lost: str
+    lost: str = ""
     hints: Mapping[str, bool] = field(default_factory=dict[str, bool])
     allowed: Callable[[Principal], bool] = lambda _principal: True
     streams: bool = False
