@@ -337,7 +337,7 @@ def test_no_sequence_of_changes_tells_another_story_than_the_model(back: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_memory_with_a_known_fault_is_caught(name: str) -> None:
-    assert not play("sqlite", 60, 40, MUTANTS[name])
+    assert not play("sqlite", 240, 40, MUTANTS[name])
 
 
 @pytest.mark.slow
