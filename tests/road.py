@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,6 +147,7 @@ class Options:
     run_limit_seconds: float = 30
     queue_ttl_seconds: float = 3600
     idle_seconds: float | None = None
+    idle_of: Callable[[str], float | None] = lambda _model: None
     failpoints: str = ""
     clock: Clock | None = None
     driver: Driver | None = None
@@ -194,6 +195,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
         max_attempts=wanted.max_attempts,
         queue_ttl_seconds=wanted.queue_ttl_seconds,
         idle_seconds=wanted.idle_seconds,
+        idle_of=wanted.idle_of,
         memory_bytes=2**30,
         scratch=folder / "scratch",
         placed=wanted.placed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sixfold.core.work.states import State
 from tests.road import Options, Road, road
 
 SHORT, LONG = {"seconds": 0}, {"seconds": 60}
+ONE = Options(slots=1)
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +26,9 @@ def any_run_is_brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def _busy(folder: Path) -> AsyncIterator[tuple[Road, Prediction]]:
+async def _busy(folder: Path, options: Options = ONE) -> AsyncIterator[tuple[Road, Prediction]]:
     """A road whose one worker has done a short run and is now at a long one."""
-    async with road(folder, Options(slots=1)) as built:
+    async with road(folder, options) as built:
         assert (await built.run("slow", extras=SHORT)).state is State.SUCCEEDED
         long = await built.pipeline.submit(built.order("slow", extras=LONG))
         await _until(built, long, State.RUNNING)
@@ -52,6 +54,20 @@ async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
         ended = await built.pipeline.wait(short, 60)
         assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
         assert await built.faults() == ()
+
+
+async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_TURN_SECONDS", 60)
+    told: list[str] = []
+    async with _busy(tmp_path, replace(ONE, idle_of=told.append)) as (built, long):
+        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        await _until(built, short, State.RUNNING)
+        assert told == ["slow", "slow"], "by the two that have had the worker"
+        await built.pipeline.cancel(long.id, built.payer.id)
+        await built.pipeline.wait(short, 60)
+        assert told == ["slow", "slow", "slow"]
 
 
 async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: Path) -> None:

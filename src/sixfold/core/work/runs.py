@@ -48,7 +48,7 @@ class Run:
     """One attempt of one prediction."""
 
     def __init__(self, prediction: Prediction, finisher: Finisher, bus: Bus, limit_seconds: float) -> None:
-        self._prediction = prediction
+        self.prediction = prediction
         self._finisher = finisher
         self._bus = bus
         self._limit_seconds = limit_seconds
@@ -62,7 +62,7 @@ class Run:
     @property
     def id(self) -> str:
         """The prediction's id."""
-        return self._prediction.id
+        return self.prediction.id
 
     def cancel(self) -> None:
         """Ask the run to stop, or never to begin."""
@@ -74,9 +74,9 @@ class Run:
         """Take it to its end on `worker`, `done` before that; raises `WorkerCrashed` when it was lost."""
         self._worker = worker
         try:
-            if self._prediction.state is not predictions.State.RUNNING and not self._canceled:
+            if self.prediction.state is not predictions.State.RUNNING and not self._canceled:
                 moved = await self._finisher.database.write(
-                    predictions.ready(self.id, self._prediction.attempt), durable=False
+                    predictions.ready(self.id, self.prediction.attempt), durable=False
                 )
                 self._bus.publish(self.id, Moved(moved))
                 self._canceled = self._canceled or moved.state is predictions.State.CANCELING
@@ -96,7 +96,7 @@ class Run:
     async def _tell_the_end(self) -> None:
         """Tell those who wait here of an end that somebody else brought about."""
         with contextlib.suppress(errors.NotFound, errors.StoreFailed):
-            look = predictions.get(self.id, self._prediction.account_id)
+            look = predictions.get(self.id, self.prediction.account_id)
             found = await self._finisher.database.read(look)
             if found.is_terminal:
                 self._bus.publish(self.id, Moved(found))
@@ -127,14 +127,14 @@ class Run:
 
     @property
     def _attempt(self) -> int:
-        return self._prediction.attempt
+        return self.prediction.attempt
 
     def _hit(self, point: str) -> None:
         self._finisher.failpoints.hit(point)
 
     async def _outcome(self, worker: Worker) -> Outcome:
         self._began = time.perf_counter_ns()
-        record = self._prediction.task
+        record = self.prediction.task
         blobs = self._finisher.media.blobs
         try:
             files = {name: await blobs.local_path(key) for name, key in record.files.items()}
@@ -145,7 +145,7 @@ class Run:
             return Failed("An input could not be read from the storage. Please try again", public=True)
         if self._canceled:  # while the files were fetched, when no worker could hear of it
             return Stopped()
-        task = Task(id=self.id, model=self._prediction.model, inputs=record.inputs, files=files)
+        task = Task(id=self.id, model=self.prediction.model, inputs=record.inputs, files=files)
         try:
             async with asyncio.timeout(self._limit_seconds):
                 return await worker.run(task, Reports(self._report, self._log))
@@ -215,21 +215,21 @@ class Run:
         )
         success = Success(
             output=Output(stored.files, dict(done.data)),
-            quality=done.quality or self._prediction.quality,
+            quality=done.quality or self.prediction.quality,
             engine_version=done.engine_version,
             trace=trace,
             media=stored.records,
             upstream_cost_micros=done.upstream_cost_micros,
-            charge=metering.charge(self._prediction, trace.run_us, done.billed),
+            charge=metering.charge(self.prediction, trace.run_us, done.billed),
         )
         self._hit("capture.before")
-        by_children = self._prediction.meter == "children" and success.charge is None
+        by_children = self.prediction.meter == "children" and success.charge is None
         succeed = predictions.succeed_with_children if by_children else predictions.succeed
         await self._finish(lambda: succeed(self.id, self._attempt, success))
         self._hit("capture.after")
 
     async def _store(self, staged: tuple[StagedFile, ...], done: Completed) -> Stored:
-        prediction, signer = self._prediction, self._finisher.signer
+        prediction, signer = self.prediction, self._finisher.signer
         told = done.engine_version, done.quality or prediction.quality
         texts = tuple(signer.sign(lineage.manifest(prediction, index, *told)) for index in range(len(staged)))
         return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, texts)

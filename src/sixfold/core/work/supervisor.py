@@ -265,7 +265,6 @@ class Supervisor:
             pool.seats = [seat for seat in pool.seats if seat.runs or seat.starting is not None]
         for prediction, seat in zip(claimed, places, strict=False):
             self._seat(pool, seat, self._hardware(prediction))
-            seat.idle_seconds = self._policy.idle_of(prediction.model)
             self._spawn(self._serve(pool, self._begin(pool, prediction), seat))
         return bool(claimed)
 
@@ -322,6 +321,7 @@ class Supervisor:
         try:
             self._finisher.failpoints.hit("claim.after")
             seat = await self._seated(pool, run, seat)
+            seat.idle_seconds = self._policy.idle_of(run.prediction.model)
             if seat.worker is not None:
                 await run.run(seat.worker, free)
                 pool.failures = 0
