@@ -13,7 +13,6 @@ from sixfold import errors
 from sixfold.core.database import Row
 from sixfold.store import sql
 
-SCHEMES = ("postgres://", "postgresql://")
 GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 Migrated: type[asyncpg.PostgresError] = asyncpg.InvalidCachedStatementError  # under a statement in use
 _EPOCH_US = "(extract(epoch FROM {}()) * 1000000)::bigint"

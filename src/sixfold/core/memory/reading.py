@@ -159,8 +159,6 @@ def _with_past(caller: Caller, slug: str) -> Transaction[Page]:
 
 # -- counts --------------------------------------------------------------------------------------
 
-COUNTED = ("tags", "collections", "types")
-
 
 def counted(caller: Caller, noun: str, limit: int, after: str = "") -> Transaction[tuple[Row, ...]]:
     """Names and counts of `tags`, `collections` or `types` by name, up to one more than `limit`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 _MONTHS = [
     "january",
@@ -73,11 +73,6 @@ def of_slug(slug: str) -> str:
         return ""
     year, month, day = found.groups()
     return _joined(int(year), int(month), int(day or 0))
-
-
-def of_clock(micros: int) -> str:
-    """The day of a moment in epoch µs, by UTC."""
-    return datetime.fromtimestamp(micros / 1e6, UTC).date().isoformat()
 
 
 def agree(one: str, other: str) -> bool:
