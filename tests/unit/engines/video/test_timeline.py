@@ -8,11 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work import timeline
+from sixfold.core.work import colours, timeline
 from sixfold.core.work.engines import Canceled, EngineError, Task, UnusableInput
 from sixfold.engines.video import encode
 from sixfold.engines.video.timeline import lettering, sprites
@@ -229,9 +230,8 @@ def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> s
 
 
 def inked(found: sprites.Sprite) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of what is seen of it on the frame."""
-    assert found.cover is not None
-    rows, columns = np.nonzero(found.cover[..., 0] > 40)
+    """Left, top, right and bottom of its light letters on the frame."""
+    rows, columns = np.nonzero(found.pixels.max(2) > 40)
     return (
         found.left + int(columns.min()),
         found.top + int(rows.min()),
@@ -279,6 +279,66 @@ def test_a_texts_ground_is_drawn_behind_it_in_its_colour() -> None:
     assert found.pixels[middle, 3].tolist() == [0, 0, 128]
     assert found.cover[middle, 3, 0] == 128
     assert (found.pixels.reshape(-1, 3).max(0) == [255, 0, 128]).all()
+
+
+LONG = "What somebody wrote for the foot of a film, and never thought about where it would come to an end. "
+
+
+@pytest.mark.parametrize("place", [{}, {"y": 120}, {"x": 30}, {"x": 30, "y": 100}])
+def test_a_text_without_a_width_stays_clear_of_the_edges_of_the_frame(place: dict[str, int]) -> None:
+    left, _, right, bottom = inked(lettered(LONG, None, **place))
+    assert left >= max(16, place.get("x", 0))
+    assert 240 < right <= 304
+    assert bottom < 180
+
+
+def test_letters_are_smaller_where_they_are_too_many_unless_their_size_is_said() -> None:
+    _, top, _, bottom = inked(lettered(LONG * 4, {"height": 320}))
+    assert top >= 16
+    assert bottom <= 304
+    said = inked(lettered(LONG * 4, {"height": 320}, style={"font_size": 22}))
+    assert said[3] - said[1] > 400
+
+
+def on(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, Any]:
+    """What is seen of a text on a ground."""
+    assert found.cover is not None
+    clear = 1 - found.cover.astype(np.float32) / 255
+    return found.pixels + np.array(ground, np.float32) * clear
+
+
+@pytest.mark.parametrize("ground", [0, 70, 128, 200, 255])
+@pytest.mark.parametrize("colour", ["white", "black", "#808080", "#ffd400", "#0033aa"])
+def test_a_text_is_read_on_any_ground_in_the_very_colour_that_was_asked_for(colour: str, ground: int) -> None:
+    asked = np.array((colours.rgba(colour) or (0, 0, 0, 0))[:3])
+    seen = on(
+        (ground, ground, ground), lettered("WORD", {"width": 640, "height": 360}, style={"color": colour})
+    )
+    letters = (np.abs(seen - asked).max(2) < 1).astype(np.uint8)
+    rim = (cv2.dilate(letters, np.ones((9, 9), np.uint8)) > 0) & (letters == 0)
+    assert letters.sum() > 100
+    light = seen[rim].mean(1)
+    assert float(np.abs(light - asked.mean()).max()) > 85
+
+
+def test_no_rim_shines_through_letters_that_are_clear() -> None:
+    style = {"color": "rgba(255,255,255,0.5)", "font_size": 90}
+    plain = on((128, 128, 128), lettered("I", style={**style, "background": "transparent"}))
+    rimmed = on((128, 128, 128), lettered("I", style=style))
+    assert rimmed.max() == plain.max()
+    assert 190 < plain.max() < 193
+    assert rimmed.min() < 110
+
+
+def test_a_ground_that_is_said_takes_the_rims_place() -> None:
+    found = lettered("Hi", style={"background": "transparent", "font_size": 40})
+    assert found.cover is not None
+    assert (found.pixels == found.cover).all()
+
+
+def test_a_picture_that_no_face_has_is_left_out_and_a_letter_is_not() -> None:
+    assert inked(lettered("Clef \U0001d1de", x=9)) == inked(lettered("Clef", x=9))
+    assert inked(lettered("Clef \ue0ff", x=9))[2] > inked(lettered("Clef", x=9))[2]
 
 
 # -- what cannot be ----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ class TimelineEngine:
     """Films from projects; the same project and files give the same bytes."""
 
     name = "timeline"
-    version = "3"
+    version = "4"
 
     def run(self, task: Task, context: Context) -> Result:
         """Render one project."""

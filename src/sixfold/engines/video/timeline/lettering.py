@@ -1,16 +1,20 @@
 """A text as pixels: wrapped into its box, its lines aligned, on a ground of its own where it asks for one.
 
+Without one it has a soft rim, dark about light letters and light about dark ones, and is read on any picture.
 The letters are those that come with Pillow; where they lack one, a face of this machine that has them all.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unicodedata import category
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -24,26 +28,92 @@ from sixfold.engines.video.timeline.sprites import Box, Sprite
 Array = NDArray[Any]
 
 _SHARE = 15  # of the frame's height that a letter has, where nothing is said
+_LEAST = 12.0  # pixels that a letter keeps where its size is not said and its lines are too many
+_SMALLER = 0.92  # from one try to the next
+_MARGIN = 0.05  # of the frame's side, left free where the clip does not say where it ends
 _LEADING = 1.25  # of the letter's size, from line to line
 _INSET = 0.35  # of it, between the lines and the edge of their ground
 _ROUND = 0.18
+_RIM = 0.045  # of it, how far the rim fades
+_RIM_GAIN, _RIM_MOST = 2.6, 0.82
+_LIGHT = 0.43  # the luma from which letters are light
 _FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "/Library/Fonts", "/System/Library/Fonts")
 _STYLED = ("Bold", "Italic", "Oblique", "Mono", "Light", "Thin", "Condensed", "Serif", "Black")
 _MISSING = "\U0010fffe"  # no face has it: what is drawn for it is drawn for all that are missing
+_PICTURES = ("So", "Sk", "Mn")  # emoji and what changes them: left out where no face has them
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A text's lines at a size, in pixels."""
+
+    lines: tuple[str, ...]
+    font: Any
+    size: float
+    inset: int
+
+    @property
+    def widths(self) -> list[float]:
+        """Of each line."""
+        return [self.font.getlength(line) for line in self.lines]
+
+    @property
+    def step(self) -> float:
+        """From line to line."""
+        return self.size * _LEADING
+
+    @property
+    def height(self) -> int:
+        """Of all of them with their ground."""
+        return round(self.step * len(self.lines)) + 2 * self.inset
 
 
 def of(clip: Clip, project: Project) -> Sprite:
     """The text of a clip in its place."""
-    box = sprites.box_of(clip, project)
-    size = clip.style.font_size or max(12, project.height / _SHARE)
-    block = _block(clip, box, size)
+    box = _room(clip, project)
+    block, bleed = _block(clip, _fitted(clip, box, project))
     height, width = block.shape[:2]
-    left = round(box.left + _aside(clip, box.width - width))
-    top = round(box.top + _down(clip, box.height - height))
+    left = round(box.left + _aside(clip, box.width - width + 2 * bleed)) - bleed
+    top = round(box.top + _down(clip, box.height - height + 2 * bleed)) - bleed
     if clip.rotation % 360:
         around = Box(left, top, width, height) if clip.width is None and clip.height is None else box
         return sprites.turned(block, (left, top), around, clip.rotation)
     return sprites.sprite(block, left, top)
+
+
+def _room(clip: Clip, project: Project) -> Box:
+    """The clip's box, less a margin at those edges of the frame that it does not reach by its own word."""
+    box = sprites.box_of(clip, project)
+    left, width = box.left, box.width
+    if clip.width is None:
+        left, width = _clear(left, width, project.width, clip.x is None)
+    top, height = box.top, box.height
+    if clip.y is None and clip.height is None:
+        top, height = _clear(top, height, project.height, True)
+    return Box(left, top, width, height)
+
+
+def _clear(at: float, length: float, whole: int, both: bool) -> tuple[float, float]:
+    """A stretch that ends at the frame's edge, kept clear of it there or at both of its ends."""
+    margin = whole * _MARGIN
+    if at + length != whole or length <= 2 * margin:
+        return at, length
+    return (at + margin, length - 2 * margin) if both else (at, length - margin)
+
+
+def _fitted(clip: Clip, box: Box, project: Project) -> _Lines:
+    """The lines in the size that is said; else in the usual one, or a smaller one in which they fit."""
+    size = clip.style.font_size or max(_LEAST, project.height / _SHARE)
+    font, text = _face(clip.text, size)
+    grounded = bool((colours.rgba(clip.style.background or "") or (0, 0, 0, 0))[3])
+    while True:
+        inset = round(size * _INSET) if grounded else 0
+        lines = _wrapped(text, font, max(1.0, box.width - 2 * inset))
+        found = _Lines(tuple(lines), font, size, inset)
+        if clip.style.font_size or size <= _LEAST or found.height <= box.height:
+            return found
+        size = max(_LEAST, size * _SMALLER)
+        font = font.font_variant(size=size)
 
 
 def _align(clip: Clip) -> str:
@@ -59,42 +129,51 @@ def _down(clip: Clip, room: float) -> float:
     return 0.0 if clip.y is not None and clip.height is None else room / 2
 
 
-def _block(clip: Clip, box: Box, size: float) -> Array:
-    """The lines as weighed RGBA, as large as they need."""
-    font = _face(clip.text, size)
+def _block(clip: Clip, text: _Lines) -> tuple[Array, int]:
+    """The lines as weighed RGBA, as large as they need, and by how much their rim goes beyond them."""
     ground = colours.rgba(clip.style.background or "") or (0, 0, 0, 0)
-    inset = round(size * _INSET) if ground[3] else 0
-    lines = _wrapped(clip.text, font, max(1.0, box.width - 2 * inset))
-    widths = [font.getlength(line) for line in lines]
-    step = size * _LEADING
+    widths, inset = text.widths, text.inset
     width = round(max(widths)) + 2 * inset + 2
-    height = round(step * len(lines)) + 2 * inset
-    image = Image.new("RGBA", (min(width, 16384), min(height, 16384)), (0, 0, 0, 0))
-    pen = ImageDraw.Draw(image)
+    image = Image.new("RGBA", (min(width, 16384), min(text.height, 16384)), (0, 0, 0, 0))
     if ground[3]:
-        pen.rounded_rectangle((0, 0, image.width - 1, image.height - 1), size * _ROUND, fill=ground)
+        edge = (0, 0, image.width - 1, image.height - 1)
+        ImageDraw.Draw(image).rounded_rectangle(edge, text.size * _ROUND, fill=ground)
     cover = Image.new("L", image.size, 0)
     letters = ImageDraw.Draw(cover)
-    ascent, descent = font.getmetrics()
-    for number, (line, wide) in enumerate(zip(lines, widths, strict=True)):
-        room = image.width - 2 * inset - 2 - wide
-        x = inset + 1 + {"left": 0.0, "center": room / 2, "right": room}[_align(clip)]
-        letters.text((x, inset + number * step + (step - ascent - descent) / 2), line, font=font, fill=255)
+    ascent, descent = text.font.getmetrics()
+    high = inset + (text.step - ascent - descent) / 2
+    for number, (line, wide) in enumerate(zip(text.lines, widths, strict=True)):
+        x = inset + 1 + _aside(clip, image.width - 2 * inset - 2 - wide)
+        letters.text((x, high + number * text.step), line, font=text.font, fill=255)
     colour = colours.rgba(clip.style.color) or (255, 255, 255, 255)
-    return _inked(np.asarray(image), np.asarray(cover), colour)
+    under, inked, bleed = reading.premultiplied(np.asarray(image)), np.asarray(cover), 0
+    if clip.style.background is None:
+        bleed = math.ceil(3 * text.size * _RIM)
+        inked = np.pad(inked, bleed)
+        under = _rim(inked, text.size * _RIM, colour)
+    return _inked(under, inked, colour), bleed
 
 
-def _inked(ground: Array, cover: Array, colour: colours.Colour) -> Array:
-    """Letters of a colour on their ground, both weighed."""
+def _rim(cover: Array, reach: float, colour: colours.Colour) -> Array:
+    """A soft rim about letters, weighed; none of it shines through letters that are clear."""
+    red, green, blue, strength = (part / 255 for part in colour)
+    tone = 0.0 if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else 255.0
+    letters = cover.astype(np.float32) / 255
+    soft = np.clip(cv2.GaussianBlur(letters, (0, 0), reach) * np.float32(_RIM_GAIN), 0, _RIM_MOST)
+    share = soft * strength * (1 if strength == 1 else 1 - letters)
+    return np.rint(share[..., None] * np.array([tone, tone, tone, 255], np.float32)).astype(np.uint8)
+
+
+def _inked(under: Array, cover: Array, colour: colours.Colour) -> Array:
+    """Letters of a colour on what is under them, both weighed."""
     share = (cover.astype(np.float32) * (colour[3] / 255 / 255))[..., None]
     ink = np.array([*colour[:3], 255], np.float32)
-    under = reading.premultiplied(ground).astype(np.float32)
-    return np.rint(under * (1 - share) + ink * share).astype(np.uint8)
+    return np.rint(under.astype(np.float32) * (1 - share) + ink * share).astype(np.uint8)
 
 
 def _wrapped(text: str, font: Any, width: float) -> list[str]:
     lines: list[str] = []
-    for paragraph in _visible(text).expandtabs(4).splitlines() or [""]:
+    for paragraph in text.expandtabs(4).splitlines() or [""]:
         line = ""
         for word in paragraph.split(" "):
             wider = f"{line} {word}" if line else word
@@ -125,15 +204,13 @@ def _broken(word: str, font: Any, width: float) -> list[str]:
     return [*pieces, piece]
 
 
-def _face(text: str, size: float) -> Any:
-    """The face that has the letters of a text: the usual one unless another has more of them."""
+def _face(text: str, size: float) -> tuple[Any, str]:
+    """The face with most letters of a text, the usual one at best; and what of the text it draws."""
+    text = _visible(text)
     letters = frozenset(letter for letter in text if not letter.isspace() and letter.isprintable())
-    usual: Any = ImageFont.load_default(size)
-    lacking = _lacking(usual, letters)
-    if not lacking:
-        return usual
-    best = usual
-    for path in _installed():
+    best: Any = ImageFont.load_default(size)
+    lacking = _lacking(best, letters)
+    for path in _installed() if lacking else ():
         try:
             font = ImageFont.truetype(path, size)
         except OSError:
@@ -143,7 +220,8 @@ def _face(text: str, size: float) -> Any:
             best, lacking = font, fewer
         if not lacking:
             break
-    return best
+    blank = {letter for letter in lacking if category(letter) in _PICTURES}
+    return best, "".join(letter for letter in text if letter not in blank)
 
 
 def _lacking(font: Any, letters: frozenset[str]) -> frozenset[str]:
