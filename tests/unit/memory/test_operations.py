@@ -33,6 +33,17 @@ async def do(place: Ground, name: str, **given: Any) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.parametrize(
+    ("tags", "kept"),
+    [(["a", "b, c"], ["a", "b, c"]), ("a, b", ["a", "b"]), ("#a,b,", ["a", "b"]), ("", [])],
+)
+async def test_tags_are_a_list_or_one_text_with_commas(
+    place: Ground, tags: list[str] | str, kept: list[str]
+) -> None:
+    saved = await do(place, "write", slug="a", body="x", tags=tags)
+    assert saved["tags"] == kept
+
+
 async def test_every_operation_says_in_a_sentence_what_it_is_for(place: Ground) -> None:
     found = tools.operations(place.memory)
     assert set(found) == NAMES

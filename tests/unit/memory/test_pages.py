@@ -148,6 +148,13 @@ async def test_a_part_is_changed_and_the_rest_stays(place: Ground, edit: Edit, a
     assert saved.page.body == after
 
 
+@pytest.mark.parametrize("section", ["`serve` and *more*", "serve and more", "## Serve and More"])
+async def test_a_section_is_named_as_its_heading_is_written_or_reads(place: Ground, section: str) -> None:
+    await put(place, "a", "Top\n===\n\n## `serve` and *more*\nold\n\nNext\n----\nkept\n")
+    await place.memory.edit(place.ann, "a", Edit("replace_section", "new", section=section), Terms())
+    assert await body(place, "a") == "Top\n===\n\n## `serve` and *more*\nnew\n\nNext\n----\nkept\n"
+
+
 async def test_empty_lines_around_headings_stay(place: Ground) -> None:
     await put(place, "a", "# A\n\nfirst\n\n\n## B\n\n\nsecond\n\n# C\n")
     for section, content in (("B", "new"), ("A", "\nall of it\n\n## D\n\nd"), ("C", "end")):
@@ -163,6 +170,7 @@ async def test_empty_lines_around_headings_stay(place: Ground) -> None:
         (Edit("replace_text", "x", "nowhere"), "not in the page"),
         (Edit("replace_text", "x", "a"), "2 times"),
         (Edit("replace_section", "x", section="Z"), "sections: A"),
+        (Edit("set_fields", fields={"title": None}), "title must be a text"),
         (Edit("set_fields", fields={"slug": "x"}), "what can be set"),
         (Edit("set_fields", fields={"tags": [1]}), "list of texts"),
         (Edit("append", "x\0"), r"U\+0000"),

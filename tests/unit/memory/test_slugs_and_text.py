@@ -126,6 +126,9 @@ def test_no_text_takes_long_to_read(piece: str, times: int) -> None:
         "---\n" + "[" * 300 + "]" * 300 + "\n---\n",
         "```\n" * 100_000,
         "~~~\n```\n" * 50_000,
+        "    ~~~x\n" * 50_000,
+        "x\n--\n" * 100_000,
+        "# " + "*a **b `" * 100_000,
     ],
 )
 def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
@@ -155,6 +158,56 @@ def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
 def test_links_are_read_as_editors_of_notes_write_them(text: str, found: set[tuple[str, str]]) -> None:
     split = markdown.split(text)
     assert {(link.type, link.target) for link in markdown.links(split.body, "", split.head)} == found
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("\ufeff# Saved by Notepad\n", "Saved by Notepad"),
+        ("Underlined\n==========\n# Later", "Underlined"),
+        ("Underlined\r\n---\r\n", "Underlined"),
+        ("one\ntwo\n---\n# After a rule", "After a rule"),
+        ("- item\n---\n1. item\n---\n# After two", "After two"),
+        ("# `sixfold serve` and **`__init__`**", "sixfold serve and __init__"),
+        ("# *Ann* on [the **board**](board.md) of [[acme|Acme]]", "Ann on the board of Acme"),
+        ("# 2 * 3 * 4 in snake_case_words", "2 * 3 * 4 in snake_case_words"),
+        ("# Learning C#", "Learning C#"),
+        ("# #\n## Second ##", "Second"),
+        ("```sh``` is a shell\n# Title", "Title"),
+        ("- run\n    ```\n# a comment\n    ```\n# Title", "Title"),
+    ],
+)
+def test_the_first_heading_is_the_title_as_it_reads(text: str, title: str) -> None:
+    assert markdown.heading(text) == title
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\n[[in]]\n```\n[[out]]",
+        "- do\n    ```sh\n    if [[ in ]]; then\n    ```\n[[out]]",
+        "- ```\n  [[in]]\n  ```\n[[out]]",
+        "> ~~~\n> [[in]]\n> ~~~\n[[out]]",
+        "````\n```\n[[in]]\n```\n````\n[[out]]",
+        "  ```\n~~~\n[[in]]\n  ```\n[[out]]",
+        "```js``` is a language, [[out]]",
+        "    ``` begun in a list\n\n```\n[[in]]\n```\n[[out]]",
+        "[[out]]\n```\n[[in]]",
+    ],
+)
+def test_a_link_in_code_is_none_wherever_the_code_stands(text: str) -> None:
+    assert [link.target for link in markdown.links(text)] == ["out"]
+
+
+def test_an_entry_of_a_timeline_has_a_date_of_the_calendar() -> None:
+    lines = ("2026-02-28", "2026-02-30", "2026-13", "0000", "2026")
+    body = "\n".join(f"- **{date}** so it was" for date in lines)
+    assert [entry.date for entry in markdown.timeline(body)] == ["2026-02-28", "2026"]
+
+
+def test_what_front_matter_says_is_null_it_does_not_say() -> None:
+    said = markdown.split('---\ntitle: null\ntype: ~\ntags: [null, "null", a]\n---\n').fields
+    assert (said.title, said.type, said.tags) == (None, None, ("null", "a"))
 
 
 @pytest.mark.parametrize("value", ["[a, b]", "a, b", '"#a #b"', '"#a, #b"', "\n- a\n- b"])

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from sixfold import errors
-from sixfold.core.memory import frontmatter, limits, markdown, slugs, timeline
+from sixfold.core.memory import blocks, frontmatter, limits, markdown, slugs, timeline
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.model import LINK_TYPE, PAGE_TYPE, Entry, Page
 from sixfold.core.memory.pages import Draft
 
 OPERATIONS = ("append", "prepend", "replace_text", "replace_section", "set_fields", "rename")
 FIELDS = ("title", "type", "tags", "collections")
+_LINES = {"title": limits.TITLE_CHARS, "type": limits.TYPE_CHARS}
 _MAX_LISTED = 20
+_MAX_ALOUD = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,31 +191,32 @@ def _replaced(body: str, edit: Edit) -> str:
     return body.replace(edit.find, edit.content)
 
 
-_HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]+([^\n]*)\n?", re.MULTILINE)
-
-
 def _resectioned(body: str, section: str, content: str) -> str:
     """The body with the text under one heading replaced, down to the next heading that is not below it."""
     wanted = section.strip().lstrip("#").strip().casefold()
     if not wanted:
         raise errors.BadRequest("section is empty: send the heading of the section")
-    found = list(_HEADING.finditer(markdown.without_code(body)))
-    for number, heading in enumerate(found):
-        if _heading_text(heading) != wanted:
-            continue
-        level = len(heading[1])
-        end = next((later.start() for later in found[number + 1 :] if len(later[1]) <= level), len(body))
-        before, old, after = body[: heading.end()], body[heading.end() : end], body[end:]
-        before = before if before.endswith("\n") else before + "\n"
-        gap = old[len(old.rstrip("\n")) :] or ("\n" if after else "")  # empty lines around headings stay
-        lead = old[: len(old) - len(old.lstrip("\n"))] if old.strip("\n") and content[:1] != "\n" else ""
-        return before + lead + (content.rstrip("\n") + gap if gap else content) + after
-    named = ", ".join(heading[2].strip() for heading in found[:_MAX_LISTED]) or "none"
-    raise errors.BadRequest(f"There is no section {section.strip()!r}; the page's sections: {named}")
+    found = list(blocks.headings(body))
+    number = _numbered(found, wanted)
+    if number is None:
+        named = ", ".join(heading.text for heading in found[:_MAX_LISTED]) or "none"
+        raise errors.BadRequest(f"There is no section {section.strip()!r}; the page's sections: {named}")
+    heading = found[number]
+    end = next((later.start for later in found[number + 1 :] if later.level <= heading.level), len(body))
+    before, old, after = body[: heading.end], body[heading.end : end], body[end:]
+    before = before if before.endswith("\n") else before + "\n"
+    gap = old[len(old.rstrip("\n")) :] or ("\n" if after else "")  # empty lines around headings stay
+    lead = old[: len(old) - len(old.lstrip("\n"))] if old.strip("\n") and content[:1] != "\n" else ""
+    return before + lead + (content.rstrip("\n") + gap if gap else content) + after
 
 
-def _heading_text(heading: re.Match[str]) -> str:
-    return heading[2].strip().rstrip("#").strip().casefold()
+def _numbered(found: Sequence[blocks.Heading], wanted: str) -> int | None:
+    """Which heading is called so, as it is written or else as it reads; of a long page's, the first 200."""
+    written = [heading.text.casefold() for heading in found]
+    if wanted in written:
+        return written.index(wanted)
+    aloud = [blocks.read_aloud(heading.text).casefold() for heading in found[:_MAX_ALOUD]]
+    return aloud.index(wanted) if wanted in aloud else None
 
 
 def _with_fields(page: Page, fields: Mapping[str, Any]) -> Draft:
@@ -222,9 +224,10 @@ def _with_fields(page: Page, fields: Mapping[str, Any]) -> Draft:
     if not fields:
         raise errors.BadRequest(f"fields is empty: send some of {', '.join(FIELDS)}")
     for name, value in fields.items():
-        if name in {"title", "type"} and isinstance(value, str):
-            most = limits.TITLE_CHARS if name == "title" else limits.TYPE_CHARS
-            draft = replace(draft, **{name: limits.line(name, value, most)})
+        if name in _LINES:
+            if not isinstance(value, str):
+                raise errors.BadRequest(f"{name} must be a text")
+            draft = replace(draft, **{name: limits.line(name, value, _LINES[name])})
         elif name in {"tags", "collections"}:
             draft = replace(draft, **{name: texts(name, value)})
         else:

@@ -22,8 +22,16 @@ _HASHED = re.compile(r"#[^\s,]+(?:\s+#[^\s,]+)+")
 OWN = frozenset(  # keys that say what a page is, not whom it leads to
     {"title", "type", "tags", "tag", "collections", "collection", "links", "timeline", "alias", "aliases"}
 )
-_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays the text that it is
+_LOADER: Any = type("Loader", (getattr(yaml, "CBaseLoader", yaml.BaseLoader),), {})
 
+
+def _nothing(*_: object) -> str:
+    return ""
+
+
+_NULL = "tag:yaml.org,2002:null"
+_LOADER.add_implicit_resolver(_NULL, re.compile(r"(?:~|null|Null|NULL)\Z"), list("~nN"))
+_LOADER.add_constructor(_NULL, _nothing)  # every other scalar stays the text that it is
 
 Value = str | tuple[str, ...] | list[Mapping[str, str]]
 

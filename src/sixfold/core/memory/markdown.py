@@ -6,20 +6,20 @@ keep every byte.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sixfold.core.memory import frontmatter, limits, slugs
+from sixfold import errors
+from sixfold.core.memory import blocks, frontmatter, limits, slugs
 from sixfold.core.memory.model import LINK_TYPE, Entry
 
 MAX_LINKS = 2_000
 MAX_CONTEXT = 240
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+([^\n]{1,500})", re.MULTILINE)
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{0,1000}?[^`\n])\1(?!`)")
+_BRACKETS = re.compile(r"\[\[|\]\(")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
 _FILE_LINK = re.compile(
     r"(?<!!)\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?\.md)(?:#[^()<>\s]*)?>?\)", re.IGNORECASE
@@ -67,11 +67,9 @@ def split(text: str) -> Text:
 
 
 def heading(body: str) -> str:
-    """The first heading's text, with links as they read; "" without one."""
-    if "#" not in body:
-        return ""
-    found = _HEADING.search(without_code(body))
-    return _WIKI.sub(_reads, found[1].rstrip().rstrip("#").strip()) if found is not None else ""
+    """The first heading as it reads, without the marks of links, code and emphasis; "" without one."""
+    first = next(blocks.headings(body), None)
+    return blocks.read_aloud(_WIKI.sub(_reads, first.text)) if first is not None else ""
 
 
 def _reads(found: re.Match[str]) -> str:
@@ -82,7 +80,9 @@ def _reads(found: re.Match[str]) -> str:
 def links(body: str, slug: str = "", head: str = "") -> tuple[Written, ...]:
     """Every link of a body and its head, each target and type once; links in code are none."""
     found: dict[tuple[str, str], Written] = {}
-    written = _links(body, without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
+    written = (
+        _links(body, blocks.without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
+    )
     for link in itertools.chain(written, _head_links(head) if "[[" in head else ()):
         found.setdefault((link.target, link.type), link)
         if len(found) >= MAX_LINKS:
@@ -181,28 +181,16 @@ def _line(text: str, start: int, end: int) -> str:
     return text[first:last].strip()[:MAX_CONTEXT]
 
 
-def without_code(body: str) -> str:
-    """The body with code blanked out; every other character keeps its place."""
-    if "```" in body or "~~~" in body:
-        body = _FENCE.sub(_blank, body)
-    if "`" in body:
-        body = _CODE.sub(_blank, body)
-    return body
-
-
-def _blank(found: re.Match[str]) -> str:
-    return "".join("\n" if char == "\n" else " " for char in found[0])
-
-
 def timeline(body: str) -> tuple[Entry, ...]:
-    """The lines `- **2026-11-20** | source — summary` of a body, each once."""
+    """The lines `- **2026-11-20** | source — summary` of a body, each once, whose date the calendar has."""
     if "**" not in body:
         return ()
     entries: dict[Entry, None] = {}
-    for found in _DATED.finditer(without_code(body)):
+    for found in _DATED.finditer(blocks.without_code(body)):
         parts = _DASH.split(found[2].strip(), maxsplit=1)
         source = parts[0].strip() if len(parts) == 2 else ""
-        entries[Entry(found[1], parts[-1].strip(), "", source)] = None
+        with contextlib.suppress(errors.BadRequest):
+            entries[Entry(limits.date(found[1]), parts[-1].strip(), "", source)] = None
         if len(entries) >= MAX_LINKS:
             break
     return tuple(entries)

@@ -20,7 +20,10 @@ Handler = Callable[[Caller, Arguments], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One argument. `strings` is a list of texts; limits are inclusive, `max_chars` holds for texts."""
+    """One argument. `strings` is a list of texts, or one text with commas; limits are inclusive.
+
+    `max_chars` holds for texts.
+    """
 
     name: str
     kind: Kind
@@ -89,7 +92,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _strings(value: Any) -> list[str]:
-    parts = [value] if isinstance(value, str) else value
+    parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in cast("list[object]", parts)):
         raise ValueError("must be a list of texts")
     return cast("list[str]", parts)

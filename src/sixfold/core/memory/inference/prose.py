@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+from sixfold.core.memory import blocks
+
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+([^\n#]*)")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[([ xX])\][ \t]+)?")
 _QUOTE = re.compile(r" {0,3}>")
@@ -67,18 +68,13 @@ def sentences(body: str) -> list[Sentence]:
 def _blocks(body: str) -> Iterator[_Block]:
     """Paragraphs and list items, in their order."""
     open_block: _Block | None = None
-    heading, fence, start = "", "", 0
+    heading, start = "", 0
     aside = ""  # what ends the quotation or the comment that was begun: a blank line, or its mark
-    for line in body.splitlines(keepends=True):
+    for line in blocks.without_fences(body).splitlines(keepends=True):
         end = start + len(line)
         bare = line.strip()
-        fenced = _FENCE.match(line) if "`" in line or "~" in line else None
         starts, shown = "", False
-        if fence:
-            fence = "" if fenced and bare.startswith(fence) and not bare.strip(fence[0]) else fence
-        elif fenced:
-            fence = fenced[1]
-        elif aside:
+        if aside:
             aside = _aside_goes_on(bare, aside)
         elif bare:
             shown, starts = _kind(line, open_block)

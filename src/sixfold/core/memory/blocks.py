@@ -1,0 +1,109 @@
+"""Where a markdown text has code and headings, as CommonMark draws them; each pass takes linear time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MAX_HEADING = 500
+_FENCE = re.compile(
+    r"^(?P<lead>[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(?P<mark>`{3,}+(?![^\n]*`)|~{3,}+)(?P<info>[^\n]*)",
+    re.MULTILINE,
+)
+_CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{0,1000}?[^`\n])\1(?!`)")
+_HEADING = re.compile(
+    r"^\ufeff? {0,3}(?:(?P<marks>#{1,6})[ \t]+(?P<text>[^\n]*)"
+    r"|(?<![^\r\n]\n)(?<![^\n]\r\n)(?!\d{1,9}[.)] )(?P<over>[^\s#>|*+-][^\n]*)\n"
+    r" {0,3}(?P<rule>=++|--++)[ \t]*\r?$)\n?",
+    re.MULTILINE,
+)
+_CLOSING = re.compile(r"(?:^|[ \t]+)#+$")
+_MARKED = re.compile(  # code is passed over: what stands in it marks nothing
+    r"`++[^`]++`++"
+    r"|(?P<mark>\*{1,3}+|~~)(?=\S)(?P<strong>(?:`[^`]*`|[^*~`])+)(?<=\S)(?P=mark)"
+    r"|(?<!\w)(?P<line>_{1,3})(?=\S)(?P<soft>(?:`[^`]*`|[^_`])+)(?<=\S)(?P=line)(?!\w)"
+    r"|!?\[(?P<label>[^\[\]]*)\]\([^()]*\)"
+)
+_TICKED = re.compile(r"(`+)[ ]?([^`]+?)[ ]?\1")
+_DEEPEST = 3  # marks within marks
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading: its level (1 to 6), its text as written, and the piece of the body that it is."""
+
+    level: int
+    text: str
+    start: int
+    end: int
+
+
+def headings(body: str) -> Iterator[Heading]:
+    """Every heading in its order, `# so` or underlined; none is in fenced code."""
+    for found in _HEADING.finditer(without_fences(body)):
+        level = len(found["marks"]) if found["marks"] else 1 + found["rule"].startswith("-")
+        text = _CLOSING.sub("", (found["over"] or found["text"])[:MAX_HEADING].strip())
+        if text:
+            yield Heading(level, text, found.start(), found.end())
+
+
+def read_aloud(text: str) -> str:
+    """A heading's text without the marks of links, emphasis and code."""
+    for _ in range(_DEEPEST):
+        text, changed = _MARKED.subn(_within, text)
+        if not changed:
+            break
+    return _TICKED.sub(r"\2", text).strip()
+
+
+def _within(found: re.Match[str]) -> str:
+    return found[found.lastgroup or 0]
+
+
+def without_code(body: str) -> str:
+    """The body with code blanked out; every other character keeps its place."""
+    body = without_fences(body)
+    return _CODE.sub(_blank, body) if "`" in body else body
+
+
+def without_fences(body: str) -> str:
+    """The same for fenced code only."""
+    if "```" not in body and "~~~" not in body:
+        return body
+    parts: list[str] = []
+    end = 0
+    for start, stop in _fenced(body):
+        parts += body[end:start], _blanked(body[start:stop])
+        end = stop
+    return "".join((*parts, body[end:]))
+
+
+def _fenced(body: str) -> Iterator[tuple[int, int]]:
+    """Where fenced code begins and ends; what is never closed goes on to the end.
+
+    Not so in a list or a quotation, which ends sooner: there a fence that nothing closes gives way to the
+    next one that stands further left.
+    """
+    opened: re.Match[str] | None = None
+    for line in _FENCE.finditer(body):
+        if opened is None or (_is_inside(opened["lead"]) and len(line["lead"]) < len(opened["lead"])):
+            opened = line
+        elif line["mark"].startswith(opened["mark"]) and not line["info"].strip():
+            yield opened.start(), line.end()
+            opened = None
+    if opened is not None and not _is_inside(opened["lead"]):
+        yield opened.start(), len(body)
+
+
+def _is_inside(lead: str) -> bool:
+    """Whether what stands before a fence puts it into a list or a quotation."""
+    return len(lead.expandtabs(4)) > 3 or bool(lead.strip())
+
+
+def _blank(found: re.Match[str]) -> str:
+    return _blanked(found[0])
+
+
+def _blanked(text: str) -> str:
+    return "".join("\n" if char == "\n" else " " for char in text)
