@@ -26,7 +26,7 @@ import httpx
 from websockets.asyncio.client import connect
 
 from bench.table import Row, calibration, of_samples
-from sixfold import assembly, settings
+from sixfold import inventory, settings
 from sixfold.core.work.engines import Task
 from sixfold.core.work.remote import Outside
 from sixfold.engines.remote import comfyui_graphs, comfyui_stock
@@ -151,7 +151,7 @@ def _by_road(home: House) -> One:
 async def _measure(url: str, folder: Path) -> list[Row]:
     async with (
         httpx.AsyncClient(trust_env=False) as client,
-        house(folder, assembly.models_document(), comfyui_url=url) as home,
+        house(folder, inventory.models_document(), comfyui_url=url) as home,
     ):
         stock = await comfyui_stock.read(Server(client, url))
         ways: dict[str, One] = {

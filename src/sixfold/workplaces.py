@@ -28,7 +28,7 @@ from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.drivers.sandbox import SandboxDriver
 from sixfold.drivers.spaces import SpaceDriver
-from sixfold.engines.standings import Probe
+from sixfold.engines.standings import Probe, Standings
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.upstreams import bubblewrap, nvml
 from sixfold.upstreams.gradio.spaces import GradioSpaces
@@ -55,10 +55,29 @@ class Learning:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What the drivers place workers by: containers of this machine, and the kinds of hardware."""
+    """Where the workers of one server run, and the limits that they live under."""
 
     images: ContainerDriver
-    templates: Templates
+    driver: Driver
+    policy: workers.Policy
+
+    def tell(self, standings: Standings) -> None:
+        """Let it be known what can start here."""
+        standings.probes["container"] = _container_standing(self.images)
+        standings.told["sandbox"] = _sandbox_standing
+
+
+def build(settings: Settings, failpoints: Failpoints, outside: ServerOutside, templates: Templates) -> Places:
+    """The places of these settings; a worker that waits for another machine is a coroutine of the server."""
+    images = _container_driver(settings, failpoints)
+    kinds = Drivers(
+        local_driver(settings, failpoints, templates),
+        RemoteDriver(outside, failpoints=failpoints.engines),
+        images,
+        SandboxDriver(failpoints=failpoints.engines),
+        SpaceDriver(images, failpoints=failpoints.engines),
+    )
+    return Places(images, kinds, policy(settings, templates))
 
 
 def local_driver(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
@@ -70,16 +89,7 @@ def local_driver(settings: Settings, failpoints: Failpoints, templates: Template
     return ProcessDriver(failpoints=failpoints.engines)
 
 
-def driver(settings: Settings, failpoints: Failpoints, outside: ServerOutside, places: Places) -> Driver:
-    """Where workers run; those that wait for another machine are coroutines of the server itself."""
-    remote = RemoteDriver(outside, failpoints=failpoints.engines)
-    shut_in = SandboxDriver(failpoints=failpoints.engines)
-    spaces = SpaceDriver(places.images, failpoints=failpoints.engines)
-    local = local_driver(settings, failpoints, places.templates)
-    return Drivers(local, remote, places.images, shut_in, spaces)
-
-
-def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
+def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
     """Where container images run; Docker or Podman is looked for when one is first wanted."""
     socket = Path(settings.container_socket) if settings.container_socket else None
     return ContainerDriver(
@@ -87,7 +97,7 @@ def container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDri
     )
 
 
-def container_standing(containers_here: ContainerDriver) -> Probe:
+def _container_standing(containers_here: ContainerDriver) -> Probe:
     """Whether an engine's image can be started here."""
 
     async def probe(spec: EngineSpec) -> Standing:
@@ -104,7 +114,7 @@ def hosted_spaces(settings: Settings, images: ContainerDriver, hub: GradioSpaces
     return HostedSpaces(SpaceDriver(images), images, hub, terms)
 
 
-def sandbox_standing() -> Standing:
+def _sandbox_standing() -> Standing:
     """Whether a program can be shut in here."""
     fault = bubblewrap.fault()
     return Standing(not fault, fault or "bubblewrap")

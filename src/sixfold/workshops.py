@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sixfold import imports
 from sixfold.core.database import Database
 from sixfold.core.graphs import spaces
 from sixfold.core.graphs.keeping import Names
@@ -37,7 +37,7 @@ def built_in_spaces() -> Mapping[str, Space]:
 
 def node_classes() -> Registry:
     """Every class of nodes that graphs may name."""
-    classes: Registry = _when_used("sixfold.engines.nodes.classes:registry")()
+    classes: Registry = imports.deferred("sixfold.engines.nodes.classes:registry")()
     return classes
 
 
@@ -55,9 +55,9 @@ def build(
     examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
     craft = Craft(
         node_classes,
-        packer=_when_used("sixfold.engines.nodes.packing:Packer"),
-        masked=_when_used("sixfold.engines.nodes.masking:masked"),
-        viewed=_when_used("sixfold.engines.nodes.viewing:viewed"),
+        packer=imports.deferred("sixfold.engines.nodes.packing:Packer"),
+        masked=imports.deferred("sixfold.engines.nodes.masking:masked"),
+        viewed=imports.deferred("sixfold.engines.nodes.viewing:viewed"),
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
     )
     asked = comfyui_is_asked(settings) and settings.graphs_go_to_comfyui
@@ -69,13 +69,3 @@ def build(
 
 def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((_SPACES / f"{name}.toml").read_text("utf-8"))
-
-
-def _when_used(target: str) -> Callable[..., Any]:
-    """What `module:attribute` names, imported at its first call: pixels would cost each start 15 MB."""
-    module, _, attribute = target.partition(":")
-
-    def call(*arguments: Any) -> Any:
-        return getattr(importlib.import_module(module), attribute)(*arguments)
-
-    return call

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from sixfold import assembly, faces
+from sixfold import assembly, faces, inventory
 from sixfold.assembly import Product
 from sixfold.core import money
 from sixfold.core.accounts import accounts, journal, keys
@@ -26,7 +26,7 @@ ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.areas.engines:DotEngine"
 
 
-_document = functools.cache(assembly.models_document)  # reading it takes longer than many a test
+_document = functools.cache(inventory.models_document)  # reading it takes longer than many a test
 
 
 def small_models(quality: str = "full") -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from PIL import Image
 
-from sixfold import assembly
+from sixfold import storage
 from sixfold.core.database import one
 from sixfold.settings import InvalidSetting, Settings
 from tests import s3
@@ -232,7 +232,7 @@ async def test_a_file_that_cannot_be_read_is_503_and_no_half_answer(tmp_path: Pa
 def test_what_is_no_place_stops_the_start_with_a_sentence(tmp_path: Path, name: str, url: str) -> None:
     settings = Settings(data_dir=tmp_path).replace(**{name: url})
     with pytest.raises(InvalidSetting, match="bucket"):
-        assembly.open_blobs(settings) if name == "blob_url" else assembly.open_uploads(settings)
+        storage.open_blobs(settings) if name == "blob_url" else storage.open_uploads(settings)
 
 
 def test_a_link_of_more_than_a_week_is_refused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import av
 
-from sixfold import assembly
+from sixfold import inventory
 from tests.areas.gateway import Gateway, gateway
 from tests.areas.house import House, house
 
@@ -31,7 +31,7 @@ async def spoken(door: Gateway) -> str:
 
 
 async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=assembly.models_document()) as door:
+    async with gateway(tmp_path, models=inventory.models_document()) as door:
         told = (await run(door.home, text="say 3 words", system_prompt="Be short")).json()
         assert told["status"] == "succeeded", told
         said = told["output"]
@@ -50,7 +50,7 @@ async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> No
 
 async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: Path) -> None:
     before = [{"role": "user", "text": "My name is Ada"}, {"role": "assistant", "text": "Hello, Ada"}]
-    async with gateway(tmp_path, models=assembly.models_document()) as door:
+    async with gateway(tmp_path, models=inventory.models_document()) as door:
         told = (await run(door.home, task="chat", text="say 2 words", history=json.dumps(before))).json()
         assert told["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, told
         assert "My name is Ada" in str([*door.acme.seen, *door.anth.seen])
@@ -63,7 +63,7 @@ async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: 
 
 
 async def test_without_a_language_model_it_says_what_would_help(tmp_path: Path) -> None:
-    async with house(tmp_path, assembly.models_document(), probe=False) as home:
+    async with house(tmp_path, inventory.models_document(), probe=False) as home:
         answer = await run(home, text="hello")
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
         assert "gateway.upstreams" in answer.json()["error"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold import assembly, faces
+from sixfold import assembly, faces, inventory
 from sixfold.core.accounts import keys
 from sixfold.core.work.steps import NodeMoved
 from tests.areas.house import House, bearer, client, house
@@ -61,7 +61,7 @@ FIELDS = {
 @pytest.fixture
 async def works(tmp_path: Path) -> AsyncIterator[House]:
     """A server with its real engines."""
-    async with house(tmp_path, assembly.models_document()) as found:
+    async with house(tmp_path, inventory.models_document()) as found:
         yield found
 
 
@@ -186,7 +186,7 @@ async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: Ho
 
 async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=fail"}
-    async with house(tmp_path, assembly.models_document(), **points) as home:
+    async with house(tmp_path, inventory.models_document(), **points) as home:
         told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert "SixfoldTextToImage (node 1)" in told["error"]
@@ -195,7 +195,7 @@ async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path) -> None:
-    async with house(tmp_path, assembly.models_document(), failpoints="engine.run.upscaler=hang") as home:
+    async with house(tmp_path, inventory.models_document(), failpoints="engine.run.upscaler=hang") as home:
         pipeline = home.product.pipeline
         body = {"workflow": FIVE, "name": "five"}
         assert (await home.client.post(SPACES, json=body, headers=home.bearer)).status_code == 201
@@ -330,7 +330,7 @@ async def test_whoever_follows_a_run_hears_of_each_node(works: House) -> None:
 
 async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=hang", "graph_limit_seconds": 0.5}
-    async with house(tmp_path, assembly.models_document(), **points) as home:
+    async with house(tmp_path, inventory.models_document(), **points) as home:
         told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert "longer than 0.5 seconds" in told["error"]
@@ -361,7 +361,7 @@ SHOUTED = {
 async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "shout.py").write_text(SHOUT, "utf-8")
-    async with house(tmp_path, assembly.models_document(), driver="process") as home:
+    async with house(tmp_path, inventory.models_document(), driver="process") as home:
         await home.product.shelf.look()
         key = (await home.product.database.write(keys.create(home.operator.id))).api_key
         body = {"workflow": SHOUTED, "name": "shouted"}
@@ -395,7 +395,7 @@ async def test_a_space_whose_fifth_node_fails_is_free_and_goes_on_from_there_the
     tmp_path: Path,
 ) -> None:
     points = {"failpoints": "engine.run.upscaler=fail"}
-    async with house(tmp_path, assembly.models_document(), **points) as home:
+    async with house(tmp_path, inventory.models_document(), **points) as home:
         answer = await home.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=home.bearer)
         assert answer.status_code == 201
         told = (await run(home, "five")).json()
@@ -403,7 +403,7 @@ async def test_a_space_whose_fifth_node_fails_is_free_and_goes_on_from_there_the
         assert told["error"].startswith("ImageUpscaleWithModel (node 5): ")
         assert await home.standing() == ("5.00", "0.00")
         header, settings = home.bearer, replace(home.product.settings, failpoints="")
-    product = assembly.build(settings, assembly.models_document())
+    product = assembly.build(settings, inventory.models_document())
     async with assembly.running(product), client(faces.create_app(product)) as visitor:
         told = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()
         assert (told["status"], len(told["output"])) == ("succeeded", 2)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import assembly, settings
+from sixfold import settings, storage
 from sixfold.cli import restoring
 from sixfold.cli.terminal import Refused
 from sixfold.core import ids
@@ -35,9 +35,9 @@ def at(folder: Path) -> Settings:
 
 
 async def write_backup(configured: Settings, path: Path) -> backup.Written:
-    snapshot = assembly.open_snapshot(configured)
-    uploads = assembly.open_uploads(configured)
-    return await backup.write(path, snapshot, assembly.open_blobs(configured), uploads)
+    snapshot = storage.open_snapshot(configured)
+    uploads = storage.open_uploads(configured)
+    return await backup.write(path, snapshot, storage.open_blobs(configured), uploads)
 
 
 def customer(credit: int) -> Transaction[str]:
@@ -54,8 +54,8 @@ def named(account_id: str, name: str, key: str, size: int, expires_at: int | Non
 
 async def fill(configured: Settings, files: int = 3) -> str:
     """An account with money, keys and some files; gives its id."""
-    database, store = assembly.open_database(configured), assembly.open_blobs(configured)
-    uploads = assembly.open_uploads(configured)
+    database, store = storage.open_database(configured), storage.open_blobs(configured)
+    uploads = storage.open_uploads(configured)
     try:
         account_id = await database.write(customer(10_000_000))
         for index in range(files):
@@ -77,7 +77,7 @@ def spend(account_id: str) -> Transaction[None]:
 
 async def load(configured: Settings, account_id: str, busy: threading.Event, stop: threading.Event) -> int:
     """Write money and files until told to stop; gives how often."""
-    database, store = assembly.open_database(configured), assembly.open_blobs(configured)
+    database, store = storage.open_database(configured), storage.open_blobs(configured)
     count = 0
     try:
         while not stop.is_set():
@@ -126,7 +126,7 @@ def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> Non
 
 async def history(configured: Settings, account_id: str) -> None:
     """Enough rows that reading them all takes longer than writing one."""
-    database = assembly.open_database(configured)
+    database = storage.open_database(configured)
     await asyncio.gather(*(database.write(spend(account_id)) for _ in range(HISTORY)))
     await database.close()
 
@@ -181,7 +181,7 @@ def test_a_file_whose_last_name_has_expired_may_be_gone(tmp_path: Path) -> None:
     account_id = asyncio.run(fill(source))
 
     async def expire() -> None:
-        database = assembly.open_database(source)
+        database = storage.open_database(source)
         await database.write(named(account_id, "old.txt", "blobs/aa/" + "b" * 62, 5, 1))
         await database.close()
 
@@ -424,7 +424,7 @@ def test_a_backup_that_fails_leaves_the_one_before(tmp_path: Path, whole: Path) 
     source = at(tmp_path / "source")
     broken = Broken(source.data_dir / "store")
     with pytest.raises(OSError, match="Input/output"):
-        asyncio.run(backup.write(whole, assembly.open_snapshot(source), broken, None))
+        asyncio.run(backup.write(whole, storage.open_snapshot(source), broken, None))
     assert whole.read_bytes() == before
     assert not whole.with_name("whole.tar.tmp").exists()
 

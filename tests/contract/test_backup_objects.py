@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import assembly, errors, settings
+from sixfold import errors, settings, storage
 from sixfold.cli import restoring
 from sixfold.settings import Settings
 from tests import s3
@@ -35,7 +35,7 @@ def in_a_bucket(folder: Path) -> Settings:
 async def content(configured: Settings) -> dict[str, bytes]:
     """Everything that lies where results and uploads lie."""
     found: dict[str, bytes] = {}
-    for store in (assembly.open_blobs(configured), assembly.open_uploads(configured)):
+    for store in (storage.open_blobs(configured), storage.open_uploads(configured)):
         async for info in store.list():
             found[info.key] = await store.get(info.key)
     return found
@@ -64,7 +64,7 @@ def test_what_is_missing_from_a_bucket_is_named(tmp_path: Path) -> None:
 
 
 async def lose_one(configured: Settings) -> str:
-    store = assembly.open_blobs(configured)
+    store = storage.open_blobs(configured)
     key = (await anext(store.list())).key
     assert await store.delete(key)
     return key

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from sixfold import assembly
+from sixfold import inventory
 from tests.areas.gateway import gateway
 from tests.areas.house import House
 from tests.fakes import serving
@@ -129,7 +129,7 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: Hous
 
 
 async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=assembly.models_document()) as door:
+    async with gateway(tmp_path, models=inventory.models_document()) as door:
         agent = Agent(door.home)
         asked = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
         quote = await agent.call("quote", model="chat", input=asked)

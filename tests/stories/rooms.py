@@ -16,7 +16,7 @@ import uvicorn
 import websockets
 from websockets.asyncio.client import ClientConnection
 
-from sixfold import assembly, faces
+from sixfold import faces, inventory
 from tests.areas.house import House, house
 
 WAIT_SECONDS = 60
@@ -97,7 +97,7 @@ async def room(folder: Path, **changes: Any) -> AsyncIterator[Room]:
     """A house whose door is open."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
-        async with house(folder, assembly.models_document(), port=port, **changes) as home:
+        async with house(folder, inventory.models_document(), port=port, **changes) as home:
             app = faces.create_app(home.product)
             config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)
             server = uvicorn.Server(config)

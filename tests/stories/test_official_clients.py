@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sixfold import assembly, settings
+from sixfold import inventory, settings
 from tests import processes
 from tests.areas.gateway import gateway, listening
 
@@ -15,7 +15,7 @@ FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are t
 
 
 async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
-    models = assembly.models_document()
+    models = inventory.models_document()
     async with gateway(tmp_path, settings=FILES, models=models) as door, listening(door.home.app) as origin:
         child = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from sixfold import __version__, assembly, errors
+from sixfold import __version__, errors, intake, inventory, storage
 from sixfold.cli import banner, found, locking, opening, places, weights
 from sixfold.cli.terminal import Paint, put_json
 from sixfold.core.accounts import journal
@@ -104,13 +104,13 @@ def _weights(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _catalog(configured: Settings) -> Catalog:
-    return assembly.catalog(configured, assembly.price_table(configured))
+    return inventory.catalog(configured, inventory.price_table(configured))
 
 
 async def _look(configured: Settings, catalog: Catalog) -> tuple[tuple[found.Thing, ...], Terms]:
     """What is on this machine, and which engines that lets run."""
-    clients = Clients(assembly.open_fetcher(configured))
-    known = assembly.standings(configured, catalog, clients)
+    clients = Clients(intake.open_fetcher(configured))
+    known = inventory.standings(configured, catalog, clients)
     kinds = {engine.kind for engine in catalog.engines().values()}
     try:
         things, _ = await asyncio.gather(found.look(configured, kinds), known.refresh())
@@ -168,7 +168,7 @@ def _free_bytes(configured: Settings) -> int:
 
 def _database(configured: Settings) -> dict[str, Any] | None:
     """Look at it as it is, without bringing it to this program's schema."""
-    keeper = assembly.open_keeper(configured)
+    keeper = storage.open_keeper(configured)
     newest = sql.latest(keeper.dialect)
     try:
         if keeper.schema() is None:
@@ -188,7 +188,7 @@ def _database(configured: Settings) -> dict[str, Any] | None:
 
 def _prices() -> dict[str, Any]:
     """How old the bundled prices of model servers are: the months in which they were read."""
-    months = [str(row["as_of"]) for row in assembly.read_toml("gateway_prices.toml")["models"].values()]
+    months = [str(row["as_of"]) for row in inventory.read_toml("gateway_prices.toml")["models"].values()]
     return {"models": len(months), "oldest": min(months), "newest": max(months)}
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from sixfold import assembly, errors
+from sixfold import errors, storage
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
 from sixfold.core.accounts import accounts
@@ -43,10 +43,10 @@ def take_out(arguments: argparse.Namespace) -> None:
 
 
 async def _write(configured: Settings, account: Account, part: Path) -> None:
-    database = assembly.open_database(configured)
+    database = storage.open_database(configured)
     try:
         with part.open("wb") as file, Waiting("export") as bar:
-            async for piece in export.take_out(database, assembly.open_blobs(configured), account.id):
+            async for piece in export.take_out(database, storage.open_blobs(configured), account.id):
                 await asyncio.to_thread(file.write, piece)
                 bar.count(len(piece))
     finally:
@@ -99,9 +99,9 @@ async def _sweep(configured: Settings) -> int:
     async def unpaid(_subscription: str, _account_id: str) -> None:
         raise errors.NotConfigured("A server ends it when it runs next")
 
-    database = assembly.open_database(configured)
+    database = storage.open_database(configured)
     try:
-        return await Leaving(database, assembly.open_uploads(configured), later, later, unpaid).sweep()
+        return await Leaving(database, storage.open_uploads(configured), later, later, unpaid).sweep()
     finally:
         await database.close()
 

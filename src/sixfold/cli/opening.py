@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from sixfold import assembly, settings
+from sixfold import settings, storage
 from sixfold.cli.terminal import Refused
 from sixfold.core.database import Database, Transaction
 from sixfold.settings import Settings
@@ -29,7 +29,7 @@ def settings_of(arguments: argparse.Namespace, **given: Any) -> Settings:
 def require_data(configured: Settings) -> None:
     """Refuse when no server has ever lived in the data folder."""
     with understood():
-        keeper = assembly.open_keeper(configured)
+        keeper = storage.open_keeper(configured)
         there = keeper.schema() is not None
     if not there and configured.on_postgres:
         raise Refused(
@@ -59,7 +59,7 @@ def read(configured: Settings, transaction: Transaction[T]) -> T:
 async def _transact(configured: Settings, transaction: Transaction[T], *, writing: bool) -> T:
     os.umask(PRIVATE)
     with understood():
-        database: Database = assembly.open_database(configured)
+        database: Database = storage.open_database(configured)
         try:
             return await (database.write(transaction) if writing else database.read(transaction))
         finally:

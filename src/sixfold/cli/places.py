@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sixfold import assembly, errors
+from sixfold import errors, storage
 from sixfold.core.work.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
 
@@ -43,8 +43,8 @@ async def look(configured: Settings) -> tuple[Place, ...]:
     blobs = configured.blob_url or _folder(configured, "store")
     uploads = configured.upload_url or _folder(configured, "uploads")
     return (
-        await _place("results", blobs, hasty, assembly.open_blobs),
-        await _place("image kit's uploads", uploads, hasty, assembly.open_uploads),
+        await _place("results", blobs, hasty, storage.open_blobs),
+        await _place("image kit's uploads", uploads, hasty, storage.open_uploads),
     )
 
 

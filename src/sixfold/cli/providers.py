@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from sixfold import assembly
+from sixfold import storage
 from sixfold.cli import opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.work.engines import EngineError
@@ -100,7 +100,7 @@ def remove_key(arguments: argparse.Namespace) -> None:
 def _secrets(configured: Settings) -> Secrets:
     if not configured.data_dir.is_dir():
         raise Refused(f"There is no data folder {configured.data_dir}: name it with --data-dir")
-    return Secrets(configured.data_dir, assembly.server_secret(configured.data_dir, secrets.MASTER))
+    return Secrets(configured.data_dir, storage.server_secret(configured.data_dir, secrets.MASTER))
 
 
 def _row(configured: Settings, name: str, door: Door) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sixfold import assembly, errors
+from sixfold import assembly, errors, inventory
 from sixfold.assembly import Product
 from sixfold.cli import opening
 from sixfold.cli.origin import Origin
@@ -108,7 +108,7 @@ def _alone(configured: Settings, folder: Path) -> Settings:
 
 def _embedded() -> dict[str, Any]:
     """The bundled catalogue with no engines but those that give the same bytes each time."""
-    document = assembly.models_document()
+    document = inventory.models_document()
     engines = {name: row for name, row in document["engines"].items() if row["kind"] in _KINDS}
     models = {
         name: {**row, "engines": [each for each in row["engines"] if each in engines]}

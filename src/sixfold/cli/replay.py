@@ -15,7 +15,7 @@ from typing import Any
 
 import blake3
 
-from sixfold import assembly, errors, workplaces
+from sixfold import errors, intake, inventory, storage, workplaces
 from sixfold.cli import opening, receipt, regraph
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
@@ -102,7 +102,7 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     manifest = origin.manifest
     if origin.signature == "invalid":
         raise Refused("Its manifest was changed after it was signed, so that nothing in it can be trusted")
-    catalog = assembly.catalog(configured, assembly.price_table(configured))
+    catalog = inventory.catalog(configured, inventory.price_table(configured))
     engine = _engine(catalog, manifest)
     if engine.kind == spaces.ENGINE and (manifest.model == spaces.PROMPT or manifest.model not in catalog):
         return _carried(origin, catalog[spaces.PROMPT], engine, configured)
@@ -172,7 +172,7 @@ def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
 async def _parents(
     origin: Origin, plan: Plan, configured: Settings, given: Mapping[str, Path], scratch: Path
 ) -> dict[str, Path]:
-    store = assembly.open_blobs(configured)
+    store = storage.open_blobs(configured)
     files: dict[str, Path] = {}
     urls = {**origin.manifest.inputs, **_clips(plan.model, origin.manifest.inputs)}
     for name, digest in zip(plan.media, origin.manifest.parents, strict=True):
@@ -199,7 +199,7 @@ async def _fetched(url: Any, digest: str, configured: Settings, path: Path) -> P
     """What an input's URL gives today, if that still is the same content."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return None
-    fetcher = assembly.open_fetcher(configured)
+    fetcher = intake.open_fetcher(configured)
     try:
         fetched = await fetcher.fetch_bytes(
             url, max_bytes=configured.fetch_image_bytes, timeout_seconds=configured.fetch_seconds
@@ -230,9 +230,9 @@ async def _make(
         work = regraph.Work(plan.model.name, plan.values, plan.beside)
         return await regraph.make(origin, work, files, configured, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
-    driver = workplaces.local_driver(configured, Failpoints(), assembly.templates())
+    driver = workplaces.local_driver(configured, Failpoints(), inventory.templates())
     limits = dataclasses.replace(
-        workplaces.policy(configured, assembly.templates()), scratch=scratch / "worker"
+        workplaces.policy(configured, inventory.templates()), scratch=scratch / "worker"
     )
     spec = workers.worker_spec(plan.engine, limits)
     bar = receipt.Bar(Paint(sys.stderr))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import blake3
 
-from sixfold import assembly
+from sixfold import storage
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Refused
 from sixfold.core.accounts import journal
@@ -66,19 +66,19 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> Restored:
             staged.data_dir.mkdir(mode=0o700)
             try:
                 done = asyncio.run(_stage(file, staged, target, verify=verify))
-                _reveal(staged.data_dir, target, (assembly.DATABASE,))
+                _reveal(staged.data_dir, target, (storage.DATABASE,))
             finally:
                 shutil.rmtree(staged.data_dir, ignore_errors=True)
     except Damaged as damage:
         raise Refused(f"{file} is no whole backup: {damage}; nothing was restored") from damage
     finally:
-        if not was_there and not any((target / name).exists() for name in (assembly.DATABASE, *_CONTENT)):
+        if not was_there and not any((target / name).exists() for name in (storage.DATABASE, *_CONTENT)):
             shutil.rmtree(target, ignore_errors=True)
     return done
 
 
 def _refuse_content(target: Path) -> None:
-    there = [name for name in (assembly.DATABASE, *_CONTENT) if _has_content(target / name)]
+    there = [name for name in (storage.DATABASE, *_CONTENT) if _has_content(target / name)]
     if there:
         raise Refused(
             f"{target} is not empty (it has {there[0]}): restore into an empty folder with --data-dir, "
@@ -87,7 +87,7 @@ def _refuse_content(target: Path) -> None:
 
 
 def _refuse_rows(configured: Settings) -> None:
-    keeper = assembly.open_keeper(configured)
+    keeper = storage.open_keeper(configured)
     if configured.on_postgres and keeper.schema() is not None:
         raise Refused(
             f"{keeper.place} is not empty: restore into a new database, "
@@ -116,10 +116,10 @@ async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) ->
     """Fill a database that nobody sees, and the folder beside; its files are in place when it is seen."""
     done = Restored()
     stores = _stores(staged)
-    with assembly.open_loader(staged) as loader:
+    with storage.open_loader(staged) as loader:
         with archive.opened(file) as backup:
             schema = backup.manifest.schema
-            newest = sql.latest(assembly.open_keeper(staged).dialect)
+            newest = sql.latest(storage.open_keeper(staged).dialect)
             if not 1 <= schema <= newest:
                 raise Refused(
                     f"{file} has schema {schema}, and this program knows 1 to {newest}: "
@@ -146,7 +146,7 @@ def _stores(staged: Settings) -> dict[str, BlobStore]:
     What lies in a bucket before the rest is in place does no harm: nothing names it yet.
     """
     here = staged.replace(blob_cache_bytes=0)  # of what is written here, nothing is read here again
-    return {"store": assembly.open_blobs(here), "uploads": assembly.open_uploads(here)}
+    return {"store": storage.open_blobs(here), "uploads": storage.open_uploads(here)}
 
 
 def _load(backup: Archive, loader: archive.TableWriter, done: Restored) -> None:

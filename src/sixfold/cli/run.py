@@ -97,10 +97,10 @@ def follow(client: Client, prediction: Document, began: float) -> Document:
 
 
 def _catalog(arguments: argparse.Namespace) -> Catalog:
-    from sixfold import assembly, settings
+    from sixfold import inventory, settings
 
     configured = settings.load(data_dir=arguments.data_dir)
-    return assembly.catalog(configured, assembly.price_table(configured))
+    return inventory.catalog(configured, inventory.price_table(configured))
 
 
 def _list(catalog: Catalog, *, as_json: bool) -> None:

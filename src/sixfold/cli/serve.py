@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import uvicorn
 import uvloop
 
-from sixfold import assembly, settings
+from sixfold import assembly, settings, storage
 from sixfold.assembly import Product
 from sixfold.cli import banner, first_start, found, locking, opening
 from sixfold.cli.locking import ServerLock
@@ -93,7 +93,7 @@ def _refuse_exposure(configured: Settings) -> None:
     where = f"{configured.host} can be reached from other machines"
     if not configured.public_url:
         raise Refused(f"{where}: tell the origin that they will use with --public-url https://…")
-    there = assembly.open_keeper(configured).schema() is not None
+    there = storage.open_keeper(configured).schema() is not None
     people = opening.read(configured, accounts.people()) if there else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
         raise Refused(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from sixfold import assembly
+from sixfold import storage
 from sixfold.cli import locking, opening, restoring
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
 from sixfold.core.quantities import size
@@ -25,7 +25,7 @@ def migrate(arguments: argparse.Namespace) -> None:
     """`migrate`: forward to the newest schema, or to the one asked for; back only without a server."""
     configured = opening.settings_of(arguments)
     opening.require_data(configured)
-    keeper = assembly.open_keeper(configured)
+    keeper = storage.open_keeper(configured)
     newest = sql.latest(keeper.dialect)
     goal = newest if arguments.to is None else arguments.to
     if not 0 <= goal <= newest:
@@ -63,10 +63,10 @@ def backup(arguments: argparse.Namespace) -> int:
     if not path.parent.is_dir():
         raise Refused(f"There is no folder {path.parent} to write the backup to")
     os.umask(opening.PRIVATE)
-    uploads = None if configured.upload_url else assembly.open_uploads(configured)
+    uploads = None if configured.upload_url else storage.open_uploads(configured)
     with opening.understood():
-        snapshot = assembly.open_snapshot(configured)
-        blobs = assembly.open_blobs(configured)
+        snapshot = storage.open_snapshot(configured)
+        blobs = storage.open_blobs(configured)
         try:
             with Waiting("backup") as waiting:
                 done = asyncio.run(backups.write(path, snapshot, blobs, uploads, waiting.count))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import threading
 import time
@@ -15,8 +14,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from sixfold import errors
-from sixfold.core.work.children import Children
+from sixfold import errors, imports
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task
 from sixfold.core.work.ports import Detached, Driver, Living, Lost, Outcome, Reports, Worker, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
@@ -30,30 +28,31 @@ _DOWNLOAD_SECONDS = 300.0
 
 
 class ServerOutside:
-    """What remote engines get from the server (`Outside`): keys by name, and clients by trust."""
+    """What remote engines get from the server (`Outside`): keys by name, clients by trust, its own services.
 
-    def __init__(self, clients: Clients, key: Callable[[str], str]) -> None:
+    The services are None where only engines are built that ask for none of them.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        key: Callable[[str], str],
+        *,
+        children: Any = None,
+        workshop: Any = None,
+        relay: Any = None,
+        conversation: Any = None,
+    ) -> None:
         self._clients = clients
         self._key = key
-        self._children: Children | None = None
-        self.relay: Any = None  # the way to language models, once the product is built
-        self.workshop: Any = None
-        self.conversation: Any = None
+        self.children = children
+        self.workshop = workshop
+        self.relay = relay
+        self.conversation = conversation
 
     def key(self, name: str) -> str:
         """The operator's key for a provider, or an empty string."""
         return self._key(name)
-
-    @property
-    def children(self) -> Children:
-        """The way to order other runs; there once the product is built."""
-        if self._children is None:
-            raise RuntimeError("nothing can be ordered before the pipeline is there")
-        return self._children
-
-    @children.setter
-    def children(self, children: Children) -> None:
-        self._children = children
 
     @property
     def client(self) -> httpx.AsyncClient:
@@ -244,12 +243,11 @@ class RemoteDriver:
 
 
 def _build(spec: WorkerSpec, outside: Outside) -> RemoteEngine:
-    module, _, attribute = spec.factory.partition(":")
     try:
-        factory: Any = getattr(importlib.import_module(module), attribute)
-        return factory(outside, **spec.options)
+        engine: RemoteEngine = imports.named(spec.factory)(outside, **spec.options)
     except (ImportError, AttributeError, TypeError, ValueError, EngineError) as error:
         raise StartFailed(f"{spec.factory}: {type(error).__name__}: {error}") from error
+    return engine
 
 
 class Drivers:

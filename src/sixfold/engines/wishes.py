@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from sixfold import imports
 from sixfold.core.work.engines import EngineError
 from sixfold.engines.image.diffusers import options as diffusers
 
@@ -26,8 +26,7 @@ def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
         except ValueError as error:
             raise WrongWish(f"[engines.{name}]: {error}") from error
         return
-    module, _, attribute = factory.partition(":")
-    build = getattr(importlib.import_module(module), attribute)
+    build = imports.named(factory)
     parameters = inspect.signature(build).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     known = [word for word in parameters if word != "outside"]

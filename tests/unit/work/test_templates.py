@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import assembly, errors
+from sixfold import errors, inventory
 from sixfold.core.work import mounts
 from sixfold.core.work.engines import Task
 from sixfold.core.work.events import Logged, Moved
@@ -20,13 +20,14 @@ from sixfold.core.work.quotes import Times
 from sixfold.core.work.records import Stations
 from sixfold.core.work.states import State
 from sixfold.core.work.templates import Templates
+from sixfold.settings import Settings
 from tests.road import Options, road
 
 SECOND = 1_000_000
 
 
 def test_own_hardware_costs_what_the_template_says_and_other_what_that_says() -> None:
-    found = assembly.templates()
+    found = inventory.templates()
     assert found.hire("piano", None) == Hire("gpu-24gb-a", 420_000)
     assert found.hire("piano", "gpu-24gb-a") == Hire("gpu-24gb-a", 420_000)
     assert found.hire("piano", "gpu-16gb-a") == Hire("gpu-16gb-a", 300_000)
@@ -44,7 +45,7 @@ def test_a_template_on_hardware_that_there_is_not_stops_the_start() -> None:
 
 
 def test_a_seat_idles_as_its_last_template_says_unless_the_operator_says_otherwise() -> None:
-    engine = assembly.catalog(assembly.Settings(), assembly.price_table(assembly.Settings())).engines()
+    engine = inventory.catalog(Settings(), inventory.price_table(Settings())).engines()
     pool, now = Pool(engine["scene-painter"]), time.monotonic()
     pool.seats = [Seat(since=now, idle_seconds=3600.0), Seat(since=now, idle_seconds=0.0)]
     kept = pool.seats[0]

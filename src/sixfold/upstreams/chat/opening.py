@@ -22,6 +22,7 @@ from sixfold.core.relay.relay import Relay
 from sixfold.core.relay.routing import Router
 from sixfold.core.relay.showing import Fetch, Showing
 from sixfold.core.relay.usage import PriceBook
+from sixfold.core.work.choosing import Standing
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.media import Media
 from sixfold.settings import InvalidSetting, Settings
@@ -68,6 +69,11 @@ class Relaying:
         await self._servers.aclose()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
+
+    def standing(self) -> Standing:
+        """Whether a language model can be asked."""
+        count = len(self.relay.router.upstreams())
+        return Standing(count > 0, f"{count} model servers" if count else "no model server is known")
 
     async def _look(self) -> None:
         while True:

@@ -8,7 +8,7 @@ from typing import Any
 
 import blake3
 
-from sixfold import assembly
+from sixfold import inventory
 from sixfold.core.graphs import execute, validate
 from sixfold.core.graphs.execute import Ended, Place
 from sixfold.core.graphs.ports import Child, Event, File, Made, Stored
@@ -59,7 +59,7 @@ class Children:
         scratch = self._folder / node_key
         scratch.mkdir()
         files = {name: value.path for name, value in inputs.items() if isinstance(value, File)}
-        row = assembly.models_document()["models"][model]
+        row = inventory.models_document()["models"][model]
         plain = {name: value for name, value in inputs.items() if name not in files}
         task = Task(node_key, model, {**plain, **row.get("fixed", {})}, files)
         result = ENGINES[model]().run(task, Quiet(scratch))

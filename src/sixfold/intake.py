@@ -1,0 +1,72 @@
+"""Settings in, the way in for files out: fetched within limits, and looked at before anything is decoded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sixfold import errors
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database
+from sixfold.core.work.engines import UnusableInput
+from sixfold.core.work.media import Limits, Media
+from sixfold.core.work.ports import BlobStore
+from sixfold.engines.image import endings, headers
+from sixfold.engines.video import endings as film_endings
+from sixfold.engines.video import headers as film_headers
+from sixfold.net.addresses import AllowList
+from sixfold.net.fetch import Fetcher
+from sixfold.settings import InvalidSetting, Settings
+
+_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
+
+
+def open_fetcher(settings: Settings) -> Fetcher:
+    """The guarded way out; raises `InvalidSetting`."""
+    try:
+        allowed = AllowList.parse(settings.fetch_allow)
+    except ValueError as error:
+        raise InvalidSetting(f"fetch_allow has a network that is none: {error}") from error
+    return Fetcher(allowed)
+
+
+def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> Media:
+    """Every account's files; those at the server's own address are not fetched over the network."""
+    media = Media(database, blobs, fetcher, probe_image, _limits(settings), measure_film)
+    media.own_origins.add(settings.base_url)
+    return media
+
+
+def probe_image(path: Path) -> tuple[str, int, int]:
+    """Content type, width and height that an image claims; raises `BadRequest`, also where it breaks off."""
+    try:
+        name, width, height = headers.probe(path)
+        endings.check(path, name)
+    except headers.UnreadableImage as error:
+        raise errors.BadRequest(str(error)) from error
+    return _TYPES.get(name, f"image/{name.lower()}"), width, height
+
+
+def measure_film(path: Path, wanted: str) -> float | None:
+    """Seconds that a film or a sound claims to last; raises `BadRequest` for none, and for half a film."""
+    try:
+        film_endings.check(path, wanted)
+        return film_headers.seconds(path, wanted)
+    except UnusableInput as error:
+        raise errors.BadRequest(str(error)) from error
+
+
+def _limits(settings: Settings) -> Limits:
+    """What one file may cost; makes the folder where files arrive."""
+    staging = settings.data_dir / "scratch"
+    staging.mkdir(parents=True, exist_ok=True)
+    return Limits(
+        image_bytes=settings.fetch_image_bytes,
+        image_pixels=settings.fetch_image_pixels,
+        fetch_seconds=settings.fetch_seconds,
+        quota_bytes=settings.upload_quota_bytes,
+        upload_life_us=settings.upload_life_days * DAY_US,
+        film_bytes=settings.fetch_film_bytes,
+        film_seconds=60 * settings.fetch_film_minutes,
+        film_fetch_seconds=settings.fetch_film_seconds,
+        staging=staging,
+    )

@@ -1,0 +1,100 @@
+"""Settings in, what can be asked for out: the models, prices and templates that come with the program."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sixfold import workshops
+from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.work import catalog as catalogs
+from sixfold.core.work import choosing
+from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.hardware import Shelf
+from sixfold.core.work.templates import Templates
+from sixfold.engines import wishes
+from sixfold.engines.image.style.names import NAMED_STYLES
+from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from sixfold.engines.standings import Probe, Standings
+from sixfold.net.clients import Clients
+from sixfold.settings import InvalidSetting, Settings
+from sixfold.store.secrets import provider_key
+
+_DATA = Path(__file__).parent / "data"
+
+
+def read_toml(name: str) -> dict[str, Any]:
+    """One of the data files that come with the program."""
+    return tomllib.loads((_DATA / name).read_text("utf-8"))
+
+
+def models_document() -> dict[str, Any]:
+    """The bundled catalogue: the tables of every file in `data/models`, each name in one of them only."""
+    whole: dict[str, dict[str, Any]] = {"engines": {}, "models": {}}
+    for path in sorted((_DATA / "models").glob("*.toml")):
+        for table, rows in read_toml(f"models/{path.name}").items():
+            if twice := whole[table].keys() & rows.keys():
+                raise ValueError(f"{path.name} names {', '.join(sorted(twice))} once more")
+            whole[table].update(rows)
+    whole["models"].update({space.model: space.row() for space in workshops.built_in_spaces().values()})
+    return whole
+
+
+def price_table(settings: Settings) -> PriceTable:
+    """The bundled prices with the operator's own over them."""
+    own: Mapping[str, Any] = settings.tables.get("prices", {})
+    rows = read_toml("prices.toml")
+    return PriceTable({**rows, **{name: {**rows.get(name, {}), **row} for name, row in own.items()}})
+
+
+@functools.cache
+def templates() -> Templates:
+    """The templates that come with the program, on the hardware that can be hired."""
+    return Templates(read_toml("templates.toml"), Shelf(read_toml("hardware.toml")))
+
+
+def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
+    """The bundled catalogue, or the one of a document in its shape, as the operator's table changes it."""
+    wished = settings.tables.get("engines", {})
+    try:
+        chosen = choosing.apply(document or models_document(), wished)
+        for name, row in chosen["engines"].items():
+            shared = _shared(chosen["engines"], row)
+            row["options"] = {**_options(settings, row), **shared, **row.get("options", {})}
+            if name in wished:
+                wishes.check(name, row["factory"], row["options"])
+    except (choosing.WrongChoice, wishes.WrongWish) as error:
+        raise InvalidSetting(str(error)) from error
+    return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES}, templates())
+
+
+def standings(settings: Settings, models: Catalog, clients: Clients) -> Standings:
+    """Which engines can run here; `refresh` asks the servers among them."""
+    looks = workshops.comfyui_is_asked(settings)
+    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, looks=looks)}
+    return Standings(
+        models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
+    )
+
+
+def _shared(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """The options that an engine has from others, as far as those have them."""
+    return {
+        option: rows[name]["options"][option]
+        for name, options in row.get("shares", {}).items()
+        for option in options
+        if option in rows[name].get("options", {})
+    }
+
+
+def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What an engine's row gets from the settings."""
+    if row.get("family"):  # where `engines add` puts what it fetched
+        limit = {"limit_seconds": settings.training_limit_seconds} if row.get("shares") else {}
+        return {"weights": str(settings.data_dir / "weights" / row["family"]), **limit}
+    if row["kind"] == "graph":
+        return {"limit_seconds": settings.graph_limit_seconds}
+    return {"url": settings.comfyui_url} if row["kind"] == "comfyui" else {}

@@ -1,0 +1,91 @@
+"""Settings in, what keeps things out: the database and its backups, files, the server's secrets."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import secrets
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from sixfold.core.database import Database
+from sixfold.core.work.ports import BlobStore
+from sixfold.settings import InvalidSetting, Settings
+from sixfold.store import databases
+from sixfold.store.archive import TableReader
+from sixfold.store.cache import Bounds, Cache
+from sixfold.store.files import FileStore
+from sixfold.store.keeping import Keeper, Loader
+
+DATABASE = "sixfold.db"  # SQLite's file in the data folder
+_SECRET_BYTES = 32
+_CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begins
+
+
+def open_database(settings: Settings) -> Database:
+    """The server's database, brought to this program's schema."""
+    return databases.open_database(settings.database_url, settings.data_dir / DATABASE)
+
+
+def open_snapshot(settings: Settings) -> AbstractContextManager[TableReader]:
+    """Every table as it stands now, for a backup."""
+    return databases.open_snapshot(settings.database_url, settings.data_dir / DATABASE)
+
+
+def open_loader(settings: Settings) -> Loader:
+    """A new database that a backup fills."""
+    return databases.open_loader(settings.database_url, settings.data_dir / DATABASE)
+
+
+def open_keeper(settings: Settings) -> Keeper:
+    """Whoever looks after the database's schema and health."""
+    return databases.open_keeper(settings.database_url, settings.data_dir / DATABASE)
+
+
+def open_blobs(settings: Settings) -> BlobStore:
+    """Where content lies, by its hash: a folder of the data folder, or `SIXFOLD_BLOB_URL`."""
+    return _open_store(settings, settings.blob_url, "store", by_content=True)
+
+
+def open_uploads(settings: Settings) -> BlobStore:
+    """Area C's bucket: a folder of the data folder unless `SIXFOLD_UPLOAD_URL` names another."""
+    return _open_store(settings, settings.upload_url, "uploads", by_content=False)
+
+
+def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) -> BlobStore:
+    """The store at a URL; raises `InvalidSetting`, also where the extra `objects` is not installed."""
+    if not url or url.startswith("file://"):
+        return FileStore(Path(url.removeprefix("file://")) if url else settings.data_dir / folder)
+    try:
+        objects = importlib.import_module("sixfold.store.objects")
+    except ModuleNotFoundError as error:
+        raise InvalidSetting(
+            f"{url.partition(':')[0]}:// needs the extra: pip install 'sixfold[objects]'"
+        ) from error
+    longest = max(settings.run_limit_seconds, settings.graph_limit_seconds, settings.training_limit_seconds)
+    keep_seconds = longest + _CACHE_MARGIN_SECONDS
+    place = objects.Place(
+        url=url,
+        tables=settings.tables.get("buckets", {}),
+        seconds=settings.blob_seconds,
+        cache=Cache(settings.data_dir / "cache", Bounds(settings.blob_cache_bytes, keep_seconds)),
+        ways=objects.Ways(by_content, settings.blob_link_seconds if by_content else 0),
+    )
+    try:
+        store: BlobStore = objects.open_store(place)
+    except ValueError as error:
+        raise InvalidSetting(str(error)) from error
+    return store
+
+
+def server_secret(data_dir: Path, name: str) -> bytes:
+    """32 random bytes kept in `DATA/<name>`, made when they are first asked for (mode 0600)."""
+    path = data_dir / name
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    return path.read_bytes()
