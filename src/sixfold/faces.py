@@ -110,6 +110,7 @@ def build_services(product: Product) -> Services:
         repeats=Repeats(database, product.supervisor.boot, settings.inline_seconds),
         memory=product.memory,
         relay=product.relaying.relay,
+        responses=product.relaying.shelf,
         checkout=product.checkout,
         provider=product.provider,
         leaving=leaving_of(product),

@@ -37,6 +37,13 @@ SESSIONS = {
     "GET /api/containers/sessions/{session_id}",
     "DELETE /api/containers/sessions/{session_id}",
 }
+# tests/areas/test_kept_responses.py asks for these as a stranger.
+RESPONSES = {
+    "GET /v1/responses/{response_id}",
+    "DELETE /v1/responses/{response_id}",
+    "GET /v1/responses/{response_id}/input_items",
+    "POST /v1/responses/{response_id}/cancel",
+}
 # Whose URL or id alone is enough, on purpose; each has 128 random bits or more, or is public.
 CAPABILITIES = {
     "GET /media/{name}",
@@ -59,7 +66,8 @@ def templated(product: Product) -> set[str]:
 
 
 async def test_every_route_with_an_object_is_covered(home: House) -> None:
-    assert templated(home.product) == OBJECTS | MODELS | SESSIONS | CAPABILITIES | memory_routes.ROUTES.keys()
+    named = OBJECTS | MODELS | SESSIONS | RESPONSES | CAPABILITIES
+    assert templated(home.product) == named | memory_routes.ROUTES.keys()
 
 
 async def prediction_of(home: House, key: str) -> str:

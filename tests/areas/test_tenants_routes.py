@@ -84,6 +84,7 @@ async def owned(home: House) -> dict[str, str]:
         "prompt_id": prompt["prompt_id"],
         "job_id": polled["job_id"],
         "session_id": "1",
+        "response_id": "resp_1",
         "key_id": "1",
     }
 

@@ -102,7 +102,7 @@ class ModelServer:
             "content": [part],
         }
         answer: dict[str, Any] = {
-            "id": "resp_1",
+            "id": f"resp_{len(self.seen)}",
             "object": "response",
             "created_at": 1,
             "status": "completed",
@@ -114,6 +114,7 @@ class ModelServer:
             "error": None,
             "incomplete_details": None,
             "metadata": {},
+            "store": document.get("store") is not False,
         }
         if not document.get("stream"):
             return self._whole(answer, mode)

@@ -12,6 +12,7 @@ from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
 from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.memory.memory import Memory
+from sixfold.core.relay.kept import Shelf as KeptResponses
 from sixfold.core.relay.relay import Relay
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.history import Histories
@@ -60,6 +61,7 @@ class Services:
     repeats: Repeats
     memory: Memory
     relay: Relay
+    responses: KeptResponses
     checkout: Checkout
     provider: Provider
     leaving: Leaving

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -35,6 +35,18 @@ _MAX_SEEN = 4096
 SERVICES = frozenset({"chat", "vision", "text-llm"})
 
 
+class Keeper(Protocol):
+    """Keeps one answer before it is told; `server` is the target whose own words it has, or empty."""
+
+    async def whole(self, body: bytes, server: str) -> None:
+        """Keep a whole answer."""
+        ...
+
+    def watch(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
+        """The same blocks; the answer is kept before the one with its end."""
+        ...
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """A request as its face read it; `parse` reads the rest where another dialect must be asked.
 
@@ -49,6 +61,7 @@ class Wanted(msgspec.Struct, frozen=True):
     keep_usage: bool = True
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict
+    keeper: Keeper | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,8 @@ class Talker:
             body = reply.raw or b""
         else:
             body = self._tongue.whole(reply.answer, wanted, ask.request_id)
+        if wanted.keeper is not None:
+            await wanted.keeper.whole(body, reply.target if reply.answer is None else "")
         return Whole(body, [*headers_of(reply), *self._named(ask)])
 
     async def _streamed(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Response:
@@ -185,6 +200,8 @@ class Talker:
             flow = opening.result()
             begun = True
             blocks = flow.blocks() if flow.raw else self._translated(flow, ask, wanted)
+            if wanted.keeper is not None:
+                blocks = wanted.keeper.watch(blocks, flow.target if flow.raw else "")
             async with contextlib.aclosing(blocks):
                 async for block in blocks:
                     yield block

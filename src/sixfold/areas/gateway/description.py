@@ -109,7 +109,7 @@ def document() -> Document:
         "Sixfold Gateway",
         "1.0.0",
         "Every service by one address, and the dialects of OpenAI and Anthropic on the same key and ledger.",
-        {**_services(), **_models(), **_made(), **_talks()},
+        {**_services(), **_models(), **_made(), **_talks(), **_kept()},
         _SCHEMAS,
     )
 
@@ -213,6 +213,37 @@ def _talks() -> dict[str, Node]:
         operation = _operation(summary, {"200": good}, wrong)
         operation |= {"requestBody": openapi.json_body(named), "parameters": [openapi.IDEMPOTENCY]}
         found[f"/v1/{path}"] = {"post": operation}
+    return found
+
+
+def _kept() -> dict[str, Node]:
+    """Responses that an account keeps."""
+    thing: Node = {"type": "object", "required": ["id", "object"]}
+    one = openapi.answer("The response, as it was told", thing)
+    gone = openapi.answer("It is gone", _whole({"id": _TEXT, "object": _TEXT, "deleted": {"const": True}}))
+    page: Node = {
+        "object": {"const": "list"},
+        "data": {"type": "array", "items": {"type": "object", "required": ["id", "type"]}},
+        "first_id": _MAYBE_TEXT,
+        "last_id": _MAYBE_TEXT,
+        "has_more": _SWITCH,
+    }
+    rows: dict[tuple[str, str], tuple[str, Node]] = {
+        ("", "get"): ("Read a response again", one),
+        ("", "delete"): ("Delete a response", gone),
+        ("/input_items", "get"): ("What a response was asked with", openapi.answer("Items", _whole(page))),
+        ("/cancel", "post"): ("Always a 400: what is kept has ended", one),
+    }
+    found: dict[str, Node] = {}
+    for (path, method), (summary, good) in rows.items():
+        operation = _operation(summary, {"200": good}, "OpenAIError")
+        operation["parameters"] = [openapi.in_path("response_id")]
+        found.setdefault(f"/v1/responses/{{response_id}}{path}", {})[method] = operation
+    found["/v1/responses/{response_id}/input_items"]["get"]["parameters"] += [
+        openapi.query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
+        openapi.query("order", {"enum": ["asc", "desc"]}),
+        openapi.query("after", _TEXT),
+    ]
     return found
 
 

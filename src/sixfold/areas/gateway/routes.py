@@ -17,6 +17,7 @@ from sixfold.areas.gateway.openai.audio import Audio
 from sixfold.areas.gateway.openai.elsewhere import Elsewhere
 from sixfold.areas.gateway.openai.embeddings import Embeddings
 from sixfold.areas.gateway.openai.images import Images
+from sixfold.areas.gateway.openai.keeping import Keeping, KeptResponses
 from sixfold.areas.gateway.openai.making import Maker
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
@@ -91,6 +92,7 @@ class Talk:
     def __init__(self, services: Services, door: Door, relay: Relay) -> None:
         self._door = door
         self._relay = relay
+        self._keeping = Keeping(services.responses, services.settings.inline_body_bytes)
         self._chat = Talker(services, relay, chat.TONGUE)
         self._responses = Talker(services, relay, responses.TONGUE)
         self._messages = Talker(services, relay, messages.TONGUE)
@@ -105,7 +107,10 @@ class Talk:
         """A response."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
-        return await self._responses.answer(call, principal, responses.wanted(raw), raw)
+        wanted = self._keeping.kept(principal.account_id, responses.wanted(raw), raw)
+        if wanted.previous:
+            wanted, raw = await self._keeping.continued(principal.account_id, wanted, raw)
+        return await self._responses.answer(call, principal, wanted, raw)
 
     async def messages(self, call: Call) -> Response | Answer:
         """A message."""
@@ -140,6 +145,7 @@ def faces(services: Services) -> tuple[Face, ...]:
     maker = Maker(services, door)
     elsewhere = Elsewhere(relay)
     images, audio = Images(services, maker, elsewhere), Audio(maker, elsewhere)
+    kept = KeptResponses(door, services.responses, body)
     openai = Face(
         "openai",
         openai_errors.dialect,
@@ -148,6 +154,9 @@ def faces(services: Services) -> tuple[Face, ...]:
             Route("/v1/models/{model:path}", {"GET": models.show}),
             Route("/v1/chat/completions", {"POST": Plain(talk.chat)}, body),
             Route("/v1/responses", {"POST": Plain(talk.responses)}, body),
+            Route("/v1/responses/{response_id}", {"GET": kept.show, "DELETE": kept.forget}),
+            Route("/v1/responses/{response_id}/input_items", {"GET": kept.inputs}),
+            Route("/v1/responses/{response_id}/cancel", {"POST": kept.cancel}),
             Route("/v1/embeddings", {"POST": Embeddings(maker, elsewhere).make}, body),
             Route("/v1/images/generations", {"POST": images.generate}, body),
             Route("/v1/images/edits", {"POST": images.edit}, body),

@@ -33,6 +33,7 @@ _ERASURES = (
     "erase_graph_forgotten",
     "erase_models",
     "erase_calls",
+    "erase_responses",
     "erase_standings",
     "erase_live_sessions",
     "erase_predictions",

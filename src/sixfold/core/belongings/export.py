@@ -2,8 +2,8 @@
 
 README.txt                what is what
 account.json              the account; its keys, passkeys, sessions and identities, without their secrets
-<name>.jsonl              a JSON object per line: ledger, predictions, calls, live-sessions, posts,
-                          characters, models, audit, media
+<name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, live-sessions,
+                          posts, characters, models, audit, media
 media/<name>              every file that media.jsonl names
 memory/<slug>.md          every page, as `sixfold memory import` reads it
 """
@@ -32,6 +32,7 @@ _ROWS = 200
 _TABLES = {
     "predictions": "mine_predictions",
     "calls": "mine_calls",
+    "responses": "mine_responses",
     "live-sessions": "mine_live_sessions",
     "posts": "mine_posts",
     "characters": "mine_characters",
@@ -40,7 +41,7 @@ _TABLES = {
     "media": "mine_media",
 }
 _MONEY = {"amount", "cost"}
-_JSON = {"inputs", "output", "tags", "document", "scope", "request", "response"}
+_JSON = {"inputs", "input", "output", "tags", "document", "scope", "request", "response"}
 _HIDDEN = {"blob"}
 _FILE_MODE = 0o100644 << 16
 _README = """Everything that this Sixfold server keeps of you.

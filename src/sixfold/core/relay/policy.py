@@ -18,9 +18,11 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
     "cache_seconds": (1, 30 * 24 * 3600),
     "cache_bytes": (0, 2**34),
     "log_days": (0, 3650),
+    "responses_days": (0, 3650),
+    "responses_bytes": (0, 2**40),
 }
-_WHOLE = frozenset({"retries", "max_tokens", "cache_bytes", "log_days"})
-_SWITCHES = frozenset({"cache", "allow_unpriced", "log_bodies"})
+_WHOLE = frozenset({"retries", "max_tokens", "cache_bytes", "log_days", "responses_days", "responses_bytes"})
+_SWITCHES = frozenset({"cache", "allow_unpriced", "log_bodies", "store_responses"})
 _TABLES = frozenset({"upstreams", "aliases", "prices"})
 _FIELDS = frozenset({"kind", "base_url", "api_key", "models", "local", "responses"})
 
@@ -63,6 +65,9 @@ class Policy:
     allow_unpriced: bool = False
     log_bodies: bool = False
     log_days: int = 30
+    store_responses: bool = True
+    responses_days: int = 30
+    responses_bytes: int = 2**30
     upstreams: tuple[UpstreamRow, ...] = ()
     aliases: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict[str, tuple[Choice, ...]])
 

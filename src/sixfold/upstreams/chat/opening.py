@@ -17,6 +17,7 @@ from sixfold.core.database import Database
 from sixfold.core.relay import policy as policies
 from sixfold.core.relay.asking import Attempts
 from sixfold.core.relay.health import Health
+from sixfold.core.relay.kept import Shelf
 from sixfold.core.relay.policy import Policy
 from sixfold.core.relay.relay import Relay
 from sixfold.core.relay.routing import Router
@@ -42,8 +43,9 @@ _FIRST_LOOK_SECONDS = 0.3  # that a start waits to know what is there; slower se
 class Relaying:
     """The relay and what runs beside it."""
 
-    def __init__(self, relay: Relay, servers: Servers, tracing: Tracing | None = None) -> None:
+    def __init__(self, relay: Relay, servers: Servers, shelf: Shelf, tracing: Tracing | None) -> None:
         self.relay = relay
+        self.shelf = shelf
         self.tracing = tracing
         self.watchers = [] if tracing is None else [tracing.moved]
         self._servers = servers
@@ -85,6 +87,7 @@ class Relaying:
             await asyncio.sleep(_SWEEP_SECONDS)
             with contextlib.suppress(errors.StoreFailed):
                 await self.relay.sweep()
+                await self.shelf.sweep()
 
 
 def build(settings: Settings, database: Database, media: Media) -> Relaying:
@@ -103,7 +106,7 @@ def build(settings: Settings, database: Database, media: Media) -> Relaying:
     attempts = Attempts(policy, health, Showing(_fetched(media)))
     relay = Relay(database, router, attempts, prices, policy, limiter)
     relay.watch = tracing.settled if tracing is not None else None
-    return Relaying(relay, servers, tracing)
+    return Relaying(relay, servers, Shelf(database, policy), tracing)
 
 
 def _fetched(media: Media) -> Fetch:

@@ -32,6 +32,16 @@ class Wrong(UpstreamRefused):
     code = "invalid_value"
 
 
+class UnknownPrevious(Wrong):
+    """There is no response of this id to go on from."""
+
+    code = "previous_response_not_found"
+
+    def __init__(self, response_id: str) -> None:
+        told = f"Previous response with id '{response_id[:200]}' not found."
+        super().__init__(told, param="previous_response_id")
+
+
 def document(error: SixfoldError) -> dict[str, Any]:
     """`{"error": {"message", "type", "param", "code"}}`."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")

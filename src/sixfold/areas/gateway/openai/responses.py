@@ -1,7 +1,7 @@
 """Responses: a request read, a response and its events said.
 
-Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. Nothing is kept
-between two requests here: `previous_response_id` works where the server asked keeps its own.
+Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. `keeping` has what
+is kept of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from sixfold.areas.gateway.asking import Tongue, Wanted
 from sixfold.areas.gateway.openai import errors as openai_errors
 from sixfold.areas.gateway.openai import reading, tools
-from sixfold.areas.gateway.openai.errors import Wrong
+from sixfold.areas.gateway.openai.errors import UnknownPrevious, Wrong
 from sixfold.areas.gateway.openai.saying import Speaker
 from sixfold.core.relay.chat import (
     Answer,
@@ -44,6 +44,15 @@ class _Head(msgspec.Struct):
     input: str | list[msgspec.Raw]
     stream: bool | None = None
     max_output_tokens: int | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+
+
+class Request(Wanted, frozen=True):
+    """A request for a response: which one it goes on from, and whether to keep it where it says so."""
+
+    previous: str = ""
+    store: bool | None = None
 
 
 _DONE_ELSEWHERE = frozenset(
@@ -55,6 +64,7 @@ _ECHOED = (
     "max_tool_calls",
     "metadata",
     "parallel_tool_calls",
+    "previous_response_id",
     "prompt_cache_key",
     "reasoning",
     "safety_identifier",
@@ -70,20 +80,22 @@ _head = msgspec.json.Decoder(_Head)
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def wanted(raw: bytes) -> Wanted:
+def wanted(raw: bytes) -> Request:
     """What a request asks for; raises `BadRequest` or `Wrong`."""
     head = cast("_Head", reading.head(_head, raw))
     if not head.input:
         raise Wrong("input must not be empty", param="input")
     if head.max_output_tokens is not None and head.max_output_tokens < 1:
         raise Wrong("max_output_tokens must be positive", param="max_output_tokens")
-    return Wanted(
+    return Request(
         model=head.model,
         stream=bool(head.stream),
         max_tokens=head.max_output_tokens,
         parse=lambda: parse(raw),
         tools=lambda: tools.kinds(bodies.parse_object(raw).get("tools")),
         echo=lambda: _echo(raw),
+        previous=head.previous_response_id or "",
+        store=head.store,
     )
 
 
@@ -96,7 +108,9 @@ def _echo(raw: bytes) -> Mapping[str, msgspec.Raw]:
 def parse(raw: bytes) -> Chat:
     """A request in no dialect; raises `Wrong` for what only its own dialect knows."""
     body = bodies.parse_object(raw)
-    for name in ("previous_response_id", "conversation", "prompt"):
+    if body.get("previous_response_id"):
+        raise UnknownPrevious(str(body["previous_response_id"]))
+    for name in ("conversation", "prompt"):
         if body.get(name):
             raise Wrong(f"{name} needs a server that speaks responses itself", param=name)
     system = [str(body["instructions"])] if body.get("instructions") else []

@@ -207,6 +207,7 @@ class Speaker:
             "model": self._model,
             "output": self.output,
             "parallel_tool_calls": True,
+            "previous_response_id": None,
             "temperature": None,
             "tool_choice": "auto",
             "tools": [],

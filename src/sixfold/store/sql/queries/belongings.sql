@@ -8,6 +8,10 @@ SELECT id, key_id, face, model, target, state, input_tokens, cached_tokens, outp
        request, response, created_at, ended_at
 FROM relay_known WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
+-- name: mine_responses | Responses that an account keeps.
+SELECT id, previous, server, input, response, created_at FROM relay_response
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+
 -- name: mine_live_sessions | An account's live sessions.
 SELECT id, model, engine, quality, hardware, inputs, state, reason, cost, created_at, ready_at, closed_at
 FROM session WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
@@ -82,6 +86,9 @@ DELETE FROM own_model WHERE account_id = :account_id;
 
 -- name: erase_calls | What was asked of model servers.
 DELETE FROM relay_call WHERE account_id = :account_id;
+
+-- name: erase_responses | Responses that were kept.
+DELETE FROM relay_response WHERE account_id = :account_id;
 
 -- name: erase_standings | Where live sessions stand.
 DELETE FROM session_standing WHERE session_id IN (SELECT id FROM session WHERE account_id = :account_id);

@@ -1,0 +1,241 @@
+"""Responses that are kept: gone on from, read again, forgotten.
+
+A conversation goes on with all that was said in it as its input. Where the response before came from a server
+that says that it stored it (`"store": true`), the request goes on as it came: that server knows more of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.areas.gateway.asking import Door
+from sixfold.areas.gateway.openai import reading, responses
+from sixfold.areas.gateway.openai.errors import UnknownPrevious
+from sixfold.areas.gateway.openai.responses import Request
+from sixfold.core.relay.kept import Kept, Shelf, Unknown
+from sixfold.web import answers, calls, queries
+
+_ENDS = ("response.completed", "response.incomplete")
+_MARKS = tuple(f'"{end}"'.encode() for end in _ENDS)
+_ENDED = frozenset({"completed", "incomplete"})
+_LETTERS = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "reasoning": "rs",
+}
+_PAGE, _MAX_PAGE, _MAX_TEXT = 20, 100, 200
+_FRESH = {"Cache-Control": "no-store"}
+_TRUE = msgspec.Raw(b"true")
+_encode = reading.encode
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Given(msgspec.Struct):
+    input: str | list[msgspec.Raw]
+
+
+class _Told(msgspec.Struct):
+    id: str = ""
+    status: str = ""
+    store: Any = None
+    output: list[msgspec.Raw] = []
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    response: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_given = msgspec.json.Decoder(_Given).decode
+_told = msgspec.json.Decoder(_Told).decode
+_event = msgspec.json.Decoder(_Event).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_objects = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+class Keeping:
+    """What a request has to do with responses that are kept; a conversation has up to `most` bytes."""
+
+    def __init__(self, shelf: Shelf, most: int) -> None:
+        self._shelf = shelf
+        self._most = most
+
+    def kept(self, account_id: str, wanted: Request, raw: bytes) -> Request:
+        """The request with whoever keeps its response, where it is to be kept."""
+        if not self._shelf.keeps(wanted.store):
+            return wanted
+        return replace(
+            wanted,
+            echo=lambda: {**wanted.echo(), "store": _TRUE},
+            keeper=_Keeper(self._shelf, account_id, wanted.previous, raw),
+        )
+
+    async def continued(self, account_id: str, wanted: Request, raw: bytes) -> tuple[Request, bytes]:
+        """The request with the conversation that it goes on, and the body to pass on.
+
+        Raises `UnknownPrevious`, and `TooLong` for a conversation that is too long to go on.
+        """
+        try:
+            chain = await self._shelf.chain(account_id, wanted.previous, self._most - len(raw))
+        except Unknown as unknown:
+            raise UnknownPrevious(unknown.response_id) from unknown
+        if chain is None:  # a server that speaks responses may know it
+            return wanted, raw
+        whole = _whole(chain, raw)
+        going_on = replace(wanted, parse=lambda: responses.parse(whole))
+        return going_on, raw if chain[-1].server else whole
+
+
+def _whole(chain: Sequence[Kept], raw: bytes) -> bytes:
+    """A request that goes on from nothing: its input is all that was said before, and its own."""
+    fields = _raws(raw)
+    del fields["previous_response_id"]
+    said = [item for kept in chain for item in (*_items(kept.input), *_told(kept.response).output)]
+    fields["input"] = msgspec.Raw(_encode([*said, *_asked(raw)]))
+    return _encode(fields)
+
+
+def _asked(raw: bytes) -> list[msgspec.Raw]:
+    """The items of a request's input; a text is a message of its user."""
+    given = _given(raw).input
+    if isinstance(given, list):
+        return given
+    content = [{"type": "input_text", "text": given}]
+    return [msgspec.Raw(_encode({"type": "message", "role": "user", "content": content}))]
+
+
+class _Keeper:
+    """Keeps the response of one request."""
+
+    def __init__(self, shelf: Shelf, account_id: str, previous: str, raw: bytes) -> None:
+        self._shelf = shelf
+        self._account_id = account_id
+        self._previous = previous
+        self._raw = raw
+
+    async def whole(self, body: bytes, server: str) -> None:
+        """Keep a response that has come to its end."""
+        try:
+            told = _told(body)
+        except (msgspec.MsgspecError, UnicodeError):
+            return  # a server's own, and no response
+        if not told.id or told.status not in _ENDED:
+            return
+        kept = Kept(
+            id=told.id,
+            previous=self._previous if self._previous not in ("", told.id) else None,
+            server=server if told.store is True else "",
+            input=_encode(_asked(self._raw)).decode("utf-8", "replace"),
+            response=body.decode("utf-8", "replace"),
+        )
+        await self._shelf.keep(self._account_id, kept)
+
+    async def watch(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
+        """Whole events as they come; the response is kept before its end is told."""
+        async with contextlib.aclosing(blocks):
+            async for block in blocks:
+                if any(mark in block for mark in _MARKS):
+                    for body in _ended(block):
+                        await self.whole(body, server)
+                yield block
+
+
+def _ended(block: bytes) -> Iterator[bytes]:
+    """The responses whose end is told in some whole events."""
+    for line in block.splitlines():
+        if line.startswith(b"data:") and any(mark in line for mark in _MARKS):
+            try:
+                event = _event(line.removeprefix(b"data:"))
+            except (msgspec.MsgspecError, UnicodeError):
+                continue  # as it is passed on, too
+            if event.type in _ENDS:
+                yield bytes(event.response)
+
+
+class KeptResponses:
+    """`/v1/responses/{response_id}`: what is kept of an account, for any key of it."""
+
+    def __init__(self, door: Door, shelf: Shelf, most: int) -> None:
+        self._door = door
+        self._shelf = shelf
+        self._most = most
+
+    async def show(self, request: HttpRequest) -> Response:
+        """A response as it was told."""
+        if queries.word(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
+            raise errors.BadRequest("A response that has ended is not streamed again: leave stream out")
+        body = await self._shelf.shown(await self._account(request), calls.path_value(request, "response_id"))
+        return Response(body, headers=_FRESH, media_type="application/json")
+
+    async def forget(self, request: HttpRequest) -> Response:
+        """Delete one."""
+        response_id = calls.path_value(request, "response_id")
+        await self._shelf.forget(await self._account(request), response_id)
+        return answers.json({"id": response_id, "object": "response", "deleted": True})
+
+    async def cancel(self, request: HttpRequest) -> Response:
+        """Never: what is kept has ended."""
+        await self._shelf.shown(await self._account(request), calls.path_value(request, "response_id"))
+        raise errors.BadRequest("Cannot cancel a synchronous response.")
+
+    async def inputs(self, request: HttpRequest) -> Response:
+        """What the model was asked: all that was said before, and the request's own input."""
+        size = queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
+        order = queries.word(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
+        after = queries.text(request, "after", _MAX_TEXT)
+        response_id = calls.path_value(request, "response_id")
+        chain = await self._shelf.chain(await self._account(request), response_id, self._most)
+        if chain is None:
+            raise Unknown(response_id)
+        items = list(_inputs(chain))
+        if order == "desc":
+            items.reverse()
+        names = [item["id"] for item in items]
+        if after and after not in names:
+            raise errors.BadRequest(f"after names no item of this response: {after}")
+        start = names.index(after) + 1 if after else 0
+        page = items[start : start + size]
+        return answers.json(_page(page, more=start + size < len(items)), headers=_FRESH)
+
+    async def _account(self, request: HttpRequest) -> str:
+        return (await self._door.enter(request)).account_id
+
+
+def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> Mapping[str, Any]:
+    """A list as clients page through it."""
+    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
+    return {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": more}
+
+
+def _inputs(chain: Sequence[Kept]) -> Iterator[dict[str, Any]]:
+    """The items that the last of a conversation was asked with, from the first."""
+    for kept in chain:
+        for index, item in enumerate(_objects(kept.input)):
+            yield _named(item, kept.id, index)
+        if kept is not chain[-1]:
+            for item in _told(kept.response).output:
+                yield msgspec.json.decode(item)
+
+
+def _named(item: dict[str, Any], response_id: str, index: int) -> dict[str, Any]:
+    """An item of an input in its full form: with an id, and its text as a part."""
+    kind = str(item.get("type") or "message")
+    letters = _LETTERS.get(kind, "item")
+    whole = {"id": f"{letters}_{response_id.removeprefix('resp_')}_in{index}", **item, "type": kind}
+    if kind in _LETTERS:
+        whole.setdefault("status", "completed")
+    if isinstance(whole.get("content"), str):
+        part = "output_text" if whole.get("role") == "assistant" else "input_text"
+        whole["content"] = [{"type": part, "text": whole["content"]}]
+    return whole

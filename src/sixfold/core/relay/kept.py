@@ -1,0 +1,115 @@
+"""Responses that an account keeps, so that it can read them again and go on from them.
+
+Each has what was new in its request and a link to the one that it goes on from: a conversation takes as much
+room as was said in it, however many turns it has. It lasts as long as its last turn; the account's oldest go
+first when it keeps too much. Who made a response is told with it, where that server keeps it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
+from sixfold.core.relay.policy import Policy
+
+_LINKS = 1000  # of one conversation
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One response. `input` is a JSON array, `response` a JSON object, as they were said and told.
+
+    `server` is the target that keeps it as well and knows it by the same id, or empty.
+    """
+
+    id: str
+    previous: str | None
+    server: str
+    input: str
+    response: str
+
+
+class Unknown(errors.NotFound):
+    """This response is not kept here."""
+
+    def __init__(self, response_id: str) -> None:
+        self.response_id = response_id
+        super().__init__(f"Response with id '{response_id}' not found.")
+
+
+def keep(account_id: str, kept: Kept) -> Transaction[None]:
+    """Write one down."""
+    row: dict[str, Value] = msgspec.structs.asdict(kept)
+    size = len(kept.input.encode()) + len(kept.response.encode())
+    yield Query("response_keep", {**row, "account_id": account_id, "size": size})
+
+
+def chain(account_id: str, response_id: str, most: int) -> Transaction[tuple[Kept, ...] | None]:
+    """A response and all before it, the first at the front; None for one that nobody keeps.
+
+    Raises `Unknown` for another account's, and where one before it is gone; `TooLong` for a conversation of
+    more than `most` bytes, or a thousand responses.
+    """
+    params: dict[str, Value] = {"id": response_id, "account_id": account_id, "links": _LINKS, "most": most}
+    rows = yield Query("response_chain", params)
+    if not rows:
+        if (yield from one("response_known", id=response_id)) is not None:
+            raise Unknown(response_id)
+        return None
+    first = rows[0]
+    if first["size"] > most or (first["previous"] and len(rows) == _LINKS):
+        raise errors.TooLong("This conversation is too long to go on: begin one with what matters of it")
+    if first["previous"]:
+        raise Unknown(str(first["previous"]))
+    return tuple(map(_kept, rows))
+
+
+def _kept(row: Row) -> Kept:
+    return Kept(**{name: row[name] for name in Kept.__struct_fields__})
+
+
+class Shelf:
+    """Where they are; one for each running server."""
+
+    def __init__(self, database: Database, policy: Policy) -> None:
+        self._database = database
+        self._policy = policy
+        self._grown: set[str] = set()  # accounts that keep more than at the last look
+
+    def keeps(self, asked: bool | None) -> bool:
+        """Whether a response is kept: as its request says, else as the operator does."""
+        return self._policy.responses_bytes > 0 and (self._policy.store_responses if asked is None else asked)
+
+    async def keep(self, account_id: str, kept: Kept) -> None:
+        """It is on the disk when this returns."""
+        await self._database.write(keep(account_id, kept))
+        self._grown.add(account_id)
+
+    async def chain(self, account_id: str, response_id: str, most: int) -> Sequence[Kept] | None:
+        """What `chain` gives and raises."""
+        return await self._database.read(chain(account_id, response_id, most))
+
+    async def shown(self, account_id: str, response_id: str) -> str:
+        """A response as it was told; raises `Unknown`."""
+        row = await self._database.read(one("response_shown", account_id=account_id, id=response_id))
+        if row is None:
+            raise Unknown(response_id)
+        return str(row["response"])
+
+    async def forget(self, account_id: str, response_id: str) -> None:
+        """Forget one; raises `Unknown`."""
+        forgetting = many("response_forget", account_id=account_id, id=response_id)
+        if not await self._database.write(forgetting):
+            raise Unknown(response_id)
+
+    async def sweep(self) -> None:
+        """Forget what is too old, and what is too much of those who keep more than before."""
+        days, grown, self._grown = self._policy.responses_days, self._grown, set()
+        if days:
+            await self._database.write(many("response_sweep", life=days * DAY_US), durable=False)
+        for account_id in grown:
+            crowd = many("response_crowd", account_id=account_id, most=self._policy.responses_bytes)
+            await self._database.write(crowd, durable=False)
