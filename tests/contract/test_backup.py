@@ -21,6 +21,7 @@ from sixfold.cli.terminal import Refused
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, ledger
 from sixfold.core.database import Query, Transaction
+from sixfold.core.relay import kept
 from sixfold.core.work import media
 from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql
@@ -53,7 +54,7 @@ def named(account_id: str, name: str, key: str, size: int, expires_at: int | Non
 
 
 async def fill(configured: Settings, files: int = 3) -> str:
-    """An account with money, keys and some files; gives its id."""
+    """An account with money, keys, some files and a response that it keeps; gives its id."""
     database, store = storage.open_database(configured), storage.open_blobs(configured)
     uploads = storage.open_uploads(configured)
     try:
@@ -64,6 +65,8 @@ async def fill(configured: Settings, files: int = 3) -> str:
             await store.put(key, data)
             await database.write(named(account_id, f"file-{index}.txt", key, len(data), None))
         await uploads.put("folder/picture.webp", b"a picture")
+        response = kept.Kept("resp_1", None, "s/m", '["grüezi"]', '{"output": []}')
+        await database.write(kept.keep(account_id, response))
     finally:
         await database.close()
     return account_id
