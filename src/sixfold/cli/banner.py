@@ -17,8 +17,8 @@ from sixfold.settings import Settings
 _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
-def start(paint: Paint, configured: Settings, welcome: Welcome | None) -> None:
-    """Say where the server is and, the first time, who its owner is."""
+def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, pictures: bool) -> None:
+    """Say where the server is and, the first time, who its owner is; `pictures`: whether it makes any."""
     paint.line()
     paint.line(f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(__version__)}")
     paint.line()
@@ -30,10 +30,10 @@ def start(paint: Paint, configured: Settings, welcome: Welcome | None) -> None:
     else:
         rows.append(("key", _where_the_key_is(configured)))
     paint.rows(rows)
-    line = curl(configured, welcome)
+    line = curl(configured, welcome, pictures=pictures)
     if line:
         paint.line()
-        what = "for a picture (0.04 USD)" if _has_pictures(configured) else "to see the account"
+        what = "for a picture (0.04 USD)" if pictures else "to see the account"
         paint.line(f"  {paint.dim(f'Paste this {what}:')}")
         paint.line()
         paint.line(line)  # from the first column, so that it can be marked whole
@@ -58,8 +58,8 @@ def _where_the_key_is(configured: Settings) -> str:
     return "none is kept here; `sixfold key create EMAIL` makes one"
 
 
-def curl(configured: Settings, welcome: Welcome | None) -> str:
-    """A command that works when it is pasted: for a picture, or where none are served for the account.
+def curl(configured: Settings, welcome: Welcome | None, *, pictures: bool) -> str:
+    """A command that works when it is pasted: for a picture, or where none can be made for the account.
 
     It is empty where no key is at hand.
     """
@@ -69,7 +69,7 @@ def curl(configured: Settings, welcome: Welcome | None) -> str:
     # Within `$( )` quoting begins anew, even between double quotes.
     key = welcome.api_key if welcome is not None else f"$(cat {shlex.quote(str(kept))})"
     bearer = f'-H "Authorization: Bearer {key}"'
-    if not _has_pictures(configured):
+    if not pictures:
         return f"curl -s {shlex.quote(f'{configured.base_url}/api/account')} {bearer}"
     line = f"curl -s {shlex.quote(f'{configured.base_url}/api/ra1')} -H 'Content-Type: application/json'"
     order = {"prompt": _PROMPT, "size": "1024x1024"}
@@ -78,16 +78,14 @@ def curl(configured: Settings, welcome: Welcome | None) -> str:
     return f"{line} {bearer} -d {shlex.quote(json.dumps(order))}"
 
 
-def _has_pictures(configured: Settings) -> bool:
-    return "media" in configured.areas
-
-
 def found(paint: Paint, things: Sequence[Thing]) -> None:
     """Say what was found, and how to unlock what was not."""
     here = [thing for thing in things if thing.found]
     rows = [(thing.name, f"{thing.found}  {paint.dim(benefit(thing))}") for thing in here]
     if not rows:
-        rows = [("found", "no GPU, weights, model server or provider's key: the embedded engines serve")]
+        lacking = any(thing.kind == "embedded" for thing in things)
+        instead = ", nor the embedded engines" if lacking else ": the embedded engines serve"
+        rows = [("found", f"no GPU, weights, model server or provider's key{instead}")]
     paint.rows(rows)
     missing = [thing for thing in things if not thing.found and thing.how and thing.used]
     if missing:

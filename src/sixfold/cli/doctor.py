@@ -21,6 +21,7 @@ from sixfold.net.clients import Clients
 from sixfold.settings import Settings
 from sixfold.store import sql
 from sixfold.store.keeping import BadDatabase
+from sixfold.upstreams.chat import opening as relays
 
 _LOW_DISK_BYTES = 1_000_000_000
 _FAULTS = 20
@@ -113,9 +114,12 @@ async def _look(configured: Settings, catalog: Catalog) -> tuple[tuple[found.Thi
     known = inventory.standings(configured, catalog, clients)
     kinds = {engine.kind for engine in catalog.engines().values()}
     try:
-        things, _ = await asyncio.gather(found.look(configured, kinds), known.refresh())
+        things, relay, _ = await asyncio.gather(
+            found.look(configured, kinds), relays.look(configured), known.refresh()
+        )
     finally:
         await clients.aclose()
+    known.told["relay"] = lambda: relay
     return things, Terms(configured.previews_allowed, standing=known)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,14 @@ async def look(configured: Settings, engine_kinds: Iterable[str]) -> tuple[Thing
         )
         for name, field, variable, unlocks in _PROVIDERS
     )
-    return (*machine, comfyui, *servers, *providers)
+    return (*_embedded(), *machine, comfyui, *servers, *providers)
+
+
+def _embedded() -> Iterator[Thing]:
+    """The engines that come with the program, only where what they run on does not."""
+    if importlib.util.find_spec("cv2") is None:
+        unlocks, how = "pictures, films and sounds without weights", "install `sixfold[embedded]`"
+        yield Thing("embedded", "embedded", None, unlocks, how, used=True)
 
 
 def _key(configured: Settings, field: str, variable: str) -> str | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import uvicorn
 import uvloop
 
-from sixfold import assembly, settings, storage
+from sixfold import assembly, errors, settings, storage
 from sixfold.assembly import Product
 from sixfold.cli import banner, first_start, found, locking, opening
 from sixfold.cli.locking import ServerLock
@@ -225,8 +225,17 @@ async def _show(
     await server.up.wait()
     lock.tell(product.settings.base_url)
     paint = Paint()
-    banner.start(paint, product.settings, welcome)
+    banner.start(paint, product.settings, welcome, pictures=_makes_pictures(product))
     banner.found(paint, await looking)
+
+
+def _makes_pictures(product: Product) -> bool:
+    """Whether the line to paste would get a picture here."""
+    try:
+        product.catalog["ra1"].choose({}, product.pipeline.terms)
+    except errors.EngineUnavailable:
+        return False
+    return "media" in product.settings.areas
 
 
 class _Ending:

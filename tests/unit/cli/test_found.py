@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from sixfold import settings
 from sixfold.cli import banner, found
 from sixfold.cli.found import Thing
+from sixfold.cli.terminal import Paint
 from sixfold.settings import Settings
 from sixfold.upstreams import local
 from tests.fakes.comfyui import comfyui
@@ -147,3 +149,16 @@ async def test_a_configured_comfyui_that_is_not_there_is_not_found(tmp_path: Pat
         url = comfy.url
     thing = (await look(tmp_path, "comfyui", comfyui_url=url))["ComfyUI"]
     assert (thing.found, thing.how) == (None, f"ComfyUI cannot be reached ({url})")
+
+
+async def test_embedded_engines_that_are_not_installed_are_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "embedded" not in await look(tmp_path, probe=False)
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    things = await look(tmp_path, probe=False)
+    assert things["embedded"].how == "install `sixfold[embedded]`"
+    banner.found(Paint(), [things["embedded"]])
+    told = capsys.readouterr().out
+    assert "nor the embedded engines" in told
+    assert "install `sixfold[embedded]` for pictures, films and sounds without weights" in told

@@ -167,6 +167,16 @@ def test_unserved_areas_are_not_there(start: Starter, tmp_path: Path) -> None:
     assert server.stop(signal.SIGINT) == 0
 
 
+def test_no_line_asks_for_a_picture_that_nothing_can_make(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sixfold.toml").write_text('[engines]\norder = ["weights"]\n')
+    server = start(tmp_path / "data")
+    (line,) = [line for line in server.banner.splitlines() if line.startswith("curl ")]
+    assert "Paste this to see the account:" in server.banner
+    assert "/api/account" in line
+    assert server.stop() == 0
+
+
 def order(server: Server, model: str) -> http.client.HTTPConnection:
     """Ask for a run and do not wait for its end."""
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)

@@ -40,6 +40,17 @@ def test_the_doctor_tells_which_engine_serves_what(sixfold: Commands) -> None:
     assert "FAL_KEY" in text
 
 
+def test_the_doctor_knows_whether_a_language_model_can_be_asked(
+    sixfold: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = {row["model"]: row for row in sixfold.ok("doctor")["models"]}
+    assert [alone[name]["engine"] for name in ("chat", "vision", "text-llm")] == [None, None, None]
+    assert "sixfold engines add chat" in alone["chat"]["unlock"]
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key")
+    served = {row["model"]: row["engine"] for row in sixfold.ok("doctor")["models"]}
+    assert [served[name] for name in ("chat", "vision", "text-llm")] == ["relay", "relay", "relay"]
+
+
 def test_the_doctor_of_nothing_makes_nothing(sixfold: Commands) -> None:
     assert sixfold.ok("doctor")["database"] is None
     assert not sixfold.folder.exists()

@@ -74,8 +74,7 @@ class Relaying:
 
     def standing(self) -> Standing:
         """Whether a language model can be asked."""
-        count = len(self.relay.router.upstreams())
-        return Standing(count > 0, f"{count} model servers" if count else "no model server is known")
+        return _standing(len(self.relay.router.upstreams()))
 
     async def _look(self) -> None:
         while True:
@@ -107,6 +106,23 @@ def build(settings: Settings, database: Database, media: Media) -> Relaying:
     relay = Relay(database, router, attempts, prices, policy, limiter)
     relay.watch = tracing.settled if tracing is not None else None
     return Relaying(relay, servers, Shelf(database, policy), tracing)
+
+
+async def look(settings: Settings) -> Standing:
+    """Whether a server of these settings could ask a language model, by one look; raises `InvalidSetting`."""
+    try:
+        servers = _servers(settings, policies.parse(settings.tables.get("gateway", {})), None)
+    except ValueError as error:
+        raise InvalidSetting(str(error)) from error
+    try:
+        await servers.look()
+        return _standing(sum(server.ready for server in servers()))
+    finally:
+        await servers.aclose()
+
+
+def _standing(count: int) -> Standing:
+    return Standing(count > 0, f"{count} model servers" if count else "no model server is known")
 
 
 def _fetched(media: Media) -> Fetch:

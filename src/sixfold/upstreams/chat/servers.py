@@ -182,14 +182,15 @@ class Servers:
         """Every server, whether it is there or not."""
         return self._all
 
+    async def look(self) -> None:
+        """See which of the local ones are there."""
+        found = await asyncio.gather(*(self._answers(here) for here, _ in self._local))
+        for (_, server), there in zip(self._local, found, strict=True):
+            server.there = there
+
     async def refresh(self) -> None:
         """Look for the local ones, and ask all what they have."""
-        for (_, server), there in zip(
-            self._local,
-            await asyncio.gather(*(self._answers(here) for here, _ in self._local)),
-            strict=True,
-        ):
-            server.there = there
+        await self.look()
         await asyncio.gather(*(server.refresh() for server in self()))
         self.looked.set()
 
