@@ -23,6 +23,8 @@ import websocket  # websocket-client, which ComfyUI's own example scripts speak 
 from PIL import Image
 
 from sixfold import assembly, faces, inventory
+from sixfold.core.accounts import idempotency
+from sixfold.core.database import many
 from sixfold.core.work.events import Moved
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.predictions import Filter
@@ -448,6 +450,19 @@ async def test_strangers_need_a_key_and_accounts_are_apart(stage: Stage) -> None
     assert await home.standing() == ("4.96", "0.00")
     assert await home.faults() == ()
     await stranger.aclose()
+
+
+async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: Stage) -> None:
+    home = stage.home
+    headers = {**home.bearer, "Idempotency-Key": "k"}
+    first, again = [await home.client.post("/prompt", json={"prompt": PAINT}, headers=headers) for _ in "ab"]
+    assert first.json() == again.json()
+    other = await home.client.post("/prompt", json={"prompt": PAINT, "front": True}, headers=headers)
+    assert (other.status_code, other.json()["error"]["type"]) == (409, "idempotency_mismatch")
+    scope = idempotency.scope_id(home.account.id, "POST", "/prompt", "k")
+    await home.product.database.write(many("idempotency_forget", id=scope))  # as a kill leaves it
+    found = await home.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
+    assert found.json() == first.json()
 
 
 async def test_the_operator_on_his_own_machine_pays_nothing(stage: Stage) -> None:

@@ -7,11 +7,14 @@ import json
 from io import BytesIO
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from sixfold import inventory
+from sixfold.core.accounts import idempotency
+from sixfold.core.database import many
 from tests.areas.gateway import gateway
-from tests.areas.house import House
+from tests.areas.house import House, house
 from tests.fakes import serving
 from tests.mcp.agent import Agent
 
@@ -37,6 +40,48 @@ async def test_a_run_shows_its_picture_and_costs_what_was_quoted(home: House, ag
     again = await agent.call("prediction", id=values["id"])
     assert again["status"] == "succeeded"
     assert [row["id"] for row in (await agent.call("prediction"))["predictions"]] == [values["id"]]
+
+
+RUN = {"name": "run", "arguments": {"model": "ra1", "input": {"prompt": "a cat"}}}
+ONCE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": RUN}
+
+
+@pytest.mark.parametrize("asked", [ONCE, [ONCE, {**ONCE, "id": 2}]])
+async def test_a_call_with_an_idempotency_key_is_made_and_paid_once(
+    home: House, agent: Agent, asked: object
+) -> None:
+    before, _ = await home.standing()
+    answers = [
+        await agent.post(asked, Idempotency_Key="k", Accept="application/json, text/event-stream")
+        for _ in range(2)
+    ]
+    assert answers[0].content == answers[1].content
+    assert answers[1].headers["Idempotent-Replayed"] == "true"
+    runs = len(asked) if isinstance(asked, list) else 1
+    assert float(before) - float((await home.standing())[0]) == pytest.approx(0.04 * runs)
+
+
+async def test_after_a_kill_a_calls_key_finds_the_run_that_was_begun(home: House, agent: Agent) -> None:
+    first = await agent.post(ONCE, Idempotency_Key="k")
+    scope = idempotency.scope_id(home.account.id, "POST", "/mcp", "k")
+    await home.product.database.write(many("idempotency_forget", id=scope))
+    again = await agent.post(ONCE, Idempotency_Key="k")
+    assert again.json() == first.json()
+    assert await home.standing() == ("4.96", "0.00")
+
+
+async def test_a_call_that_was_refused_is_not_kept_for_its_key(home: House) -> None:
+    poor = Agent(home, home.poor)
+    answers = [await poor.post(ONCE, Idempotency_Key="k") for _ in range(2)]
+    told = [answer.json()["result"]["structuredContent"]["status"] for answer in answers]
+    assert told == [402, 402]
+    assert "Idempotent-Replayed" not in answers[1].headers
+
+
+async def test_what_has_ended_well_is_whole_though_it_made_no_file(tmp_path: Path) -> None:
+    async with house(tmp_path, inventory.models_document()) as home:
+        made = await Agent(home).call("run_space", slug="api-contract", input={"text": "hi"})
+    assert (made["output"], made["data"], made["progress"]) == ([], {"value": "hi"}, 1.0)
 
 
 async def test_another_accounts_prediction_is_not_there(home: House, agent: Agent) -> None:

@@ -172,6 +172,7 @@ class Making:
             inputs=given["input"],
             face="mcp",
             request_id=call.request_id,
+            idempotency_id=call.idempotency_id,
             hardware=given["hardware"],
         )
         prediction = await self._pipeline.submit(order)
@@ -246,7 +247,9 @@ class Making:
             "id": prediction.id,
             "model": prediction.model,
             "status": "running" if running else str(prediction.state),
-            "progress": 1.0 if files else self._pipeline.bus.progress(prediction.id),
+            "progress": 1.0
+            if prediction.state is State.SUCCEEDED
+            else self._pipeline.bus.progress(prediction.id),
             "error": prediction.error,
             "hardware": prediction.hardware,
             "cost_usd": money.format_usd(prediction.cost),

@@ -42,12 +42,13 @@ class Call:
     """One request under way: who asks, and how to tell him something before the answer.
 
     `version` is the protocol's revision that the request names, or empty. Without a `channel` nothing but the
-    answer can be told.
+    answer can be told. With an `idempotency_id` it may have been asked before.
     """
 
     principal: Principal
     request_id: str
     version: str = ""
+    idempotency_id: str | None = None
     progress_token: str | int | None = None
     channel: Channel | None = None
     asked: dict[tuple[str, str], asyncio.Future[Any]] = field(

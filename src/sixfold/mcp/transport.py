@@ -1,7 +1,8 @@
 """POST /mcp: a message, or several, in a body; an answer as JSON, or as a stream where there is more to tell.
 
 A plain POST needs nothing but its key: no handshake, no session, no `Accept`. A client that takes
-`text/event-stream` gets one only for a request that says something before its answer.
+`text/event-stream` gets one only for a request that says something before its answer, and with an
+`Idempotency-Key` none: what is kept is a whole answer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -17,11 +19,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.idempotency import NOT_KEPT
 from sixfold.mcp import messages
 from sixfold.mcp.messages import Message, Plain, RpcError
 from sixfold.mcp.server import Call, Channel, Server
 from sixfold.web import answers, calls
+from sixfold.web.idempotency import Once, Passing
 from sixfold.web.routing import Dialect
 from sixfold.web.services import Services
 
@@ -44,23 +47,36 @@ class Endpoint:
         self._services = services
         self._server = server
         self._ping_seconds = ping_seconds
+        self._dialect = dialect(services.settings.base_url)
 
     async def post(self, request: Request) -> Response:
         """Answer what a body asks."""
         self._check_origin(request)
         principal = await self._services.doors.bearer(request)
+        raw = await request.body()
+        version = request.headers.get("mcp-protocol-version", "")
+
+        async def work(idempotency_id: str | None) -> Response:
+            return await self._read(
+                request, raw, Call(principal, calls.request_id(request), version, idempotency_id)
+            )
+
+        once = Once(principal.account_id, raw, self._dialect)
+        return await self._services.repeats.run(request, once, work)
+
+    async def _read(self, request: Request, raw: bytes, call: Call) -> Response:
         try:
-            document: Any = _decode(await request.body())
+            document: Any = _decode(raw)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             return _failed(None, RpcError(messages.PARSE_ERROR, "The body is not JSON"), 400)
-        version = request.headers.get("mcp-protocol-version", "")
+        version = call.version
         if version and version not in messages.VERSIONS:
             data = {"supported": list(messages.VERSIONS), "requested": version[:100]}
             failure = RpcError(messages.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
             return _failed(messages.id_of(document), failure, 400)
         if isinstance(document, list) and version != messages.LATEST:
-            return await self._batch(cast("list[Any]", document), request, principal, version)
-        return await self._single(document, request, principal, version)
+            return await self._batch(cast("list[Any]", document), call)
+        return await self._single(document, request, call)
 
     async def get(self, request: Request) -> Response:
         """There is nothing to listen to: the server keeps no session."""
@@ -72,29 +88,27 @@ class Endpoint:
         if "origin" in request.headers and not self._services.origins.trusts(request):
             raise errors.Forbidden("This page may not call the tools of this server")
 
-    async def _single(self, document: Any, request: Request, principal: Principal, version: str) -> Response:
-        call = Call(principal, calls.request_id(request), version)
+    async def _single(self, document: Any, request: Request, call: Call) -> Response:
         try:
             message = messages.read(document)
-            if version == messages.LATEST:
+            if call.version == messages.LATEST:
                 _check_envelope(message, request)
         except RpcError as failure:
             return _failed(messages.id_of(document), failure, 400)
         if not message.has_id or not message.method:
             if message.has_id:
-                self._server.settle(message, principal)
+                self._server.settle(message, call.principal)
             return Response(status_code=202, headers=_HEADERS)
-        if _STREAM in request.headers.get("accept", "") and self._server.streams(message):
+        takes_stream = _STREAM in request.headers.get("accept", "") and call.idempotency_id is None
+        if takes_stream and self._server.streams(message):
             return await self._streamed(message, call)
         answer = await self._answer(message, call)
         status = 200
-        if version == messages.LATEST and "error" in answer:
+        if call.version == messages.LATEST and "error" in answer:
             status = _STATUS.get(answer["error"]["code"], 400)
-        return Response(_encode(answer), status, _HEADERS, "application/json")
+        return _whole(answer, [answer], status)
 
-    async def _batch(
-        self, documents: list[Any], request: Request, principal: Principal, version: str
-    ) -> Response:
+    async def _batch(self, documents: list[Any], call: Call) -> Response:
         """Several messages, answered one after the other in their order."""
         if not 0 < len(documents) <= _MAX_BATCH:
             failure = RpcError(messages.INVALID_REQUEST, f"A batch has 1 to {_MAX_BATCH} messages")
@@ -107,13 +121,12 @@ class Endpoint:
                 found.append(messages.error(messages.id_of(document), failure))
                 continue
             if not message.method:
-                self._server.settle(message, principal)
-            elif message.has_id:
-                call = Call(principal, calls.request_id(request), version)
-                found.append(await self._answer(message, call))
+                self._server.settle(message, call.principal)
+            elif message.has_id:  # the id of the whole would make one run of several
+                found.append(await self._answer(message, replace(call, idempotency_id=None)))
         if not found:
             return Response(status_code=202, headers=_HEADERS)
-        return Response(_encode(found), 200, _HEADERS, "application/json")
+        return _whole(found, found)
 
     async def _answer(self, message: Message, call: Call) -> Plain:
         try:
@@ -171,6 +184,20 @@ class Endpoint:
 
 def _event(message: Plain) -> bytes:
     return b"event: message\ndata: " + _encode(message) + b"\n\n"
+
+
+def _whole(document: Any, told: Sequence[Plain], status: int = 200) -> Response:
+    """An answer that is no stream; it is not kept for its Idempotency-Key where a refusal in it may pass."""
+    kind = Passing if any(map(_may_pass, told)) else Response
+    return kind(_encode(document), status, _HEADERS, "application/json")
+
+
+def _may_pass(answer: Plain) -> bool:
+    result = messages.fields(answer.get("result"))
+    if "error" not in answer and not result.get("isError"):
+        return False
+    refusal = messages.fields(result.get("structuredContent") or answer.get("error", {}).get("data"))
+    return refusal.get("status", 400) in NOT_KEPT
 
 
 # -- refusals --------------------------------------------------------------------------------------

@@ -34,6 +34,10 @@ class Once:
     dialect: Dialect
 
 
+class Passing(Response):
+    """An answer that is not kept, whatever its status says: another time there may be another."""
+
+
 class _Crowd:
     """The requests with one key that are here now, and whether one of them has ended."""
 
@@ -85,6 +89,9 @@ class Repeats:
 
     async def _first(self, request: Request, once: Once, scope: str, work: Work) -> Response:
         response = await self._answer(request, once, scope, work)
+        if isinstance(response, Passing):
+            await self._database.write(idempotency.forget(scope))
+            return response
         kept = Kept(response.status_code, _kept_headers(response), bytes(response.body))
         await self._database.write(idempotency.finish(scope, kept))
         return response

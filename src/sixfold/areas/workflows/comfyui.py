@@ -22,6 +22,7 @@ from sixfold.core.graphs.faults import fault
 from sixfold.core.graphs.models import KINDS
 from sixfold.core.graphs.nodes import Registry
 from sixfold.web import answers, auth, bodies, calls
+from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Handler, Route, Socket
 from sixfold.web.services import Services
 
@@ -68,9 +69,14 @@ class Comfy:
     async def prompt(self, request: Request) -> Response:
         """Queue a graph."""
         principal = await self._doors.enter(request)
-        body = bodies.parse_object(_without_nul(await request.body()))
-        refused, told = await self._runs.take(principal, body, calls.request_id(request))
-        return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
+        raw = await request.body()
+
+        async def work(idempotency_id: str | None) -> Response:
+            body = bodies.parse_object(_without_nul(raw))
+            refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
+            return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
+
+        return await self._services.repeats.run(request, Once(principal.account_id, raw, dialect), work)
 
     async def remaining(self, request: Request) -> Response:
         """How many are on their way."""

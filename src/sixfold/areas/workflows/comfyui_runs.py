@@ -37,7 +37,11 @@ class Runs:
         services.pipeline.bus.watchers.append(self._heard)
 
     async def take(
-        self, principal: Principal, body: Mapping[str, Any], request_id: str
+        self,
+        principal: Principal,
+        body: Mapping[str, Any],
+        request_id: str,
+        idempotency_id: str | None = None,
     ) -> tuple[Told | None, Told]:
         """Queue a prompt: why it is refused, or what the client is told of it."""
         graph = body.get("prompt")
@@ -52,8 +56,6 @@ class Runs:
         missing = await self._missing_files(principal.account_id, verdict)
         if missing:
             return missing, {}
-        prompt_id = str(body.get("prompt_id") or uuid.uuid4())[:_MOST_ID]
-        number = self._place(body)
         charged = not principal.keyless
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
         order = Order(
@@ -62,19 +64,24 @@ class Runs:
             inputs={},
             face=_FACE,
             request_id=request_id,
+            idempotency_id=idempotency_id,
             charged=charged,
             hold=self._workshop.estimate(verdict, principal.account_id, charged=charged).price,
             extras={
                 "graph": graph,
-                "prompt_id": prompt_id,
-                "number": number,
+                "prompt_id": str(body.get("prompt_id") or uuid.uuid4())[:_MOST_ID],
+                "number": self._place(body),
                 "client_id": str(client_id) if client_id else None,
                 "extra_data": mapping(body.get("extra_data")),
                 "targets": targets,
             },
         )
-        await self._pipeline.submit(order)
-        told: Told = {"prompt_id": prompt_id, "number": number, "node_errors": dict(verdict.node_errors)}
+        prediction = await self._pipeline.submit(order)
+        told: Told = {
+            "prompt_id": _prompt_id(prediction),
+            "number": prediction.task.inputs["number"],
+            "node_errors": dict(verdict.node_errors),
+        }
         if verdict.missing_models:
             told["warnings"] = [
                 f"{each['file']} is not installed: the default engine stands in for it"
