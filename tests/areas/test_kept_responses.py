@@ -386,10 +386,15 @@ async def test_another_server_takes_over_with_all_that_was_said(tmp_path: Path) 
 
 async def test_an_id_that_is_only_the_servers_goes_on_to_it_but_never_anothers(tmp_path: Path) -> None:
     async with native(tmp_path) as (first, door):
-        await door.openai().responses.create(
-            model="native/small", input="Hello", previous_response_id="resp_elsewhere"
-        )
-        assert first.acme.seen[-1].document["previous_response_id"] == "resp_elsewhere"
+        client, previous = door.openai(), "resp_elsewhere"
+        for _ in range(2):
+            answer = await client.responses.create(
+                model="native/small", input="Hello", previous_response_id=previous
+            )
+            assert first.acme.seen[-1].document["previous_response_id"] == previous
+            previous = answer.id
+        with pytest.raises(openai.BadRequestError, match="resp_elsewhere"):
+            await client.responses.create(model="plain/small", input="And?", previous_response_id=previous)
         told = await door.openai().responses.create(model="native/small", input="mine")
         seen = len(first.acme.seen)
         with pytest.raises(openai.BadRequestError, match="Previous response"):

@@ -7,8 +7,6 @@ first when it keeps too much. Who made a response is told with it, where that se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from sixfold import errors
@@ -40,6 +38,16 @@ class Unknown(errors.NotFound):
         super().__init__(f"Response with id '{response_id}' not found.")
 
 
+class Conversation(msgspec.Struct, frozen=True):
+    """A response and those before it, the first at the front; `fault` says why it does not begin with that.
+
+    It is `Unknown`, of one that is gone, or `TooLong`.
+    """
+
+    turns: tuple[Kept, ...]
+    fault: errors.SixfoldError | None = None
+
+
 def keep(account_id: str, kept: Kept) -> Transaction[None]:
     """Write one down."""
     row: dict[str, Value] = msgspec.structs.asdict(kept)
@@ -47,24 +55,23 @@ def keep(account_id: str, kept: Kept) -> Transaction[None]:
     yield Query("response_keep", {**row, "account_id": account_id, "size": size})
 
 
-def chain(account_id: str, response_id: str, most: int) -> Transaction[tuple[Kept, ...] | None]:
-    """A response and all before it, the first at the front; None for one that nobody keeps.
+def conversation(account_id: str, response_id: str, most: int) -> Transaction[Conversation | None]:
+    """Where a response stands; None for one that nobody keeps, `Unknown` is raised for another account's.
 
-    Raises `Unknown` for another account's, and where one before it is gone; `TooLong` for a conversation of
-    more than `most` bytes, or a thousand responses.
+    It is too long with more than `most` bytes, or a thousand responses.
     """
     params: dict[str, Value] = {"id": response_id, "account_id": account_id, "links": _LINKS, "most": most}
-    rows = yield Query("response_chain", params)
+    rows = yield Query("response_conversation", params)
     if not rows:
         if (yield from one("response_known", id=response_id)) is not None:
             raise Unknown(response_id)
         return None
-    first = rows[0]
+    first, fault = rows[0], None
     if first["size"] > most or (first["previous"] and len(rows) == _LINKS):
-        raise errors.TooLong("This conversation is too long to go on: begin one with what matters of it")
-    if first["previous"]:
-        raise Unknown(str(first["previous"]))
-    return tuple(map(_kept, rows))
+        fault = errors.TooLong("This conversation is too long to go on: begin one with what matters of it")
+    elif first["previous"]:
+        fault = Unknown(str(first["previous"]))
+    return Conversation(tuple(map(_kept, rows)), fault)
 
 
 def _kept(row: Row) -> Kept:
@@ -88,9 +95,9 @@ class Shelf:
         await self._database.write(keep(account_id, kept))
         self._grown.add(account_id)
 
-    async def chain(self, account_id: str, response_id: str, most: int) -> Sequence[Kept] | None:
-        """What `chain` gives and raises."""
-        return await self._database.read(chain(account_id, response_id, most))
+    async def conversation(self, account_id: str, response_id: str, most: int) -> Conversation | None:
+        """What `conversation` gives and raises."""
+        return await self._database.read(conversation(account_id, response_id, most))
 
     async def shown(self, account_id: str, response_id: str) -> str:
         """A response as it was told; raises `Unknown`."""

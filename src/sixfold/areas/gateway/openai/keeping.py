@@ -20,7 +20,7 @@ from sixfold.areas.gateway.asking import Door
 from sixfold.areas.gateway.openai import reading, responses
 from sixfold.areas.gateway.openai.errors import UnknownPrevious
 from sixfold.areas.gateway.openai.responses import Request
-from sixfold.core.relay.kept import Kept, Shelf, Unknown
+from sixfold.core.relay.kept import Conversation, Kept, Shelf, Unknown
 from sixfold.web import answers, calls, queries
 
 _ENDS = ("response.completed", "response.incomplete")
@@ -87,21 +87,26 @@ class Keeping:
         Raises `UnknownPrevious`, and `TooLong` for a conversation that is too long to go on.
         """
         try:
-            chain = await self._shelf.chain(account_id, wanted.previous, self._most - len(raw))
+            before = await self._shelf.conversation(account_id, wanted.previous, self._most - len(raw))
         except Unknown as unknown:
             raise UnknownPrevious(unknown.response_id) from unknown
-        if chain is None:  # a server that speaks responses may know it
+        if before is None:  # a server that speaks responses may know it
             return wanted, raw
-        whole = _whole(chain, raw)
-        going_on = replace(wanted, parse=lambda: responses.parse(whole))
-        return going_on, raw if chain[-1].server else whole
+        if before.turns[-1].server:
+            return replace(wanted, parse=lambda: responses.parse(_whole(before, raw))), raw
+        whole = _whole(before, raw)
+        return replace(wanted, parse=lambda: responses.parse(whole)), whole
 
 
-def _whole(chain: Sequence[Kept], raw: bytes) -> bytes:
+def _whole(before: Conversation, raw: bytes) -> bytes:
     """A request that goes on from nothing: its input is all that was said before, and its own."""
+    if isinstance(before.fault, Unknown):
+        raise UnknownPrevious(before.fault.response_id)
+    if before.fault is not None:
+        raise before.fault
     fields = _raws(raw)
     del fields["previous_response_id"]
-    said = [item for kept in chain for item in (*_items(kept.input), *_told(kept.response).output)]
+    said = [item for kept in before.turns for item in (*_items(kept.input), *_told(kept.response).output)]
     fields["input"] = msgspec.Raw(_encode([*said, *_asked(raw)]))
     return _encode(fields)
 
@@ -190,15 +195,15 @@ class KeptResponses:
         raise errors.BadRequest("Cannot cancel a synchronous response.")
 
     async def inputs(self, request: HttpRequest) -> Response:
-        """What the model was asked: all that was said before, and the request's own input."""
+        """What the model was asked: all that was said before and is still kept, and its own input."""
         size = queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
         order = queries.word(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
         after = queries.text(request, "after", _MAX_TEXT)
         response_id = calls.path_value(request, "response_id")
-        chain = await self._shelf.chain(await self._account(request), response_id, self._most)
-        if chain is None:
+        found = await self._shelf.conversation(await self._account(request), response_id, self._most)
+        if found is None:
             raise Unknown(response_id)
-        items = list(_inputs(chain))
+        items = list(_inputs(found.turns))
         if order == "desc":
             items.reverse()
         names = [item["id"] for item in items]
@@ -218,12 +223,12 @@ def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> Mapping[str, Any
     return {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": more}
 
 
-def _inputs(chain: Sequence[Kept]) -> Iterator[dict[str, Any]]:
+def _inputs(turns: Sequence[Kept]) -> Iterator[dict[str, Any]]:
     """The items that the last of a conversation was asked with, from the first."""
-    for kept in chain:
+    for kept in turns:
         for index, item in enumerate(_objects(kept.input)):
             yield _named(item, kept.id, index)
-        if kept is not chain[-1]:
+        if kept is not turns[-1]:
             for item in _told(kept.response).output:
                 yield msgspec.json.decode(item)
 

@@ -4,7 +4,7 @@ VALUES (:account_id, :id, :previous, :server, :size, :now, :input, :response)
 ON CONFLICT (account_id, id) DO UPDATE SET previous = excluded.previous, server = excluded.server,
     size = excluded.size, created_at = excluded.created_at, input = excluded.input, response = excluded.response;
 
--- name: response_chain | A response and those before it, the first at the front; `size` is of it and all after it.
+-- name: response_conversation | A response and those before it, the first at the front; `size` is of it and all after it.
 WITH RECURSIVE chain (id, previous, size, depth) AS (
     SELECT id, previous, size, 1 FROM relay_response WHERE account_id = :account_id AND id = :id
     UNION ALL
