@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from sixfold.cli import receipt
 from sixfold.cli.client import Client, Document
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.terminal import Paint, Refused, json_text, put_json
 from sixfold.core.quantities import size
 from sixfold.core.work.inputs import MEDIA_TYPES
 
@@ -223,12 +223,29 @@ def _prepare_folder(wanted: str | None) -> None:
 
 
 def save(client: Client, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
-    files = list(outputs(prediction.get("output")))
+    """Keep the files of an output; text and JSON only where `-o` names a place. Gives paths and bytes."""
+    output = prediction.get("output")
+    files = list(outputs(output))
+    if output is not None and wanted and not files:
+        return [_written(prediction, wanted)]
     saved: list[tuple[Path, int]] = []
     for index, file in enumerate(files):
-        path = _target(prediction, file, wanted, (index, len(files)))
+        path = _target(prediction, _suffix(file), wanted, (index, len(files)))
         saved.append((path, client.download(str(file["url"]), path)))
     return saved
+
+
+def _written(prediction: Document, wanted: str) -> tuple[Path, int]:
+    output = prediction["output"]
+    text, suffix = (output, ".txt") if isinstance(output, str) else (json_text(output), ".json")
+    path = _target(prediction, suffix, wanted, (0, 1))
+    return path, path.write_bytes(text.encode())
+
+
+def _suffix(file: Mapping[str, Any]) -> str:
+    """How a file's name ends, by its address or else by its type."""
+    ending = Path(urlsplit(str(file["url"])).path).suffix
+    return ending or mimetypes.guess_extension(file["content_type"]) or ""
 
 
 def outputs(output: Any) -> Iterator[Mapping[str, Any]]:
@@ -243,17 +260,14 @@ def outputs(output: Any) -> Iterator[Mapping[str, Any]]:
             yield from outputs(item)
 
 
-def _target(
-    prediction: Document, file: Mapping[str, Any], wanted: str | None, place: tuple[int, int]
-) -> Path:
+def _target(prediction: Document, suffix: str, wanted: str | None, place: tuple[int, int]) -> Path:
     """Where a file goes: what `-o` names (numbered when there are several), else named after its run."""
     index, count = place
     number = f"-{index + 1}" if count > 1 else ""
-    suffix = Path(urlsplit(str(file["url"])).path).suffix or mimetypes.guess_extension(file["content_type"])
     if wanted and not Path(wanted).is_dir() and not wanted.endswith("/"):
         path = Path(wanted)
-        return path.with_name(f"{path.stem}{number}{path.suffix or suffix or ''}")
-    name = f"{prediction['model']}-{str(prediction['id'])[-_ID_TAIL:]}{number}{suffix or ''}"
+        return path.with_name(f"{path.stem}{number}{path.suffix or suffix}")
+    name = f"{prediction['model']}-{str(prediction['id'])[-_ID_TAIL:]}{number}{suffix}"
     return Path(wanted or ".") / name.replace("/", "-").replace(":", "-")
 
 
@@ -262,13 +276,13 @@ def tell(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
         put_json({**prediction, "files": [str(path) for path in paths]})
         return
     paint = Paint()
-    show(paint, prediction)
+    show(paint, prediction, output=not paths)
     for path in paths:
         paint.line(f"  {paint.bold(str(path))}  {paint.dim(size(path.stat().st_size))}")
 
 
-def show(paint: Paint, prediction: Document) -> None:
-    """Print a prediction: its receipt, why it failed, and any output that is not a file."""
+def show(paint: Paint, prediction: Document, *, output: bool = True) -> None:
+    """Print a prediction: its receipt, why it failed, and, if asked for, an output that is no file."""
     paint.line()
     engine = f"{prediction.get('engine')}, {prediction.get('quality')}"
     head = f"{paint.bold(str(prediction['model']))} {prediction['status']}"
@@ -278,6 +292,6 @@ def show(paint: Paint, prediction: Document) -> None:
     paint.line()
     if prediction.get("error"):
         paint.line(f"  {prediction['error']}")
-    output = prediction.get("output")
-    if output and not any(outputs(output)):
-        put_json(output)
+    made = prediction.get("output")
+    if output and made and not any(outputs(made)):
+        put_json(made)

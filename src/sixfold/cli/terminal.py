@@ -163,6 +163,11 @@ class Counted:
         return data
 
 
+def json_text(document: Any) -> str:
+    """A document as this program prints it: indented, with a line's end."""
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
 def put_json(document: Any) -> None:
     """Print one JSON document for a program."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(json_text(document))

@@ -57,6 +57,16 @@ def test_several_files_are_numbered_after_the_name_that_was_given(server: Server
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cat-1.png", "cat-2.png"]
 
 
+def test_an_output_that_is_no_file_is_kept_where_a_place_is_named(server: Server, tmp_path: Path) -> None:
+    order = ("motion-model", "prompt=walk", "steps=2")
+    shown = run(server, *order)
+    assert '"pelvis"' in shown.out
+    kept = run(server, *order, "-o", str(tmp_path / "poses"))
+    assert '"pelvis"' not in kept.out
+    assert str(tmp_path / "poses.json") in kept.out
+    assert [pose["t"] for pose in json.loads((tmp_path / "poses.json").read_text())] == [50, 100]
+
+
 def test_a_file_goes_in_by_its_name(server: Server, tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
     run(server, "ra2", "prompt=a hill", *SMALL, "-o", str(photo))
