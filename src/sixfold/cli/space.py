@@ -21,9 +21,11 @@ _SECONDS = 3900  # an image may have to be fetched or built, and packages to be 
 
 def import_(arguments: argparse.Namespace) -> None:
     """`space import SPACE`: by its id or URL; a folder is kept in the data folder first."""
+    source = Path(arguments.space).expanduser()
+    if arguments.space.startswith((".", "/", "~")) and not source.is_dir():
+        raise Refused(f"There is no folder {source}")
     client = Client.of(arguments)
     client.patience_seconds = _SECONDS
-    source = Path(arguments.space).expanduser()
     named = {"folder": keep(arguments, source)} if source.is_dir() else {"space": arguments.space}
     order = {**named, "run": arguments.run, "hardware": arguments.hardware}
     shown = client.post(_IMPORT, {name: value for name, value in order.items() if value})

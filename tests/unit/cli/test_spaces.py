@@ -14,7 +14,7 @@ from tests import gradios
 from tests import podman as podmans
 from tests.podman import Podman
 from tests.unit.cli import conftest
-from tests.unit.cli.conftest import Starter, program
+from tests.unit.cli.conftest import Commands, Starter, program
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 BASE = "localhost/gradio-six"
@@ -35,6 +35,11 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
 
     with podmans.served(prepare) as made:
         yield made
+
+
+@pytest.mark.parametrize("named", ["./nowhere", "/nowhere/at/all"])
+def test_a_folder_that_is_not_there_is_said_to_be_missing(sixfold: Commands, named: str) -> None:
+    assert sixfold.refused("space", "import", named) == f"There is no folder {Path(named)}."
 
 
 def test_a_folder_of_real_gradio_runs_in_a_container_with_files_both_ways(
