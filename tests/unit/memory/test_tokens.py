@@ -24,10 +24,21 @@ from sixfold.core.memory.indexing import tokens
         ("дорогие", "дорогая"),
         ("مُحَمَّد", "محمد"),
         ("ΟΔΟΣ", "οδος"),
+        ("Łódź", "lodz"),
+        ("Ærø", "aero"),
+        ("cœur", "coeur"),
+        ("ılık", "ILIK"),
+        ("l’hôtel", "hotel"),
+        ("qu'elle d'Alsace jusqu'ici", "elle Alsace ici"),
+        ("dell'arte nell'Umbria", "arte Umbria"),
     ],
 )
 def test_forms_of_one_word_are_one_word(one: str, other: str) -> None:
     assert set(tokens.terms(one)) == set(tokens.terms(other)) != set()
+
+
+def test_an_apostrophe_that_elides_nothing_parts_no_word() -> None:
+    assert tokens.words("O'Hara don't d'accord") == ["ohara", "", "accord"]
 
 
 def test_words_that_say_nothing_are_left_out() -> None:

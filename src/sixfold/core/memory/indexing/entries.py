@@ -17,7 +17,7 @@ from sixfold.core.memory import slugs
 from sixfold.core.memory.indexing import chunks, tokens
 from sixfold.core.memory.model import Link, Page
 
-FORM = 2  # of an entry; another number whenever the same page gives another entry
+FORM = 3  # of an entry; another number whenever the same page gives another entry
 PREFIX = f"[{FORM},"
 TITLE_WEIGHT = 2  # a word of the title counts as so many of the body
 _MAX_NAMES = 32  # names of a page that a question can hit

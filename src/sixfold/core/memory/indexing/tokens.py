@@ -31,8 +31,28 @@ _WORD = re.compile(
 )
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 _ACCENT = re.compile("(?<=[A-Za-z\u0370-\u03ff])[\u0300-\u036f]+")  # Latin and Greek letters are found bare
+_LETTERS = (
+    str.maketrans(  # these have no accent that could be taken off, and are found as they are typed without
+        {
+            "æ": "ae",
+            "Æ": "AE",
+            "œ": "oe",
+            "Œ": "OE",
+            "ø": "o",
+            "Ø": "O",
+            "ł": "l",
+            "Ł": "L",
+            "đ": "d",
+            "Đ": "D",
+            "ı": "i",
+        }
+    )
+)
 _ARABIC_MARKS = re.compile("[\u0610-\u061a\u0640\u064b-\u065f\u0670]")
 _CLITIC = re.compile(r"(?:n't|'(?:s|t|m|d|re|ve|ll))$")
+_ELISION = re.compile(
+    r"^(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu|(?:[ds]e|a|da|ne|su|que)ll|un|quest)'(?=[aeiouhy])"
+)
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})(?!\d)")
 _YEAR = "january february march april may june july august september october november december"
 _MONTHS = _YEAR.split()
@@ -89,7 +109,7 @@ def fold(text: str) -> str:
     """Lower case, one form of every character, Latin, Greek and Arabic without accents and vowel marks."""
     if text.isascii():
         return text.lower()
-    text = unicodedata.normalize("NFKD", text)
+    text = unicodedata.normalize("NFKD", text.translate(_LETTERS))
     text = _ARABIC_MARKS.sub("", _ACCENT.sub("", text))
     return unicodedata.normalize("NFC", text).casefold()
 
@@ -116,7 +136,9 @@ def stem(word: str) -> str:
 
 def stem_once(word: str) -> str:
     """The same of what is hardly a word, and need not be remembered."""
-    word = _CLITIC.sub("", word)[:_LONGEST].replace("'", "")
+    if "'" in word:
+        word = _ELISION.sub("", _CLITIC.sub("", word)).replace("'", "")
+    word = word[:_LONGEST]
     if word in STOP_WORDS:
         return ""
     word = BASE_FORMS.get(word, word)
