@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.core.accounts import journal, keys
+from sixfold.core.accounts import journal, keys, ledger
 from sixfold.core.accounts.keys import Principal, Scope
-from sixfold.core.relay import requestlog
+from sixfold.core.relay import requestlog, till
 from sixfold.core.relay.chat import Chat, Ended, Message, Said, Text
 from sixfold.core.relay.requestlog import Call
 from tests.areas.gateway import PRICE, Gateway, gateway, listening
@@ -296,6 +296,45 @@ async def test_without_money_nothing_is_asked(tmp_path: Path) -> None:
         )
         assert answer.status_code == 400
         assert not door.acme.seen
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_whose_money_went_elsewhere_while_a_server_was_asked_gets_no_answer_and_pays_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    """He had plenty when he asked, so his hold was not waited for."""
+    monkeypatch.setattr(till, "_LATER_SECONDS", 60)
+    async with gateway(tmp_path) as door:
+        door.acme.mode = "wait"
+        asking = asyncio.create_task(door.chat(stream=stream, max_tokens=100))
+        await door.acme.asked.wait()
+        assert await door.home.standing() == ("5.00", "0.00")
+        spending = ledger.deposit(door.home.account.id, -5_000_000, ledger.Entry("withdrawal", "x"))
+        await door.home.product.database.write(spending)
+        door.acme.go_on.set()
+        answer = await asking
+        assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
+        assert "word" not in answer.text
+        assert await door.home.standing() == ("0.00", "0.00")
+        assert await door.calls() == []
+        assert await door.home.faults() == ()
+
+
+async def test_a_call_that_lasts_is_held_and_in_the_log_while_it_runs(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+        door.acme.mode = "wait"
+        asking = asyncio.create_task(door.chat(max_tokens=100))
+        await door.acme.asked.wait()
+        async with asyncio.timeout(60):
+            while not (seen := await door.calls()):  # noqa: ASYNC110 - a poll
+                await asyncio.sleep(0.005)
+        assert [call["status"] for call in seen] == ["running"]
+        held = (await door.home.standing())[1]
+        assert float(held) > 0.1
+        door.acme.go_on.set()
+        assert (await asking).status_code == 200
+        assert [call["status"] for call in await door.calls()] == ["succeeded"]
+        assert (await door.home.standing())[1] == "0.00"
 
 
 async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Path) -> None:

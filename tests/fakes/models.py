@@ -39,8 +39,8 @@ class Seen:
 class ModelServer:
     """The fake: what it was asked, and how it is to behave.
 
-    `mode` is well, fail, refuse, excess, limit, key, hang, slow, truncate, trickle, cut, garbage, sorry or
-    nousage; those in `modes` come first, one for each request.
+    `mode` is well, fail, refuse, excess, limit, key, hang, slow, wait, truncate, trickle, cut, garbage, sorry
+    or nousage; those in `modes` come first, one for each request.
     """
 
     port: int = 0
@@ -163,6 +163,8 @@ class ModelServer:
         mode = self.modes.pop(0) if self.modes else self.mode
         if mode == "hang":
             await asyncio.Event().wait()
+        if mode == "wait":
+            await self.go_on.wait()
         says = "This model's maximum context length is 9 tokens" if mode == "excess" else "It says so"
         error = {"error": {"message": says, "type": "x", "param": "temperature", "code": "y"}}
         faults = {"fail": 500, "refuse": 400, "excess": 400, "limit": 429, "key": 401}

@@ -11,9 +11,10 @@ import pytest
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, journal
+from sixfold.core.accounts import accounts, journal, ledger, limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, many, one
+from sixfold.core.relay import requestlog
 from sixfold.core.relay.requestlog import Call, Ending
 from sixfold.core.relay.till import Till
 from tests import databases
@@ -87,3 +88,118 @@ async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: D
     await till.drain()
     assert await _account(database, account_id) == (86, 0)
     assert len(await database.read(many("relay_orphans", holder="boot_other", before=0))) == 0
+
+
+# -- calls that begin on trust ---------------------------------------------------------------------
+
+
+async def _trusting(database: Database, credit: int) -> tuple[Till, str]:
+    till, account_id = await _till(database, credit)
+    trusting = Till(database, trusting=True)
+    trusting.holder = till.holder
+    return trusting, account_id
+
+
+async def _log(database: Database, account_id: str) -> list[tuple[str, int, int]]:
+    """State, held and cost of each call, the oldest first."""
+    rows, _ = await database.read(requestlog.page(account_id, requestlog.Filter(), 100, None))
+    return [(row["state"], row["held"], row["cost"]) for row in reversed(rows)]
+
+
+async def _spent(database: Database, account_id: str, amount: int) -> None:
+    await database.write(ledger.hold(account_id, "other", amount))
+    await database.write(ledger.capture("other", amount, ledger.Entry("charge", "x")))
+
+
+async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(database: Database) -> None:
+    till, account_id = await _trusting(database, credit=1000)
+    payer = Payer("key_a", budget_day=500)
+    calls = [_call(account_id) for _ in range(4)]
+    for call in calls:
+        await till.begin(call, payer)
+    assert await _account(database, account_id) == (1000, 0)
+    endings = [Ending("succeeded", cost=3), Ending("succeeded", cost=10), Ending("failed"), Ending("left")]
+    await asyncio.gather(*(till.end(call, ending) for call, ending in zip(calls, endings, strict=True)))
+    assert await _account(database, account_id) == (987, 0)
+    assert await database.read(limits.unspent(payer)) == 487
+    told = [("succeeded", 10, 3), ("succeeded", 10, 10), ("failed", 10, 0), ("left", 10, 0)]
+    assert sorted(await _log(database, account_id)) == sorted(told)
+
+
+async def test_a_call_that_lasts_is_held_a_moment_later_and_before_anything_is_passed_on(
+    database: Database,
+) -> None:
+    till, account_id = await _trusting(database, credit=1000)
+    lasting, streamed = _call(account_id), _call(account_id)
+    await till.begin(lasting, None)
+    async with asyncio.timeout(60):
+        while await _account(database, account_id) != (1000, 10):  # noqa: ASYNC110 - nobody is told of it
+            await asyncio.sleep(0.001)
+    await till.begin(streamed, None)
+    await till.stand(streamed)
+    assert await _account(database, account_id) == (1000, 20)
+    assert await _log(database, account_id) == [("running", 10, 0)] * 2
+    await asyncio.gather(till.end(lasting, Ending("succeeded", cost=4)), till.end(streamed, Ending("failed")))
+    assert await _account(database, account_id) == (996, 0)
+
+
+async def test_an_end_that_comes_while_the_beginning_is_written_follows_it(database: Database) -> None:
+    till, account_id = await _trusting(database, credit=1000)
+    call = _call(account_id)
+    await till.begin(call, None)
+    standing = asyncio.create_task(till.stand(call))
+    await asyncio.sleep(0)
+    standing.cancel()  # whoever waited for it leaves, and it is written all the same
+    await till.end(call, Ending("succeeded", cost=4))
+    assert await _account(database, account_id) == (996, 0)
+    assert await _log(database, account_id) == [("succeeded", 10, 4)]
+
+
+@pytest.mark.parametrize("stands", [False, True])
+async def test_who_spent_it_elsewhere_in_the_meantime_is_refused_and_nothing_is_written(
+    database: Database, *, stands: bool
+) -> None:
+    till, account_id = await _trusting(database, credit=1000)
+    call = _call(account_id)
+    await till.begin(call, None)
+    await _spent(database, account_id, 998)
+    if stands:
+        with pytest.raises(errors.InsufficientCredits):
+            await till.stand(call)
+    with pytest.raises(errors.InsufficientCredits):
+        await till.end(call, Ending("succeeded", cost=4))
+    assert await _account(database, account_id) == (2, 0)
+    assert await _log(database, account_id) == []
+
+
+async def test_one_that_does_not_fit_leaves_those_beside_it_alone(database: Database) -> None:
+    till, account_id = await _trusting(database, credit=1000)
+    calls = [_call(account_id, held=20) for _ in range(3)]
+    for call in calls:
+        await till.begin(call, None)
+    await _spent(database, account_id, 980)
+    endings = [
+        till.end(call, Ending("succeeded", cost=cost)) for call, cost in zip(calls, (7, 15, 9), strict=True)
+    ]
+    told = await asyncio.gather(*endings, return_exceptions=True)
+    assert [type(each) for each in told] == [type(None), errors.InsufficientCredits, type(None)]
+    assert await _account(database, account_id) == (4, 0)
+
+
+async def test_who_is_not_trusted_waits_for_those_who_came_before(database: Database) -> None:
+    till, account_id = await _trusting(database, credit=100)
+    calls = [_call(account_id, held=25) for _ in range(6)]
+    told = await asyncio.gather(*(till.begin(call, None) for call in calls), return_exceptions=True)
+    begun = [call for call, verdict in zip(calls, told, strict=True) if verdict is None]
+    assert (len(begun), len(told) - len(begun)) == (4, 2)
+    await asyncio.gather(*(till.stand(call) for call in begun))
+    assert await _account(database, account_id) == (100, 100)
+    await asyncio.gather(*(till.end(call, Ending("succeeded", cost=25)) for call in begun))
+    assert await _account(database, account_id) == (0, 0)
+
+
+async def test_who_closes_the_till_leaves_no_beginning_behind(database: Database) -> None:
+    till, account_id = await _trusting(database, credit=1000)
+    await till.begin(_call(account_id), None)
+    await till.drain()
+    assert await _account(database, account_id) == (1000, 10)

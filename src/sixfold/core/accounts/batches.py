@@ -42,6 +42,17 @@ class Charge(NamedTuple):
     held_at: int = 0
 
 
+class Purchase(NamedTuple):
+    """What is to be charged beside others though it was never held: `amount` of at most `most`."""
+
+    account_id: str
+    hold_id: str
+    most: int
+    amount: int
+    entry: ledger.Entry
+    payer: Payer | None = None
+
+
 def hold_all(wanted: Sequence[Wanted]) -> Transaction[int]:
     """Set every amount aside or none: raises what `hold` raises where all of them do not fit together.
 
@@ -97,6 +108,36 @@ def capture_all(charges: Sequence[Charge]) -> Transaction[None]:
     for (key_id, day), amount in unspent.items():
         if amount:
             yield from limits.give_back(key_id, day * DAY_US, amount)
+
+
+def charge_all(purchases: Sequence[Purchase]) -> Transaction[None]:
+    """Charge all of them or none, each by a hold that ends as it is made; raises what `hold_all` raises.
+
+    What has to fit is what each costs, not what it might have cost.
+    """
+    if any(not 0 < each.amount <= each.most for each in purchases):
+        raise ledger.LedgerFault("a charge needs a positive amount, and no more than was foreseen")
+    of_account, of_key = Counter[str](), Counter[Payer]()
+    for each in purchases:
+        of_account[each.account_id] += each.amount
+        if each.payer is not None:
+            of_key[each.payer] += each.amount
+    for payer, amount in of_key.items():
+        yield from limits.spend(payer, amount)
+    for account_id, amount in of_account.items():
+        if not (yield Query("ledger_spend", {"account_id": account_id, "amount": amount})):
+            raise errors.InsufficientCredits
+    rows = [_purchase_row(each) for each in purchases]
+    yield Query("hold_insert_captured", {}, rows)
+    yield Query("transfer_of_each", {}, rows)
+    yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": of_account.total()})
+
+
+def _purchase_row(purchase: Purchase) -> dict[str, Value]:
+    """A hold that was captured as it was made, and what the journal says of it."""
+    key_id = purchase.payer.key_id if purchase.payer is not None else None
+    held = Charge(purchase.account_id, purchase.hold_id, purchase.most, purchase.amount, purchase.entry)
+    return {**_charge_row(held), "key_id": key_id}
 
 
 def _charge_row(charge: Charge) -> dict[str, Value]:

@@ -73,6 +73,16 @@ def spend(of: Payer, amount: int) -> Transaction[None]:
         )
 
 
+def unspent(of: Payer) -> Transaction[int]:
+    """What is left of a key's budgets now, in micro-dollars: the day's or the month's, whichever is less."""
+    moment = yield from now()
+    least = _NO_LIMIT
+    for word, budget in (("day", of.budget_day), ("month", of.budget_month)):
+        if budget is not None:
+            least = min(least, budget - (yield from _spent(of.key_id, word, moment)))
+    return least
+
+
 def _spent(key_id: str, word: str, epoch_us: int) -> Transaction[int]:
     """What a key has spent in the day or month of a moment."""
     period = _periods(epoch_us)[list(_LENGTHS).index(word)]

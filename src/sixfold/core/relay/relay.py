@@ -80,7 +80,7 @@ class Relay:
         self.router = router
         self.counts = Counts()
         self.watch: Callable[[Call, Ending], None] | None = None  # is told of every call that has ended
-        self._till = Till(database)
+        self._till = Till(database, trusting=True)
         self._database = database
         self._health = attempts.health
         self._attempts = attempts
@@ -136,6 +136,7 @@ class Relay:
         asked = await self._begin(ask, payer)
         try:
             opened = await self._attempts.open(asked, first_block)
+            await self._stand(asked, opened)
         except BaseException as error:
             await self._settle(asked, Ending("failed", error=_told(error)))
             raise
@@ -320,17 +321,30 @@ class Relay:
 
     # -- money -------------------------------------------------------------------------------------
 
+    async def _stand(self, asked: Asked, opened: Opened) -> None:
+        """Nothing of an answer is passed on before its money is held."""
+        try:
+            await self._till.stand(asked.call)
+        except BaseException:
+            await opened.stream.aclose()
+            raise
+
     async def _settle(self, asked: Asked, ending: Ending) -> None:
         """Book how a call ended, whoever still waits; what a broken store keeps from that the sweep does."""
         call, ask = asked.call, asked.ask
         call.total_us = int((time.perf_counter() - asked.began) * 1_000_000)
-        self._count(call, ending)
-        if self.watch is not None:
-            self.watch(call, ending)
         booked = self._till.end(call, ending)
-        if ask.tpm is not None and ask.key_id is not None:
-            await self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)
-        await booked
+        try:
+            if ask.tpm is not None and ask.key_id is not None:
+                await self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)
+            await booked
+        except (errors.InsufficientCredits, errors.BudgetExceeded) as error:  # of a call that was trusted
+            ending = Ending("failed", error=error.message)
+            raise
+        finally:
+            self._count(call, ending)
+            if self.watch is not None:
+                self.watch(call, ending)
 
     def _count(self, call: Call, ending: Ending) -> None:
         counts, server = (

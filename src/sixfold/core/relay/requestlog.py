@@ -15,7 +15,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import batches, ledger
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Query, Row, Transaction, Value, one
+from sixfold.core.database import Query, Row, Transaction, Value, now
 from sixfold.core.relay.usage import NOTHING, Usage
 
 CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its hold is given back
@@ -59,8 +59,7 @@ class Ending(msgspec.Struct, frozen=True):
 def begin(call: Call, holder: str, payer: Payer | None) -> Transaction[None]:
     """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded`, and then nothing was written."""
     yield from ledger.hold(call.account_id, call.id, call.held, payer, _about(call, holder))
-    row = yield from one("hold_moment", id=call.id)
-    call.held_at = int(row["created_at"]) if row is not None else 0
+    call.held_at = yield from now()
 
 
 def finish(call: Call, ending: Ending, holder: str) -> Transaction[None]:
@@ -75,11 +74,15 @@ def insert(call: Call, ending: Ending, holder: str) -> Transaction[None]:
 
 
 def book(
-    begun: Sequence[tuple[Call, Payer | None]], ended: Sequence[tuple[Call, Ending]], holder: str
+    begun: Sequence[tuple[Call, Payer | None]],
+    ended: Sequence[tuple[Call, Ending]],
+    holder: str,
+    whole: Sequence[tuple[Call, Payer | None, Ending]] = (),
 ) -> Transaction[None]:
     """What `begin`, `finish` and `insert` do, for many calls at once: all of it or nothing.
 
-    Raises what they raise; where the calls do not fit together, each may still fit by itself.
+    `whole` are those that ended before they were held. Raises what `begin` and `finish` raise; where the
+    calls do not fit together, each may still fit by itself.
     """
     if begun:
         moment = yield from batches.hold_all(
@@ -90,11 +93,16 @@ def book(
         )
         for call, _ in begun:
             call.held_at = moment
-    if ended:
-        yield Query("relay_insert", {}, [_row(call, ending, holder) for call, ending in ended])
+    rows = [_row(call, ending, holder) for call, ending in ended]
+    rows += [_row(call, ending, holder) for call, _, ending in whole]
+    if rows:
+        yield Query("relay_insert", {}, rows)
     charges = [_charge(call, ending) for call, ending in ended if call.held]
     if charges:
         yield from batches.capture_all(charges)
+    purchases = [_purchase(call, payer, ending) for call, payer, ending in whole if ending.cost]
+    if purchases:
+        yield from batches.charge_all(purchases)
 
 
 def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transaction[frozenset[str]]:
@@ -155,6 +163,10 @@ def _charge(call: Call, ending: Ending) -> batches.Charge:
     return batches.Charge(
         call.account_id, call.id, call.held, ending.cost, _entry(call), key_id, call.held_at
     )
+
+
+def _purchase(call: Call, payer: Payer | None, ending: Ending) -> batches.Purchase:
+    return batches.Purchase(call.account_id, call.id, call.held, ending.cost, _entry(call), payer)
 
 
 def _entry(call: Call) -> ledger.Entry:

@@ -3,30 +3,36 @@
 One statement then moves an account's money for all of them, and one commit pays for all. Where they do not
 fit together (too little money for one, a budget used up), each is booked by itself and gets its own verdict.
 What was handed in is booked even when whoever handed it in goes away.
+
+A call whose account has plenty (`trust`) waits for no beginning: that is booked a moment later, or with its
+end, and `stand` waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction
 from sixfold.core.relay import requestlog
 from sixfold.core.relay.requestlog import Call, Ending
+from sixfold.core.relay.trust import Trust
 from sixfold.errors import StoreFailed
 
 _MAX_TOGETHER = 256
+_LATER_SECONDS = 0.01  # a beginning that was trusted waits one to two of these for its end
 
 
 class _Slip(NamedTuple):
-    """One booking that waits: a beginning, unless there is an `ending`."""
+    """One booking that waits: a beginning, unless there is an `ending`; both where it is `whole`."""
 
     call: Call
     payer: Payer | None
     ending: Ending | None
     booked: asyncio.Future[None]
+    whole: bool = False
 
     @property
     def durable(self) -> bool:
@@ -35,13 +41,18 @@ class _Slip(NamedTuple):
 
 
 class Till:
-    """Books calls; `holder` is the server whose they are."""
+    """Books calls; `holder` is the server whose they are. A `trusting` one lets some beginnings wait."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, trusting: bool = False) -> None:
         self.holder = ""
         self._database = database
+        self._trust = Trust(database, self._unwritten) if trusting else None
         self._waiting: list[_Slip] = []
         self._working: asyncio.Task[None] | None = None
+        self._later: dict[str, _Slip] = {}  # by call: beginnings that were trusted and are not handed in yet
+        self._aged: frozenset[str] = frozenset()  # those of them that were there at the last look
+        self._begun: dict[str, asyncio.Future[None]] = {}  # by call: those that were handed in before the end
+        self._looking: asyncio.TimerHandle | None = None
 
     async def begin(self, call: Call, payer: Payer | None) -> None:
         """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded` and then has written nothing.
@@ -49,53 +60,113 @@ class Till:
         Whoever is cancelled while he waits has begun nothing.
         """
         call.counted = payer is not None
-        booked = self._hand_in(call, payer, None)
+        slip = _slip(call, payer)
+        if self._trust is not None:
+            if await self._trust.covers(call.account_id, payer, call.held):
+                self._begin_later(slip)
+                return
+            self._begin_now(self._trusted(call.account_id))  # who came first is served first
+        self._hand_in(slip)
         try:
-            await booked
+            await slip.booked
         except asyncio.CancelledError:
-            self._take_back(call, booked)
+            self._take_back(slip)
             raise
 
+    async def stand(self, call: Call) -> None:
+        """Wait until the money of a call that has begun is held; raises what `begin` raises."""
+        if call.id in self._later:
+            self._begin_now([self._later[call.id]])
+        begun = self._begun.get(call.id)
+        if begun is not None:
+            await asyncio.shield(begun)
+
     def end(self, call: Call, ending: Ending) -> asyncio.Future[None]:
-        """Book how a call ended, and charge what it cost; done once that is on the disk."""
-        return self._hand_in(call, None, ending)
+        """Book how a call ended, and charge what it cost; done once that is on the disk.
+
+        One that was trusted and is refused now raises what `begin` raises, and nothing of it is written.
+        """
+        later = self._later.pop(call.id, None)
+        if later is not None:
+            return self._hand_in(_Slip(call, later.payer, ending, later.booked, whole=True))
+        slip, begun = _slip(call, None, ending), self._begun.pop(call.id, None)
+        if begun is None:
+            return self._hand_in(slip)
+        if begun.done():
+            self._follow(begun, slip)
+        else:
+            begun.add_done_callback(lambda begun: self._follow(begun, slip))
+        return slip.booked
 
     async def drain(self) -> None:
         """Wait until everything that was handed in is booked."""
+        self._begin_now(list(self._later.values()))
         while self._working is not None:
             await asyncio.wait({self._working})
 
-    def _hand_in(self, call: Call, payer: Payer | None, ending: Ending | None) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        booked: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(_Slip(call, payer, ending, booked))
-        if self._working is None:
-            self._working = loop.create_task(self._work(), name="till")
-        return booked
+    def _trusted(self, account_id: str) -> list[_Slip]:
+        """An account's beginnings that are not handed in yet."""
+        return [slip for slip in self._later.values() if slip.call.account_id == account_id]
 
-    def _take_back(self, call: Call, booked: asyncio.Future[None]) -> None:
+    def _unwritten(self, account_id: str) -> int:
+        return sum(slip.call.held for slip in self._trusted(account_id))
+
+    def _begin_later(self, slip: _Slip) -> None:
+        self._later[slip.call.id] = slip
+        if self._looking is None:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(_LATER_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Hand in the beginnings that were there at the last look."""
+        self._begin_now([slip for name, slip in self._later.items() if name in self._aged])
+        self._aged, self._looking = frozenset(self._later), None
+        if self._later:
+            self._look_later()
+
+    def _begin_now(self, slips: Iterable[_Slip]) -> None:
+        for slip in slips:
+            del self._later[slip.call.id]
+            self._begun[slip.call.id] = self._hand_in(slip)
+
+    def _follow(self, begun: asyncio.Future[None], slip: _Slip) -> None:
+        """Hand in the ending of a call, unless its beginning was refused."""
+        refused = begun.exception()
+        if refused is None:
+            self._hand_in(slip)
+        elif not slip.booked.done():
+            slip.booked.set_exception(refused)
+
+    def _hand_in(self, slip: _Slip) -> asyncio.Future[None]:
+        self._waiting.append(slip)
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(self._work(), name="till")
+        return slip.booked
+
+    def _take_back(self, slip: _Slip) -> None:
         """Forget a beginning that still waits; end one that is being booked."""
-        for index, slip in enumerate(self._waiting):
-            if slip.booked is booked:
+        for index, waiting in enumerate(self._waiting):
+            if waiting.booked is slip.booked:
                 del self._waiting[index]
                 return
-        self._hand_in(call, None, Ending("failed", error="Nobody waited"))
+        self._hand_in(_slip(slip.call, None, Ending("failed", error="Nobody waited")))
 
     async def _work(self) -> None:
         try:
             while self._waiting:
                 slips, self._waiting = self._waiting[:_MAX_TOGETHER], self._waiting[_MAX_TOGETHER:]
-                if len(slips) == 1 or not await self._together(slips):
+                if not await self._together(slips):
                     await self._apart(slips)
         finally:
             self._working = None
 
     async def _together(self, slips: Sequence[_Slip]) -> bool:
         """Whether all of them were booked at once, or refused by a store that is out of order."""
-        begun = [(slip.call, slip.payer) for slip in slips if slip.ending is None]
-        ended = [(slip.call, slip.ending) for slip in slips if slip.ending is not None]
-        writing = self._write(requestlog.book(begun, ended, self.holder), any(slip.durable for slip in slips))
-        verdict = await writing
+        if len(slips) == 1 and not slips[0].whole:
+            return False
+        verdict = await self._write(self._book(slips), any(slip.durable for slip in slips))
         if verdict is not None and not isinstance(verdict, StoreFailed):
             return False
         for slip in slips:
@@ -110,21 +181,38 @@ class Till:
         for slip, verdict in zip(slips, await asyncio.gather(*writing), strict=True):
             _tell(slip, verdict)
 
+    def _book(self, slips: Sequence[_Slip]) -> Transaction[None]:
+        begun = [(slip.call, slip.payer) for slip in slips if slip.ending is None]
+        ended = [(slip.call, slip.ending) for slip in slips if slip.ending is not None and not slip.whole]
+        whole = [
+            (slip.call, slip.payer, slip.ending) for slip in slips if slip.ending is not None and slip.whole
+        ]
+        return requestlog.book(begun, ended, self.holder, whole)
+
     def _single(self, slip: _Slip) -> Transaction[None]:
         call, ending = slip.call, slip.ending
         if ending is None:
             return requestlog.begin(call, self.holder, slip.payer)
+        if slip.whole:
+            return requestlog.book([], [], self.holder, [(call, slip.payer, ending)])
         if call.held:
             return requestlog.finish(call, ending, self.holder)
         return requestlog.insert(call, ending, self.holder)
 
-    async def _write(self, transaction: Transaction[None], durable: bool) -> BaseException | None:
+    async def _write(self, transaction: Transaction[None], durable: bool) -> Exception | None:
         """None where it was written, else why not."""
-        writing = self._database.write(transaction, durable=durable)
-        return (await asyncio.gather(writing, return_exceptions=True))[0]
+        try:
+            await self._database.write(transaction, durable=durable)
+        except Exception as error:  # noqa: BLE001 - whatever a transaction raises is its caller's answer
+            return error
+        return None
 
 
-def _tell(slip: _Slip, verdict: BaseException | None) -> None:
+def _slip(call: Call, payer: Payer | None, ending: Ending | None = None) -> _Slip:
+    return _Slip(call, payer, ending, asyncio.get_running_loop().create_future())
+
+
+def _tell(slip: _Slip, verdict: Exception | None) -> None:
     if slip.booked.done():
         return
     if verdict is None:

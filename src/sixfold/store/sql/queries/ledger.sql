@@ -7,13 +7,19 @@ RETURNING id;
 INSERT INTO hold (id, account_id, amount, state, created_at, key_id, about)
 VALUES (:id, :account_id, :amount, 'pending', :now, :key_id, :about);
 
+-- name: ledger_spend | Take available money; nothing when the balance is too low.
+UPDATE account SET posted = posted - :amount
+WHERE id = :account_id AND (can_go_negative = 1 OR posted - held >= :amount)
+RETURNING id;
+
+-- name: hold_insert_captured | A hold that ends as it is made, among others.
+INSERT INTO hold (id, account_id, amount, captured, state, created_at, ended_at, key_id)
+VALUES (:id, :account_id, :amount, :captured, 'captured', :now, :now, :key_id);
+
 -- name: hold_end | End a pending hold, once: captured (with an amount) or released.
 UPDATE hold SET state = :state, captured = :captured, ended_at = :now, about = NULL
 WHERE id = :id AND state = 'pending' AND amount >= :captured
 RETURNING account_id, amount, key_id, created_at;
-
--- name: hold_moment | When a hold was made.
-SELECT created_at FROM hold WHERE id = :id;
 
 -- name: hold_end_each | End a pending hold of this account and amount, among others.
 UPDATE hold SET state = :state, captured = :captured, ended_at = :now, about = NULL

@@ -1,0 +1,78 @@
+"""Who is asked for before his money is held: accounts that had plenty of it a moment ago.
+
+A hold that is written before a server is asked costs a transaction of its own, and the wait for it. Where an
+account and its key's budgets have four times what is asked for, it is written while the server works, or
+with the end of the call. What is trusted is only whether to ask: nothing is passed on to the caller before
+his hold, or the charge in its place, is written, and there the ledger refuses what does not fit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+
+import msgspec
+
+from sixfold.core.accounts import limits
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.database import Database, Transaction, one
+
+_PART = 4  # of what is left, one part may be asked for at once
+_SECONDS = 0.1  # that what is left is believed
+_MAX_KNOWN = 1024
+
+
+class _Share(msgspec.Struct):
+    """What may still be asked for, in micro-dollars, until a moment of the clock."""
+
+    left: int
+    until: float
+
+
+class Trust:
+    """Shares of accounts and of keys' budgets.
+
+    `unwritten` tells what an account was trusted with and is not written yet, `clock` gives seconds that
+    never go back.
+    """
+
+    def __init__(
+        self, database: Database, unwritten: Callable[[str], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._database = database
+        self._unwritten = unwritten
+        self._clock = clock
+        self._shares: dict[Hashable, _Share] = {}
+
+    async def covers(self, account_id: str, payer: Payer | None, amount: int) -> bool:
+        """Whether `amount` (micro-dollars) may be asked for now; it is taken off the shares then."""
+        moment = self._clock()
+        account = self._shares.get(account_id)
+        if account is None or account.until < moment:
+            account = await self._look(account_id, account_id, _available(account_id))
+        if account.left < amount:
+            return False
+        if payer is not None:
+            budget = self._shares.get(payer)
+            if budget is None or budget.until < moment:
+                budget = await self._look(payer, account_id, limits.unspent(payer))
+            if budget.left < amount:
+                return False
+            budget.left -= amount
+        account.left -= amount
+        return True
+
+    async def _look(self, name: Hashable, account_id: str, left: Transaction[int]) -> _Share:
+        found = await self._database.read(left) - self._unwritten(account_id)
+        moment, known = self._clock(), self._shares.get(name)
+        if known is not None and moment <= known.until:  # another looked at the same time
+            return known
+        if len(self._shares) >= _MAX_KNOWN:
+            self._shares.clear()
+        share = self._shares[name] = _Share(found // _PART, moment + _SECONDS)
+        return share
+
+
+def _available(account_id: str) -> Transaction[int]:
+    row = yield from one("account_by_id", id=account_id)
+    return 0 if row is None else int(row["posted"]) - int(row["held"])
