@@ -155,6 +155,13 @@ async def test_the_proxy_without_a_good_key_answers_with_what_to_do(place: tuple
         assert "SIXFOLD_API_KEY" in answer["error"]["message"]
 
 
+async def test_a_request_that_the_server_refuses_unread_is_answered_by_its_id(tmp_path: Path) -> None:
+    large = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x" * 5_000}}
+    async with house(tmp_path, inline_body_bytes=4_000) as home, served(home.app) as origin:
+        _, (answer,), _ = await spoken(origin, home.key, json.dumps(large).encode() + b"\n")
+    assert (answer["id"], answer["error"]["data"]["code"]) == (1, "too_large")
+
+
 async def spoken(origin: str, key: str, said: bytes) -> tuple[int, list[Any], str]:
     """Run `sixfold mcp` on some input: its status, the messages that it writes, and what it says aside."""
     environ = {**settings.worker_environment(), **({"SIXFOLD_API_KEY": key} if key else {})}

@@ -100,8 +100,10 @@ class Proxy:
         try:
             for answer in self._answers(message):
                 self._note(message, answer)
-                if not (asked and json.dumps(message.get("id")) in self._dropped):
+                if not asked:
                     self._write(answer)
+                elif json.dumps(message["id"]) not in self._dropped:
+                    self._write(_named(message["id"], answer))
         except (_Away, Refused) as error:
             if asked:
                 self._fail(message["id"], str(error))
@@ -216,6 +218,12 @@ class Proxy:
 
     def _fail(self, message_id: Any, reason: str, code: int = _UNREACHABLE) -> None:
         self._write({"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": reason}})
+
+
+def _named(message_id: Any, answer: Any) -> Any:
+    """An answer with the id of its request, also where the server refused that unread."""
+    refused = isinstance(answer, dict) and "error" in answer and answer.get("id") is None
+    return {**answer, "id": message_id} if refused else answer
 
 
 def _name_of(message: Document) -> dict[str, str]:
