@@ -114,6 +114,35 @@ async def test_a_tools_result_needs_no_more_than_its_own_item(
     assert answer.output_text == "The tool said sun"
 
 
+@BOTH
+async def test_items_that_are_kept_may_be_referred_to(door: Gateway, model: str) -> None:
+    client = door.openai()
+    asked: list[Any] = [{"role": "user", "content": "How is it?"}]
+    first = await client.responses.create(model=model, input=asked, tools=[TOOL])
+    asked += [{"type": "item_reference", "id": item.id} for item in first.output]
+    call = cast("Any", first.output[-1])
+    asked.append({"type": "function_call_output", "call_id": call.call_id, "output": "snow"})
+    second = await client.responses.create(model=model, input=asked, tools=[TOOL])
+    assert second.output_text == "The tool said snow"
+    asked = [
+        {"type": "item_reference", "id": second.output[-1].id},
+        {"role": "user", "content": "say 2 words"},
+    ]
+    third = await client.responses.create(model=model, input=asked, previous_response_id=first.id)
+    assert third.output_text == "word word"
+
+
+@pytest.mark.parametrize("name", ["msg_none_0", "msg", "", None])
+async def test_an_item_that_nobody_keeps_is_named_and_anothers_is_none(door: Gateway, name: Any) -> None:
+    theirs = await door.openai(door.home.other).responses.create(model="acme/small", input="Hello")
+    name = theirs.output[0].id if name is None else name
+    reference: Any = [{"type": "item_reference", "id": name}, {"role": "user", "content": "Hello"}]
+    with pytest.raises(openai.NotFoundError, match=f"Item with id '{name}' not found"):
+        await door.openai().responses.create(model="acme/small", input=reference)
+    said = await door.openai().responses.create(model="acme/small", input='Say "item_reference"')
+    assert said.status == "completed"
+
+
 async def test_a_conversation_may_go_on_with_another_model_and_in_two_ways(door: Gateway) -> None:
     client = door.openai()
     first = await client.responses.create(model="acme/small", input="say 2 words")
@@ -261,6 +290,16 @@ async def test_the_items_of_an_input_are_listed_in_pages(door: Gateway) -> None:
     assert ([item.id for item in after.data], after.has_more) == ([oldest[-1].id], False)
 
 
+async def test_an_item_that_was_said_again_is_listed_once(door: Gateway) -> None:
+    client = door.openai()
+    first = await client.responses.create(model="acme/small", input="say 1 words")
+    again: Any = [{"type": "item_reference", "id": first.output[0].id}, {"role": "user", "content": "Hello"}]
+    second = await client.responses.create(model="acme/small", input=again, previous_response_id=first.id)
+    items = [item async for item in await client.responses.input_items.list(second.id, order="asc", limit=1)]
+    texts = [cast("Any", item).content[0].text for item in items]
+    assert texts == ["say 1 words", "word", "Hello"]
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "order=up", "after=msg_none"])
 async def test_a_wrong_page_is_refused(door: Gateway, query: str) -> None:
     told = await door.openai().responses.create(model="acme/small", input="Hello")
@@ -358,6 +397,13 @@ async def test_a_server_that_stored_a_response_is_asked_by_its_id(tmp_path: Path
         assert first.acme.seen[-1].document == {**again, "model": "small"}
         items = await client.responses.input_items.list(answer.json()["id"], order="asc")
         assert [cast("Any", item).content[0].text for item in items.data] == ["Hello", "I am native", "And?"]
+
+
+async def test_a_reference_to_a_servers_own_item_goes_on_to_it(tmp_path: Path) -> None:
+    async with native(tmp_path) as (first, door):
+        items: Any = [{"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "And?"}]
+        await door.openai().responses.create(model="native/small", input=items)
+        assert first.acme.seen[-1].document["input"] == items
 
 
 async def test_what_such_a_server_did_not_store_is_sent_again(tmp_path: Path) -> None:

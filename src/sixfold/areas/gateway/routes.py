@@ -11,7 +11,7 @@ from sixfold.areas.gateway import log, service, training
 from sixfold.areas.gateway.anthropic import errors as anthropic_errors
 from sixfold.areas.gateway.anthropic import messages
 from sixfold.areas.gateway.asking import SERVICES, Door, Talker, passed_on, require
-from sixfold.areas.gateway.openai import chat, making, responses
+from sixfold.areas.gateway.openai import chat, making, references, responses
 from sixfold.areas.gateway.openai import errors as openai_errors
 from sixfold.areas.gateway.openai.audio import Audio
 from sixfold.areas.gateway.openai.elsewhere import Elsewhere
@@ -108,7 +108,7 @@ class Talk:
         principal = await self._door.admit(call.headers)
         raw = await call.body()
         wanted = self._keeping.kept(principal.account_id, responses.wanted(raw), raw)
-        if wanted.previous:
+        if wanted.previous or references.MARK in raw:
             wanted, raw = await self._keeping.continued(principal.account_id, wanted, raw)
         return await self._responses.answer(call, principal, wanted, raw)
 

@@ -7,6 +7,8 @@ first when it keeps too much. Who made a response is told with it, where that se
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from sixfold import errors
@@ -68,10 +70,27 @@ def conversation(account_id: str, response_id: str, most: int) -> Transaction[Co
         return None
     first, fault = rows[0], None
     if first["size"] > most or (first["previous"] and len(rows) == _LINKS):
-        fault = errors.TooLong("This conversation is too long to go on: begin one with what matters of it")
+        fault = _too_long()
     elif first["previous"]:
         fault = Unknown(str(first["previous"]))
     return Conversation(tuple(map(_kept, rows)), fault)
+
+
+def some(account_id: str, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
+    """Those of some responses that an account keeps; raises `TooLong` for more than `most` bytes of them."""
+    found: list[str] = []
+    for response_id in response_ids:
+        row = yield from one("response_shown", account_id=account_id, id=response_id)
+        if row is not None:
+            found.append(str(row["response"]))
+            most -= len(found[-1].encode())
+        if most < 0:
+            raise _too_long()
+    return found
+
+
+def _too_long() -> errors.TooLong:
+    return errors.TooLong("This conversation is too long to go on: begin one with what matters of it")
 
 
 def _kept(row: Row) -> Kept:
@@ -98,6 +117,10 @@ class Shelf:
     async def conversation(self, account_id: str, response_id: str, most: int) -> Conversation | None:
         """What `conversation` gives and raises."""
         return await self._database.read(conversation(account_id, response_id, most))
+
+    async def some(self, account_id: str, response_ids: Iterable[str], most: int) -> Sequence[str]:
+        """What `some` gives and raises."""
+        return await self._database.read(some(account_id, response_ids, most))
 
     async def shown(self, account_id: str, response_id: str) -> str:
         """A response as it was told; raises `Unknown`."""

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.areas.gateway.asking import Door
-from sixfold.areas.gateway.openai import reading, responses
+from sixfold.areas.gateway.openai import reading, references, responses
 from sixfold.areas.gateway.openai.errors import UnknownPrevious
 from sixfold.areas.gateway.openai.responses import Request
 from sixfold.core.relay.kept import Conversation, Kept, Shelf, Unknown
@@ -82,20 +82,27 @@ class Keeping:
         )
 
     async def continued(self, account_id: str, wanted: Request, raw: bytes) -> tuple[Request, bytes]:
-        """The request with the conversation that it goes on, and the body to pass on.
+        """The request with what it refers to, and the body to pass on.
 
         Raises `UnknownPrevious`, and `TooLong` for a conversation that is too long to go on.
         """
+        whole = raw
+        if wanted.previous:
+            before = await self._before(account_id, wanted, raw)
+            if before is None:  # a server that speaks responses may know it
+                return wanted, raw
+            if before.turns[-1].server:
+                return replace(wanted, parse=lambda: responses.parse(_whole(before, raw))), raw
+            whole = _whole(before, raw)
+        if references.MARK in whole:
+            whole = await references.resolved(self._shelf, account_id, whole, self._most - len(whole))
+        return replace(wanted, parse=lambda: responses.parse(whole)), whole
+
+    async def _before(self, account_id: str, wanted: Request, raw: bytes) -> Conversation | None:
         try:
-            before = await self._shelf.conversation(account_id, wanted.previous, self._most - len(raw))
+            return await self._shelf.conversation(account_id, wanted.previous, self._most - len(raw))
         except Unknown as unknown:
             raise UnknownPrevious(unknown.response_id) from unknown
-        if before is None:  # a server that speaks responses may know it
-            return wanted, raw
-        if before.turns[-1].server:
-            return replace(wanted, parse=lambda: responses.parse(_whole(before, raw))), raw
-        whole = _whole(before, raw)
-        return replace(wanted, parse=lambda: responses.parse(whole)), whole
 
 
 def _whole(before: Conversation, raw: bytes) -> bytes:
@@ -203,15 +210,15 @@ class KeptResponses:
         found = await self._shelf.conversation(await self._account(request), response_id, self._most)
         if found is None:
             raise Unknown(response_id)
-        items = list(_inputs(found.turns))
+        items = _inputs(found.turns)
+        names = list(items)
         if order == "desc":
-            items.reverse()
-        names = [item["id"] for item in items]
+            names.reverse()
         if after and after not in names:
             raise errors.BadRequest(f"after names no item of this response: {after}")
         start = names.index(after) + 1 if after else 0
-        page = items[start : start + size]
-        return answers.json(_page(page, more=start + size < len(items)), headers=_FRESH)
+        page = [items[name] for name in names[start : start + size]]
+        return answers.json(_page(page, more=start + size < len(names)), headers=_FRESH)
 
     async def _account(self, request: HttpRequest) -> str:
         return (await self._door.enter(request)).account_id
@@ -223,21 +230,26 @@ def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> Mapping[str, Any
     return {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": more}
 
 
-def _inputs(turns: Sequence[Kept]) -> Iterator[dict[str, Any]]:
-    """The items that the last of a conversation was asked with, from the first."""
+def _inputs(turns: Sequence[Kept]) -> Mapping[str, Mapping[str, Any]]:
+    """The items that the last of a conversation was asked with, from the first, by their ids."""
+    found: dict[str, Mapping[str, Any]] = {}
     for kept in turns:
-        for index, item in enumerate(_objects(kept.input)):
-            yield _named(item, kept.id, index)
+        said = [(f"in{index}", item) for index, item in enumerate(_objects(kept.input))]
         if kept is not turns[-1]:
-            for item in _told(kept.response).output:
-                yield msgspec.json.decode(item)
+            output = _told(kept.response).output
+            said += [(str(index), msgspec.json.decode(item)) for index, item in enumerate(output)]
+        for place, item in said:
+            whole = _named(item, kept.id, place)
+            found.setdefault(whole["id"], whole)  # one that was said again stands where it was said first
+    return found
 
 
-def _named(item: dict[str, Any], response_id: str, index: int) -> dict[str, Any]:
-    """An item of an input in its full form: with an id, and its text as a part."""
+def _named(item: Mapping[str, Any], response_id: str, place: str) -> dict[str, Any]:
+    """An item in its full form: with an id, and its text as a part."""
     kind = str(item.get("type") or "message")
     letters = _LETTERS.get(kind, "item")
-    whole = {"id": f"{letters}_{response_id.removeprefix('resp_')}_in{index}", **item, "type": kind}
+    own = f"{letters}_{response_id.removeprefix('resp_')}_{place}"
+    whole = {**item, "id": str(item.get("id") or own), "type": kind}
     if kind in _LETTERS:
         whole.setdefault("status", "completed")
     if isinstance(whole.get("content"), str):

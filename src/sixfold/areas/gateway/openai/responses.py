@@ -158,6 +158,8 @@ def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list
             thought = " ".join(str(reading.mapping(part, where).get("text", "")) for part in said)
             if seal:
                 messages.append(Message("assistant", (Thought(thought, seal),)))
+        case "item_reference":
+            raise Wrong(f"Item with id '{item.get('id')}' not found.", status=404, param=where)
         case str(kind) if kind in _DONE_ELSEWHERE:
             pass  # what a provider's own tool did: what came of it is in the message that follows
         case kind:

@@ -1,0 +1,72 @@
+"""References to items of responses that are kept, where clients send them in place of what was said.
+
+An id of ours names its response (`msg_<response>_<number>`), so an item is looked up where it was said. Those
+of other servers are theirs to understand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from sixfold.areas.gateway.openai import reading
+from sixfold.core.relay.kept import Shelf
+
+MARK = b'"item_reference"'
+_encode = reading.encode
+
+
+class _Given(msgspec.Struct):
+    input: str | list[msgspec.Raw]
+
+
+class _Item(msgspec.Struct):
+    type: str | None = None
+    id: str | None = None
+
+
+class _Told(msgspec.Struct):
+    output: list[msgspec.Raw] = []
+
+
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_given = msgspec.json.Decoder(_Given).decode
+_item = msgspec.json.Decoder(_Item).decode
+_told = msgspec.json.Decoder(_Told).decode
+
+
+async def resolved(shelf: Shelf, account_id: str, raw: bytes, most: int) -> bytes:
+    """A request with the items that are kept here in place of references to them; the others stay.
+
+    Raises `TooLong` where these are items of responses with more than `most` bytes.
+    """
+    given = _given(raw).input
+    if isinstance(given, str):
+        return raw
+    wanted = {index: name for index, item in enumerate(given) if (name := _named(item))}
+    known = _by_id(await shelf.some(account_id, {_response(name) for name in wanted.values()}, most))
+    if not known:
+        return raw
+    items = [known.get(wanted.get(index, ""), item) for index, item in enumerate(given)]
+    return _encode({**_raws(raw), "input": items})
+
+
+def _named(item: msgspec.Raw) -> str:
+    """What an item refers to, or empty where it is none but itself."""
+    try:
+        found = _item(item)
+    except msgspec.MsgspecError:
+        return ""  # whoever reads the request says what is wrong with it
+    return found.id or "" if found.type == "item_reference" else ""
+
+
+def _response(name: str) -> str:
+    """The response that an item's id names, if it is one of ours."""
+    return f"resp_{name.partition('_')[2].rpartition('_')[0]}"
+
+
+def _by_id(responses: Iterable[str]) -> Mapping[str, msgspec.Raw]:
+    """The items that some responses told, by their ids."""
+    items = (item for response in responses for item in _told(response).output)
+    return {found.id: item for item in items if (found := _item(item)).id}
