@@ -100,6 +100,10 @@ async def test_who_keeps_too_much_loses_the_oldest_and_nobody_elses_goes(tmp_pat
             with pytest.raises(Unknown):
                 await shelf.shown(here.account_id, name)
         assert await shelf.shown(other, "old") == "{}"
+        here.moment += 1
+        await here.put(shelf, "five", text="é" * 900)
+        await shelf.sweep()
+        assert (await here.names("four"), await here.names("five")) == ([], ["five"])
 
 
 @BACKS

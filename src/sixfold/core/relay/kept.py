@@ -17,6 +17,7 @@ from sixfold.core.database import Database, Query, Row, Transaction, Value, many
 from sixfold.core.relay.policy import Policy
 
 _LINKS = 1000  # of one conversation
+_LOOKS = 64  # at what an account keeps, while it grows by as much as it may keep
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -30,6 +31,11 @@ class Kept(msgspec.Struct, frozen=True):
     server: str
     input: str
     response: str
+
+    @property
+    def size(self) -> int:
+        """The bytes of what was said in it."""
+        return len(self.input.encode()) + len(self.response.encode())
 
 
 class Unknown(errors.NotFound):
@@ -53,8 +59,7 @@ class Conversation(msgspec.Struct, frozen=True):
 def keep(account_id: str, kept: Kept) -> Transaction[None]:
     """Write one down."""
     row: dict[str, Value] = msgspec.structs.asdict(kept)
-    size = len(kept.input.encode()) + len(kept.response.encode())
-    yield Query("response_keep", {**row, "account_id": account_id, "size": size})
+    yield Query("response_keep", {**row, "account_id": account_id, "size": kept.size})
 
 
 def conversation(account_id: str, response_id: str, most: int) -> Transaction[Conversation | None]:
@@ -103,7 +108,7 @@ class Shelf:
     def __init__(self, database: Database, policy: Policy) -> None:
         self._database = database
         self._policy = policy
-        self._grown: set[str] = set()  # accounts that keep more than at the last look
+        self._grown: dict[str, int] = {}  # by how many bytes accounts have since they were last looked at
 
     def keeps(self, asked: bool | None) -> bool:
         """Whether a response is kept: as its request says, else as the operator does."""
@@ -112,7 +117,8 @@ class Shelf:
     async def keep(self, account_id: str, kept: Kept) -> None:
         """It is on the disk when this returns."""
         await self._database.write(keep(account_id, kept))
-        self._grown.add(account_id)
+        unseen = self._policy.responses_bytes  # one that was never looked at is, once
+        self._grown[account_id] = self._grown.get(account_id, unseen) + kept.size
 
     async def conversation(self, account_id: str, response_id: str, most: int) -> Conversation | None:
         """What `conversation` gives and raises."""
@@ -136,10 +142,11 @@ class Shelf:
             raise Unknown(response_id)
 
     async def sweep(self) -> None:
-        """Forget what is too old, and what is too much of those who keep more than before."""
-        days, grown, self._grown = self._policy.responses_days, self._grown, set()
+        """Forget what is too old, and what is too much of accounts that have grown."""
+        days, most = self._policy.responses_days, self._policy.responses_bytes
         if days:
             await self._database.write(many("response_sweep", life=days * DAY_US), durable=False)
-        for account_id in grown:
-            crowd = many("response_crowd", account_id=account_id, most=self._policy.responses_bytes)
+        for account_id in [name for name, grown in self._grown.items() if grown * _LOOKS >= most]:
+            self._grown[account_id] = 0
+            crowd = many("response_crowd", account_id=account_id, most=most)
             await self._database.write(crowd, durable=False)
