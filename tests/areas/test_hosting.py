@@ -123,6 +123,7 @@ async def test_a_prediction_can_be_followed(home: House) -> None:
     numbers = [number for number, _, _ in seen]
     assert numbers == sorted(set(numbers))
     assert (seen[0][1], seen[0][2]["status"]) == ("status", "queued")
+    assert isinstance(seen[0][2]["queue_position"], int)
     assert seen[-1][2]["status"] == "succeeded"
     assert {name for _, name, _ in seen} == {"status", "progress", "log"}
 

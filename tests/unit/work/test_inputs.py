@@ -120,3 +120,15 @@ def test_an_input_may_be_required_for_what_another_says() -> None:
     assert inputs.check((task, audio), {}) == {"task": "speak"}
     with pytest.raises(InvalidInput, match="audio is required for task listen"):
         inputs.check((task, audio), {"task": "listen"})
+
+
+def test_an_input_that_is_wrong_is_not_missing_too() -> None:
+    task = Descriptor("task", "string", choices=("listen", "speak"), default="speak")
+    audio = Descriptor("audio", "audio", required_for={"task": ["listen"]})
+    prompt = Descriptor("prompt", "string", unless=("messages",))
+    with pytest.raises(InvalidInput) as refused:
+        inputs.check((task, audio, prompt), {"task": "listen", "audio": 5, "prompt": 5})
+    assert [problem.message for problem in refused.value.problems] == [
+        "audio must be a URL or an upload",
+        "prompt must be a string",
+    ]

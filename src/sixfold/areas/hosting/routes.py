@@ -108,7 +108,7 @@ class Predictions:
         if "idempotency-key" in request.headers:
             raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
         seen = streaming.last_id(request.headers.get("last-event-id"))
-        stream = streaming.Stream(self._services, prediction, self._teller.shown, seen)
+        stream = streaming.Stream(self._services, prediction, self._teller.told, seen)
         return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
 
     # -- what all of them need ---------------------------------------------------------------------

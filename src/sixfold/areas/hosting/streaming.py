@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -20,7 +20,7 @@ _KEEP_ALIVE = b": still here\n\n"
 _NOTHING_MORE = b": nothing more\n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _MAX_ID_DIGITS = 12
-Tell = Callable[[Prediction], Any]
+Tell = Callable[[Prediction], Awaitable[Any]]
 
 
 def last_id(header: str | None) -> int:
@@ -58,13 +58,13 @@ class Stream:
                         yield _KEEP_ALIVE
                     continue
                 quiet = 0.0
-                for frame in self._news() or ():
+                for frame in await self._news() or ():
                     yield frame
 
     async def _begin(self) -> list[bytes]:
         """What he missed, where that is still known; else how the prediction stands now."""
         history = self._histories.of(self._id)
-        missed = self._news()
+        missed = await self._news()
         if missed is not None:
             if not missed and history is not None and _is_over(history.events[-1][1]):
                 self._ended = True
@@ -74,20 +74,20 @@ class Stream:
         moment = current.completed_at or steady_clock()()
         last = history.events[-1][0] if history is not None and history.events else 0
         number = max(self._seen + 1, last, (moment - current.created_at) // 1000)
-        return [self._frame(number, Moved(current))]
+        return [await self._frame(number, Moved(current))]
 
-    def _news(self) -> list[bytes] | None:
+    async def _news(self) -> list[bytes] | None:
         """Every event after the last that he saw; None where some of them are forgotten."""
         history = self._histories.of(self._id)
         told = None if history is None else history.since(self._seen)
-        return None if told is None else [self._frame(number, event) for number, event in told]
+        return None if told is None else [await self._frame(number, event) for number, event in told]
 
-    def _frame(self, number: int, event: Event) -> bytes:
+    async def _frame(self, number: int, event: Event) -> bytes:
         self._seen = number
         self._ended = self._ended or _is_over(event)
         match event:
             case Moved():
-                name, data = b"status", self._tell(event.prediction)
+                name, data = b"status", await self._tell(event.prediction)
             case Progressed():
                 name, data = b"progress", {"progress": event.fraction}
             case Logged():

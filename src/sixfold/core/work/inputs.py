@@ -126,6 +126,8 @@ def _unmet(
     descriptors: tuple[Descriptor, ...], checked: Mapping[str, Any], wrong: Collection[str]
 ) -> Iterator[Problem]:
     for descriptor in descriptors:
+        if descriptor.name in wrong:
+            continue
         if not str(checked.get(descriptor.name) or "").strip():
             if descriptor.unless and not any(
                 checked.get(other) or other in wrong for other in descriptor.unless
@@ -272,7 +274,10 @@ def _texts(descriptor: Descriptor, value: Any) -> list[str]:
     if isinstance(value, str):
         lines = [line.strip() for line in value.splitlines()]
         given = _listed(value) or [line for line in lines if line]
-    return [_string(descriptor, item) for item in _items(descriptor, given, "texts")]
+    items = _items(descriptor, given, "texts")
+    if not all(isinstance(item, str) for item in items):
+        raise _Refused("must hold texts only", "string_type")
+    return [_string(descriptor, item) for item in items]
 
 
 def _images(descriptor: Descriptor, value: Any) -> list[str]:
@@ -291,7 +296,14 @@ def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
     given: object = value
     if isinstance(value, str):
         given = [_read(part) for part in value.strip(" []").split(",")]
-    return [_number(descriptor, item) for item in _items(descriptor, given, "numbers")]
+    return [_held(descriptor, item) for item in _items(descriptor, given, "numbers")]
+
+
+def _held(descriptor: Descriptor, item: object) -> float:
+    """One number of a list."""
+    if isinstance(item, bool) or not isinstance(item, int | float):
+        raise _Refused("must hold numbers only", "float_type")
+    return _number(descriptor, item)
 
 
 def _series(descriptor: Descriptor, value: Any) -> list[Any]:
@@ -313,7 +325,7 @@ def _point(descriptor: Descriptor, item: object) -> Any:
 
 
 def _measure(descriptor: Descriptor, item: object) -> float | None:
-    return None if item is None else _number(descriptor, item)
+    return None if item is None else _held(descriptor, item)
 
 
 def _turns(descriptor: Descriptor, value: Any) -> str:
