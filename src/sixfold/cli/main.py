@@ -44,7 +44,10 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; gives the exit status: 0, 1 for a refusal or a failure, 2 for wrong usage."""
     parser = build_parser()
-    arguments = parser.parse_args(argv)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        command: argparse.ArgumentParser = getattr(arguments, "parser", parser)
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
     if arguments.version:
         from sixfold import __version__
 
@@ -62,7 +65,7 @@ def _command(group: Group, name: str, target: str, summary: str, detail: str = "
     parser: argparse.ArgumentParser = group.add_parser(
         name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {detail}".strip()
     )
-    parser.set_defaults(target=target)
+    parser.set_defaults(target=target, parser=parser)
     parser.add_argument(
         "--data-dir", metavar="DIR", help="the server's data folder (default: SIXFOLD_DATA_DIR, or .sixfold)"
     )

@@ -91,6 +91,13 @@ def test_wrong_usage_is_status_2(sixfold: Commands, words: tuple[str, ...]) -> N
     assert "usage: sixfold" in done.err
 
 
+def test_an_unknown_option_is_answered_with_the_usage_of_its_command(sixfold: Commands) -> None:
+    done = sixfold("memory", "write", "a", "--body", "text")
+    assert done.status == 2
+    assert done.err.startswith("usage: sixfold memory write ")
+    assert done.err.endswith("sixfold memory write: error: unrecognized arguments: --body text\n")
+
+
 def test_a_password_is_read_from_standard_input_and_kept_as_a_hash(
     sixfold: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
