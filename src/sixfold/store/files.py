@@ -199,15 +199,8 @@ class FileStore:
         try:
             with self._folder(parts) as folder, os.scandir(folder) as entries:
                 for entry in entries:
-                    name = entry.name
-                    if not name.startswith(start) or not is_segment(name):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        found.append((f"{name}/", (*parts, name)))
-                    elif entry.is_file(follow_symlinks=False):
-                        with contextlib.suppress(FileNotFoundError):
-                            info = _info((*parts, name), entry.stat(follow_symlinks=False))
-                            found.append((name, info))
+                    if entry.name.startswith(start) and is_segment(entry.name):
+                        found += _seen(entry, (*parts, entry.name))
         except OSError as error:
             if error.errno not in _ABSENT:
                 raise
@@ -222,7 +215,8 @@ class FileStore:
             name = uuid.uuid4().hex
             descriptor = os.open(name, _CREATE, 0o600, dir_fd=new)
             try:
-                self._fill(descriptor, data)
+                self._write_all(descriptor, data)
+                self._sync(descriptor)
                 found = os.fstat(descriptor)
                 os.rename(name, parts[-1], src_dir_fd=new, dst_dir_fd=folder)
             except BaseException:
@@ -233,11 +227,10 @@ class FileStore:
             self._sync(folder)
         return _info(parts, found)
 
-    def _fill(self, descriptor: int, data: bytes) -> None:
+    def _write_all(self, descriptor: int, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[self._write(descriptor, view) :]
-        self._sync(descriptor)
 
     def _put_file(self, parts: tuple[str, ...], path: Path) -> ObjectInfo:
         self._prepare()
@@ -274,20 +267,22 @@ class FileStore:
                 return True
         source = os.open(path, _READ)
         try:
-            target = os.open(name, _CREATE, 0o600, dir_fd=new)
-            try:
-                while piece := os.read(source, PIECE_BYTES):
-                    view = memoryview(piece)
-                    while view:
-                        view = view[self._write(target, view) :]
-            except BaseException:
-                _remove(name, new)
-                raise
-            finally:
-                os.close(target)
+            self._copy(source, name, new)
         finally:
             os.close(source)
         return False
+
+    def _copy(self, source: int, name: str, new: int) -> None:
+        """A new file with all that an open one has; none where that fails."""
+        target = os.open(name, _CREATE, 0o600, dir_fd=new)
+        try:
+            while piece := os.read(source, PIECE_BYTES):
+                self._write_all(target, piece)
+        except BaseException:
+            _remove(name, new)
+            raise
+        finally:
+            os.close(target)
 
     def _settle(self, name: str, new: int) -> os.stat_result:
         """Make a file that was brought in ours: plain, private, dated now, on the disk."""
@@ -366,6 +361,17 @@ class FileStore:
 
 def _info(parts: tuple[str, ...], found: os.stat_result) -> ObjectInfo:
     return ObjectInfo("/".join(parts), found.st_size, found.st_mtime_ns // 1000)
+
+
+def _seen(
+    entry: os.DirEntry[str], parts: tuple[str, ...]
+) -> Iterator[tuple[str, ObjectInfo | tuple[str, ...]]]:
+    """An entry by its name in a listing: nothing where it is neither a folder nor a file, or has gone."""
+    if entry.is_dir(follow_symlinks=False):
+        yield f"{entry.name}/", parts
+    elif entry.is_file(follow_symlinks=False):
+        with contextlib.suppress(FileNotFoundError):
+            yield entry.name, _info(parts, entry.stat(follow_symlinks=False))
 
 
 def _first(pair: tuple[str, object]) -> str:

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -241,18 +241,13 @@ class ObjectStore:
             if await self.stat(key) is None:
                 raise KeyError(key)
             return
-        options: GetOptions = {}
-        if length is not None:
-            options["range"] = (start, start + length)
-        elif start:
-            options["range"] = {"offset": start}
+        options = _range(start, length)
         try:
             with understood(key):
                 result = await obstore.get_async(self._bucket, key, options=options)
                 async for chunk in result.stream(min_chunk_size=PIECE_BYTES):
-                    view = memoryview(chunk)
-                    for at in range(0, len(view), PIECE_BYTES):
-                        yield bytes(view[at : at + PIECE_BYTES])
+                    for piece in _pieces(memoryview(chunk)):
+                        yield piece
         except errors.StoreFailed:
             if not options or not await self._ends_before(key, start):
                 raise
@@ -280,11 +275,10 @@ class ObjectStore:
             async for batch in found:
                 for meta in batch:
                     key = meta["path"]
-                    if key.startswith(prefix):
-                        if _is_key(key):
-                            yield _info(meta)
-                    elif key > prefix:
+                    if key > prefix and not key.startswith(prefix):
                         return
+                    if key.startswith(prefix) and _is_key(key):
+                        yield _info(meta)
 
     # -- local files -------------------------------------------------------------------------------
 
@@ -378,6 +372,19 @@ def _append(file: IO[bytes], digest: blake3.blake3, piece: memoryview) -> None:
 def _check(wanted: str, found: str) -> None:
     if found != wanted:
         raise errors.StoreFailed("The object store gave other bytes than were stored")
+
+
+def _range(start: int, length: int | None) -> GetOptions:
+    """What is asked of the store for a part of an object; nothing for all of it."""
+    if length is not None:
+        return {"range": (start, start + length)}
+    return {"range": {"offset": start}} if start else {}
+
+
+def _pieces(chunk: memoryview) -> Iterator[bytes]:
+    """The same bytes, at most `PIECE_BYTES` at a time."""
+    for at in range(0, len(chunk), PIECE_BYTES):
+        yield bytes(chunk[at : at + PIECE_BYTES])
 
 
 def _is_key(text: str) -> bool:

@@ -97,28 +97,33 @@ class Hub:
         """
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
-        url = f"{self._url}/{tree.repository}/resolve/{tree.commit}/{quote(file.path)}"
-        tries = 0
-        for _ in range(_RESUMES):
-            there = part.stat().st_size if part.exists() else -1
-            if there >= file.size:
-                break
-            try:
-                self._continue(url, file, part, max(0, there), heard)
-            except _Again as again:
-                if part.exists() and part.stat().st_size > there:
-                    tries = 0  # it goes on, in pieces
-                    continue
-                tries += 1
-                if tries >= _TRIES:
-                    raise HubError(
-                        f"{file.path} could not be fetched: {again}. Try again to go on"
-                    ) from again
-                self._pause(again.wait_seconds or 2.0 ** (tries - 1))
+        self._complete(
+            f"{self._url}/{tree.repository}/resolve/{tree.commit}/{quote(file.path)}", file, part, heard
+        )
         if not matches(part, file):
             part.unlink(missing_ok=True)
             raise HubError(f"{file.path} is not what the Hub describes (its hash is another): try again")
         part.replace(target)
+
+    def _complete(self, url: str, file: File, part: Path, heard: Heard) -> None:
+        """Go on with `part` until it has the file's length; only tries that bring nothing are counted."""
+        tries = 0
+        for _ in range(_RESUMES):
+            there = _length(part)
+            if there >= file.size:
+                return
+            try:
+                self._continue(url, file, part, max(0, there), heard)
+            except _Again as again:
+                tries = 0 if _length(part) > there else tries + 1
+                if tries:
+                    self._bear(again, tries, f"{file.path} could not be fetched: {again}. Try again to go on")
+
+    def _bear(self, again: _Again, tries: int, sentence: str) -> None:
+        """Wait before the next try; raises `HubError` with `sentence` when there were enough."""
+        if tries >= _TRIES:
+            raise HubError(sentence) from again
+        self._pause(again.wait_seconds or 2.0 ** (tries - 1))
 
     def _continue(self, url: str, file: File, part: Path, there: int, heard: Heard) -> None:
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={there}-"} if there else {})
@@ -155,9 +160,7 @@ class Hub:
             except ValueError as error:
                 raise HubError(f"The Hub's answer about {what} is no JSON") from error
             tries += 1
-            if tries >= _TRIES:
-                raise HubError(f"{what} could not be looked up: {again}")
-            self._pause(again.wait_seconds or 2.0 ** (tries - 1))
+            self._bear(again, tries, f"{what} could not be looked up: {again}")
 
     def _check(self, answer: httpx.Response, what: str) -> None:
         """Refuse what is no success; raises `_Again` for what may pass."""
@@ -183,6 +186,11 @@ class _Again(Exception):
     def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
         super().__init__(reason)
         self.wait_seconds = wait_seconds
+
+
+def _length(part: Path) -> int:
+    """How many bytes are there; -1 where there is not even a file."""
+    return part.stat().st_size if part.exists() else -1
 
 
 def _wait(answer: httpx.Response) -> float:

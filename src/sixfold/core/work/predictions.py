@@ -71,50 +71,56 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
 
     A draft whose idempotency id was accepted before gives that prediction and changes nothing.
     """
-    if draft.idempotency_id is not None:
-        earlier = yield from one("prediction_by_idempotency", idempotency_id=draft.idempotency_id)
-        if earlier is not None:
-            return Prediction.of(earlier)
-    if draft.parent_id is not None:
-        earlier = yield from _of_parent(draft)
-        if earlier is not None:
-            return Prediction.of(earlier)
+    earlier = yield from _accepted_before(draft)
+    if earlier is not None:
+        return Prediction.of(earlier)
     counted = yield from one("prediction_waiting", model=draft.model, limit=queue_limit)
     if counted is not None and counted["waiting"] >= queue_limit:
         raise errors.QueueFull(f"{queue_limit} requests are waiting for {draft.model} already")
     first = yield from one("prediction_origin", account_id=draft.account_id, fingerprint=draft.fingerprint)
-    yield Query(
-        "prediction_insert",
-        {
-            "id": draft.id,
-            "account_id": draft.account_id,
-            "job_id": draft.job_id,
-            "request_id": draft.request_id,
-            "idempotency_id": draft.idempotency_id,
-            "parent_id": draft.parent_id,
-            "face": draft.face,
-            "model": draft.model,
-            "engine": draft.engine,
-            "quality": draft.quality,
-            "output_kind": draft.output_kind,
-            "inputs": _json(draft.inputs),
-            "task": _json(draft.task),
-            "fingerprint": draft.fingerprint,
-            "origin_id": first["origin_id"] if first is not None else draft.id,
-            "price": draft.price.micros,
-            "credits": draft.price.credits,
-            "meter": draft.price.meter,
-            "rate": draft.price.rate,
-            "hardware": draft.hardware,
-            "webhook": None if draft.webhook is None else _json(draft.webhook),
-            "priced_us": draft.priced_us,
-        },
-    )
+    yield Query("prediction_insert", _row(draft, first["origin_id"] if first is not None else draft.id))
     for record in draft.media:
         yield Query("media_insert", record)
     if draft.price.micros and draft.parent_id is None:
         yield from ledger.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
     return (yield from fresh(draft.id))
+
+
+def _accepted_before(draft: Draft) -> Transaction[Row | None]:
+    """The prediction that the same request, or the same step of the same parent, led to before."""
+    if draft.idempotency_id is not None:
+        earlier = yield from one("prediction_by_idempotency", idempotency_id=draft.idempotency_id)
+        if earlier is not None:
+            return earlier
+    return (yield from _of_parent(draft)) if draft.parent_id is not None else None
+
+
+def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
+    """A draft as `prediction_insert` takes it; `origin_id` is the first that asked for the same."""
+    return {
+        "id": draft.id,
+        "account_id": draft.account_id,
+        "job_id": draft.job_id,
+        "request_id": draft.request_id,
+        "idempotency_id": draft.idempotency_id,
+        "parent_id": draft.parent_id,
+        "face": draft.face,
+        "model": draft.model,
+        "engine": draft.engine,
+        "quality": draft.quality,
+        "output_kind": draft.output_kind,
+        "inputs": _json(draft.inputs),
+        "task": _json(draft.task),
+        "fingerprint": draft.fingerprint,
+        "origin_id": origin_id,
+        "price": draft.price.micros,
+        "credits": draft.price.credits,
+        "meter": draft.price.meter,
+        "rate": draft.price.rate,
+        "hardware": draft.hardware,
+        "webhook": None if draft.webhook is None else _json(draft.webhook),
+        "priced_us": draft.priced_us,
+    }
 
 
 def _of_parent(draft: Draft) -> Transaction[Row | None]:

@@ -70,17 +70,7 @@ def kinds(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _input(name: str, hint: Any, default: Any) -> dict[str, Any]:
     bare, marks = _unwrapped(hint)
-    facts: dict[str, Any] = {}
-    if get_origin(bare) is Literal:
-        values = get_args(bare)
-        whole = all(type(value) is int for value in values)
-        if not whole and not all(isinstance(value, str) for value in values):
-            raise WrongFile(f"the choices of {name} must be texts, or whole numbers")
-        facts = {"type": "integer" if whole else "string", "choices": [str(value) for value in values]}
-    elif bare in _PLAIN:
-        facts = {"type": _PLAIN[bare]}
-    else:
-        raise WrongFile(f"{name} has a type that no request can give: {bare}")
+    facts = _typed(name, bare)
     for mark in marks:
         facts |= _said(mark)
     if default is inspect.Parameter.empty:
@@ -90,6 +80,23 @@ def _input(name: str, hint: Any, default: Any) -> dict[str, Any]:
     elif default is not None:
         raise WrongFile(f"the default of {name} must be a text, a number, true, false or None")
     return facts
+
+
+def _typed(name: str, bare: Any) -> dict[str, Any]:
+    """What a bare type says of its input; raises `WrongFile` for one that no request can give."""
+    if get_origin(bare) is Literal:
+        return _choice(name, get_args(bare))
+    if bare in _PLAIN:
+        return {"type": _PLAIN[bare]}
+    raise WrongFile(f"{name} has a type that no request can give: {bare}")
+
+
+def _choice(name: str, values: tuple[Any, ...]) -> dict[str, Any]:
+    """One of several values, which are all texts or all whole numbers."""
+    whole = all(type(value) is int for value in values)
+    if not whole and not all(isinstance(value, str) for value in values):
+        raise WrongFile(f"the choices of {name} must be texts, or whole numbers")
+    return {"type": "integer" if whole else "string", "choices": [str(value) for value in values]}
 
 
 def _said(mark: Any) -> dict[str, Any]:

@@ -184,25 +184,15 @@ class Messages:
 
     def read(self, body: bytes, chat: Chat) -> Answer:
         """An answer in no dialect."""
-        found = _document(body)
-        shaped = _shaped(chat)
-        parts: list[Text | Call | Thought] = []
-        for block in found.content or ():
-            if block.type == "text" and block.text:
-                parts.append(Text(block.text))
-            elif block.type == "thinking":
-                parts.append(Thought(block.thinking or "", block.signature or ""))
-            elif block.type == "tool_use":
-                arguments = (bytes(block.input) or b"{}").decode()
-                parts.append(Text(arguments) if shaped else Call(block.id or "", block.name or "", arguments))
+        found, shaped = _document(body), _shaped(chat)
+        parts = (_part(block, shaped=shaped) for block in found.content or ())
         stop = _STOPS.get(found.stop_reason or "end_turn", "end")
-        usage = found.usage.read() if found.usage is not None else NOTHING
         return Answer(
             found.id or "",
             found.model or "",
-            tuple(parts),
+            tuple(part for part in parts if part is not None),
             "end" if shaped and stop == "tool" else stop,
-            usage,
+            found.usage.read() if found.usage is not None else NOTHING,
         )
 
     def refusal(self, body: bytes) -> Objection:
@@ -305,6 +295,20 @@ def _document(body: bytes) -> _Document:
     if found.content is None:
         raise ValueError("an answer without content")
     return found
+
+
+def _part(block: _Block, *, shaped: bool) -> Text | Call | Thought | None:
+    """A block of an answer in no dialect; `shaped` is whether its tool's input is the answer."""
+    match block.type:
+        case "text" if block.text:
+            return Text(block.text)
+        case "thinking":
+            return Thought(block.thinking or "", block.signature or "")
+        case "tool_use":
+            arguments = (bytes(block.input) or b"{}").decode()
+            return Text(arguments) if shaped else Call(block.id or "", block.name or "", arguments)
+        case _:
+            return None
 
 
 def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
