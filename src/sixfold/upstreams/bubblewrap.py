@@ -55,25 +55,28 @@ class Cell:
 
 def command(cell: Cell) -> list[str]:
     """What stands before a program's own command line; everything in it dies with who started it."""
-    words = [_program() or "bwrap", "--unshare-all", *(["--share-net"] if cell.network else [])]
-    words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--uid", _NOBODY, "--gid", _NOBODY]
     size = ["--size", str(_MEMORY_BYTES)] if _recent() else []
-    words += ["--hostname", "sixfold", "--proc", "/proc", "--dev", "/dev"]
-    words += [*size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]  # noqa: S108 - its own
-    for path in map(Path, _SYSTEM):
-        if path.is_symlink():
-            words += ["--symlink", str(path.readlink()), str(path)]
-        elif path.is_dir():
-            words += ["--ro-bind", str(path), str(path)]
-    for path in (*_FACTS, *(_NETWORK if cell.network else ()), *map(str, _interpreter())):
-        words += ["--ro-bind-try", path, path]
-    words += ["--ro-bind-try", "/etc/hosts" if cell.network else str(_HOSTS), "/etc/hosts"]
-    for path in cell.shown:
-        words += ["--ro-bind", str(path), str(path)]
-    for path in cell.own:
-        words += ["--bind", str(path), str(path)]
-    words += ["--unshare-user", "--disable-userns"] if _recent() else []
-    return [*words, "--remount-ro", "/", "--chdir", str(cell.at or "/tmp"), "--"]  # noqa: S108 - the same
+    facts = (*_FACTS, *(_NETWORK if cell.network else ()), *map(str, _interpreter()))
+    return [
+        *(_program() or "bwrap", "--unshare-all", *(["--share-net"] if cell.network else [])),
+        *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--uid", _NOBODY, "--gid", _NOBODY),
+        *("--hostname", "sixfold", "--proc", "/proc", "--dev", "/dev"),
+        *(*size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"),  # noqa: S108 - its own
+        *(word for path in map(Path, _SYSTEM) for word in _system(path)),
+        *(word for path in facts for word in ("--ro-bind-try", path, path)),
+        *("--ro-bind-try", "/etc/hosts" if cell.network else str(_HOSTS), "/etc/hosts"),
+        *(word for path in map(str, cell.shown) for word in ("--ro-bind", path, path)),
+        *(word for path in map(str, cell.own) for word in ("--bind", path, path)),
+        *(["--unshare-user", "--disable-userns"] if _recent() else []),
+        *("--remount-ro", "/", "--chdir", str(cell.at or "/tmp"), "--"),  # noqa: S108 - the same
+    ]
+
+
+def _system(path: Path) -> tuple[str, ...]:
+    """How a folder of the system is shown: as the link or the folder that it is here, if it is here."""
+    if path.is_symlink():
+        return "--symlink", str(path.readlink()), str(path)
+    return ("--ro-bind", str(path), str(path)) if path.is_dir() else ()
 
 
 def fault() -> str:

@@ -90,32 +90,38 @@ def picture_of(task: Task) -> Path | None:
 
 async def _asked(task: Task, route: Route, desk: Desk) -> Asked:
     """The provider's inputs."""
-    given, source = dict(task.inputs), picture_of(task)
-    if source is None and "seconds" not in route.fields:
-        raise EngineError("This needs a source picture.")
-    order = orders.read(given)
-    named = sizes.SHAPES.get(order.aspect) if route.counted else None
-    sent = None
-    if source is not None:
-        sent = await asyncio.to_thread(frames.prepared, source, shape=float(named) if named else None)
-    shape = order.size or (sent.size if sent else (16, 9))
+    order = orders.read(task.inputs)
+    sent = await _sent(picture_of(task), order, route)
     wanted, billed = None, order.frames / _BILLED_RATE * route.shares.get(order.resolution, 1.0)
+    given = dict(task.inputs)
     if route.lengths:
         billed = float(next((one for one in route.lengths if one >= order.seconds), route.lengths[-1]))
         wanted = Wanted(order.resolution, order.size, order.seconds, order.sound)
         given |= {"seconds": int(billed), "sound": order.sound}
     if route.sizes:
-        given["size"] = route.sizes.said(*shape)
-    for word in _SPOKEN:
-        if given.get(word) not in (None, "") and word not in route.fields:
-            desk.context.log(f"{desk.title}'s {route.model} has no {word}: it is left out")
-    said = {
-        theirs: route.said(ours, given[ours])
-        for ours, theirs in route.fields.items()
-        if given.get(ours) not in (None, "")
-    }
+        given["size"] = route.sizes.said(*(order.size or (sent.size if sent else (16, 9))))
     model = route.pictured if sent and route.pictured else route.model
-    return Asked(model, {**route.fixed, **said}, billed, sent, wanted, order if route.counted else None)
+    inputs = {**route.fixed, **_said(given, route, desk)}
+    return Asked(model, inputs, billed, sent, wanted, order if route.counted else None)
+
+
+async def _sent(source: Path | None, order: Order, route: Route) -> Sent | None:
+    """The picture as it leaves the machine; raises `EngineError` where the model cannot do without one."""
+    if source is None:
+        if "seconds" not in route.fields:
+            raise EngineError("This needs a source picture.")
+        return None
+    shape = sizes.SHAPES.get(order.aspect) if route.counted else None
+    return await asyncio.to_thread(frames.prepared, source, shape=float(shape) if shape else None)
+
+
+def _said(given: Mapping[str, Any], route: Route, desk: Desk) -> dict[str, Any]:
+    """What was given, in the provider's words; what it has no word for is left out, and the log says so."""
+    given = {name: value for name, value in given.items() if value not in (None, "")}
+    for word in _SPOKEN:
+        if word in given and word not in route.fields:
+            desk.context.log(f"{desk.title}'s {route.model} has no {word}: it is left out")
+    return {theirs: route.said(ours, given[ours]) for ours, theirs in route.fields.items() if ours in given}
 
 
 async def finished(paths: tuple[Path, ...], asked: Asked, context: Context, title: str) -> Artifact:

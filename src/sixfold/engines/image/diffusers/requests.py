@@ -112,24 +112,31 @@ def read(task: Task, owner: int, options: Options) -> Wanted:
         picture = _capped(decode.decode(_file(task, _SOURCE_INPUTS), target=(_SIDES[1], _SIDES[1])))
     recipe = recipe_of(task, options, None if picture is None else (picture.width, picture.height))
     prompt = str(inputs.get("style_prompt") or inputs.get("prompt") or "")
-    control = None
-    if recipe.control is not None:
-        guide = decode.decode(_file(task, _CONTROL_INPUTS)).rgb
-        control = (
-            edges(guide) if recipe.control.kind == "canny" and not inputs.get("control_ready") else guide
-        )
+    guide = None if recipe.control is None else _guide(task, recipe.control)
     count = round(_bounded(inputs, "num_images", (1, _MAX_PICTURES)) or 1)
     negative = str(inputs.get("negative_prompt") or "")
     image = None if picture is None else picture.rgb
     rows = tuple(
-        Row(owner, prompt, negative, seed, image, control)
+        Row(owner, prompt, negative, seed, image, guide)
         for seed in seeds(int(inputs.get("seed") or 0), count)
     )
-    form = str(inputs.get("format") or ("png" if picture is None else "webp")).lower().replace("jpg", "jpeg")
-    if form not in encode.CONTENT_TYPES:
-        raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
+    form = _form(inputs.get("format") or ("png" if picture is None else "webp"))
     quality = round(_bounded(inputs, "quality", (1, 100)) or 90)
     return Wanted(recipe, rows, form, quality, None if picture is None else picture.alpha)
+
+
+def _guide(task: Task, control: Control) -> Pixels:
+    """The picture that a ControlNet follows, as lines where it wants lines and was given none."""
+    picture = decode.decode(_file(task, _CONTROL_INPUTS)).rgb
+    return edges(picture) if control.kind == "canny" and not task.inputs.get("control_ready") else picture
+
+
+def _form(given: Any) -> str:
+    """The name of an encoding; raises `EngineError`."""
+    form = str(given).lower().replace("jpg", "jpeg")
+    if form not in encode.CONTENT_TYPES:
+        raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
+    return form
 
 
 def seeds(first: int, count: int) -> list[int]:
