@@ -269,6 +269,16 @@ async def test_a_workflow_comes_as_json_or_raw_and_bad_ones_are_refused(works: H
     assert space["verification"]["status"] == "unverified"
 
 
+async def test_a_title_becomes_a_name_without_its_accents(works: House) -> None:
+    graph = (await works.client.get(f"{SPACES}/api-contract/download")).json()
+    graph["1"]["_meta"]["title"] = "Grüße, 東京"
+    body = {"workflow": graph, "name": "Café Müller"}
+    space = (await works.client.post(SPACES, json=body, headers=works.bearer)).json()
+    assert (space["slug"], space["apiInputs"][0]["name"]) == ("cafe-muller", "grusse")
+    refused = await works.client.post(SPACES, json=body | {"name": 5}, headers=works.bearer)
+    assert (refused.status_code, refused.json()["error"]) == (400, "name must be a string")
+
+
 async def test_validation_tells_everything_at_once(works: House) -> None:
     graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     check = "/api/graph/validate"

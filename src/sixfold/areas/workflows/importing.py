@@ -231,9 +231,10 @@ async def _brought(request: Request, raw: bytes) -> Brought:
         body = bodies.parse_object(raw)
         if isinstance(body.get("workflow"), dict):
             document = mapping(body["workflow"])
-            given = str(body.get("name") or name)
-            content = answers.encode(document)
-            return Brought(document, content, "application/json", _name(given))
+            given = body.get("name") or name
+            if not isinstance(given, str):
+                raise errors.InvalidInput.of("name", "name must be a string")
+            return Brought(document, answers.encode(document), "application/json", _name(given))
     return _of_file(file, name)
 
 

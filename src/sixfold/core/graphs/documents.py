@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, cast
 
 Json = Mapping[str, Any]
+_ACCENTS = re.compile("[\u0300-\u036f]+")
+_JOINTS = re.compile(r"[^a-z0-9]+")
 
 
 def mapping(value: object) -> Json:
@@ -16,3 +20,9 @@ def mapping(value: object) -> Json:
 def listed(value: object) -> list[Any]:
     """A list's items."""
     return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def plain_name(text: str, joint: str) -> str:
+    """A title as a name in addresses and arguments: its Latin letters, bare, and digits; "" without any."""
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", text)).casefold()
+    return _JOINTS.sub(joint, bare).strip(joint)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sixfold.core.graphs.documents import listed, mapping
+from sixfold.core.graphs.documents import listed, mapping, plain_name
 from sixfold.core.graphs.nodes import Graph, Input, NodeSpec, Registry, is_link
 
 # Fields of samplers and latents that people set, with the names that they know them by.
@@ -34,7 +34,6 @@ _MAKERS = re.compile(r"^Empty|ToVideo$|^SixfoldTextToImage$|ToVideoLatent$")
 _WORDS = ("text", "prompt", "value", "text_g", "t5xxl", "lyrics", "tags", "style_prompt")
 _TYPES = {"INT": "integer", "FLOAT": "number"}
 _FILES = {"image": "image", "video": "video", "audio": "string", "file": "string"}
-_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +112,7 @@ def _range(given: Input | None) -> str:
 
 def _slug(node: Mapping[str, Any]) -> str:
     """A primitive's name: its title, where somebody gave it one."""
-    title = str(mapping(node.get("_meta")).get("title") or "")
-    slug = _SLUG.sub("_", title.lower()).strip("_")
+    slug = plain_name(str(mapping(node.get("_meta")).get("title") or ""), "_")
     default = {"string", "int", "float", "boolean", "string_multiline", "text"}
     return slug if slug and slug not in default and not slug.startswith("primitive") else "value"
 

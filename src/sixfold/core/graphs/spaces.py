@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.documents import mapping, plain_name
 from sixfold.core.graphs.interface import ApiInput, apply
 from sixfold.core.graphs.keeping import GIVEN
 from sixfold.core.graphs.nodes import Graph, Registry
@@ -20,7 +19,6 @@ PROMPT: Final = "comfyui-prompt"  # the model of graphs that come whole
 PATH: Final = "/api/graph/spaces"
 OWN: Final = "Sixfold"  # how the names of our own classes begin
 _MOST_CHARS = 16_000
-_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +206,4 @@ def foreign(graph: Graph, registry: Registry) -> Iterator[str]:
 
 def slug_of(name: str) -> str:
     """A name as a slug; empty where nothing of it is left."""
-    return _SLUG.sub("-", name.lower()).strip("-")[:80]
+    return plain_name(name, "-")[:80]
