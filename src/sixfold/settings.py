@@ -260,28 +260,34 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     Raises `InvalidSetting` with one sentence for a value that cannot be understood.
     """
     env = os.environ if environ is None else environ
+    types = {spec.name: str(spec.type) for spec in dataclasses.fields(Settings) if spec.name != "tables"}
     given = {name: value for name, value in overrides.items() if value is not None}
-    values: dict[str, Any] = {}
-    for spec in dataclasses.fields(Settings):
-        text = env.get(f"SIXFOLD_{spec.name.upper()}")
-        if not text and spec.name in _KNOWN_AS:  # these have a name that everybody knows
-            text = env.get(_KNOWN_AS[spec.name])
-        if spec.name != "tables" and text is not None and text != "":
-            values[spec.name] = _parse(spec.name, str(spec.type), text)
-    values.update(given)
+    values = {**_from_environment(env, types), **given}
     data_dir = Path(values.get("data_dir") or ".sixfold").expanduser().absolute()
     document = _read_config(values.get("config"), data_dir)
-    fields = {spec.name: spec for spec in dataclasses.fields(Settings)}
-    for name, value in document.items():
-        if name in _TABLES or name in values:
-            continue
-        if name not in fields or name == "tables":
+    tables = {name: document.pop(name) for name in _TABLES if name in document}
+    _find_keys(tables.get("gateway"), env)
+    written = {name: value for name, value in document.items() if name not in values}
+    values |= _from_document(written, types)
+    return Settings(**{**values, "data_dir": data_dir, "tables": tables})
+
+
+def _from_environment(env: Mapping[str, str], types: Mapping[str, str]) -> dict[str, Any]:
+    """Each setting that has a variable with something in it; some have a second name that everybody knows."""
+    values: dict[str, Any] = {}
+    for name, kind in types.items():
+        text = env.get(f"SIXFOLD_{name.upper()}") or env.get(_KNOWN_AS.get(name, ""), "")
+        if text:
+            values[name] = _parse(name, kind, text)
+    return values
+
+
+def _from_document(document: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that a configuration file has outside of its tables."""
+    for name in document:
+        if name not in types:
             raise InvalidSetting(f"sixfold.toml has an unknown setting {name!r}")
-        values[name] = _parse(name, str(fields[name].type), value)
-    values["data_dir"] = data_dir
-    values["tables"] = {name: document[name] for name in _TABLES if name in document}
-    _find_keys(values["tables"].get("gateway"), env)
-    return Settings(**values)
+    return {name: _parse(name, types[name], value) for name, value in document.items()}
 
 
 def _find_keys(gateway: Any, env: Mapping[str, str]) -> None:

@@ -450,23 +450,11 @@ class ProcessDriver:
         worker = self.made(spec, server, reading)
         worker.card = card
         self.workers.add(worker)
-        order = protocol.Spawn(
-            worker.id,
-            spec.factory,
-            spec.memory_bytes,
-            str(spec.scratch.absolute()),
-            0 if spec.watched else self._niceness,
-            spec.cpu_seconds,
-            spec.lanes,
-            dict(spec.options),
-            {"CUDA_VISIBLE_DEVICES": name} if name else {},
-            spec.resident,
-        )
         try:
             try:
                 ours.setblocking(False)
                 await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
-                exited = await server.spawn(order, theirs.fileno(), writing)
+                exited = await server.spawn(self._order(worker.id, spec, name), theirs.fileno(), writing)
             except BaseException:
                 worker.bury()  # no process: nothing will report its end
                 raise
@@ -478,3 +466,18 @@ class ProcessDriver:
             worker.end_now("was not started")
             raise
         return worker
+
+    def _order(self, worker_id: str, spec: WorkerSpec, card: str) -> protocol.Spawn:
+        """What the zygote is told of a worker; `card` names the graphics card that it may see."""
+        return protocol.Spawn(
+            worker_id,
+            spec.factory,
+            spec.memory_bytes,
+            str(spec.scratch.absolute()),
+            0 if spec.watched else self._niceness,
+            spec.cpu_seconds,
+            spec.lanes,
+            dict(spec.options),
+            {"CUDA_VISIBLE_DEVICES": card} if card else {},
+            spec.resident,
+        )
