@@ -45,7 +45,7 @@ class CutoutEngine:
     """Cuts the subject of `video_url` (or `video`) out, frame by frame; the sound stays."""
 
     name = "film-matting"
-    version = "3"
+    version = "4"
 
     def run(self, task: Task, context: Context) -> Result:
         """One film with a cover, or one picture for each of its frames."""

@@ -31,6 +31,7 @@ _CUT = 0.14  # mean change from which it is another shot
 _GLANCE_SIDE = 96  # pixels of the longer side by which a cut is seen
 _REST = (0.25, 0.5)  # pixels of flow up to which all is at rest, and from which it moves: grain seems to
 _LEFT = 0.9  # of a doubt in ground that was left
+_UNSURE = 0.85  # expected overlap up to which a drawing led by what moves is doubted
 _AHEAD = 6  # frames that are looked at before they are asked for
 _NOTHING: Any = None
 
@@ -98,14 +99,19 @@ class Masks:
         return self._given
 
     def _drawn(self, small: Array, carried: _Carried | None) -> NDArray[np.bool_]:
-        """The whole drawn anew, from all that is known of it."""
+        """The whole drawn anew, from all that is known of it.
+
+        What moves by itself may be rain: an unsure drawing that it led gives way to a surer one without it.
+        """
         self._since = 0
-        moving = motion.other(small, self._coming)
-        only, hint = moving.only, None if carried is None else carried.mask * ~carried.left
+        hint = None if carried is None else carried.mask * ~carried.left
+        only = motion.other(small, self._coming).only
         if only is not None:
             left = self._left(small, only) if carried is None else carried.left
             only = only * (1 - _LEFT * left)
         found = cut.cut(small, hint, only)
+        if only is not None and certainty.of(found) < _UNSURE:
+            found = max(found, cut.cut(small, hint), key=certainty.of)
         self._sure.append(certainty.of(found))
         return found.mask
 

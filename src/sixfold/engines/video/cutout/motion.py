@@ -19,6 +19,7 @@ Array = NDArray[Any]
 _ROUNDS = 6
 _EVERY = 4  # pixels between the samples that the camera's movement is fitted to
 _STILL = 0.35  # pixels of rest that are grain
+_LIMBS = 0.9  # of a subject's pixels: the rest that all of them but its quickest stay below
 _CLEAR = 1.6  # pixels of rest from which it is a movement of its own
 _FAR = 0.03  # of the width: movement that is enough to tell by
 _PARTS = (0.01, 0.6)  # of the frame: less is noise that moves, more is no subject
@@ -80,23 +81,31 @@ def left(small: Array, mask: Array, others: Sequence[Array], dis: Any) -> NDArra
     """What a mask holds of the ground that its subject has left behind.
 
     The camera's movement alone explains it in a frame before or after, it is joined to the frame's border so
-    explained, and its colours are met outside of the mask. A plain coat is explained too, but has others.
+    explained, and its colours are met outside of the mask. A plain coat is explained too, but has others. A
+    subject that moves with the camera has left nothing, whatever its colours.
     """
+    inside = mask > 0.5
+    nothing = np.zeros_like(inside)
+    if not inside.any():
+        return nothing
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     rows, columns = np.mgrid[: grey.shape[0], : grey.shape[1]].astype(np.float32)
-    apart = np.full(grey.shape, np.inf, np.float32)
+    apart, own = np.full(grey.shape, np.inf, np.float32), 0.0
     for one in others:
-        flow = camera(dis.calc(grey, cv2.cvtColor(one, cv2.COLOR_RGB2GRAY), _NOTHING))
-        at = columns + flow[..., 0], rows + flow[..., 1]
+        flow = dis.calc(grey, cv2.cvtColor(one, cv2.COLOR_RGB2GRAY), _NOTHING)
+        explained = camera(flow)
+        own = max(own, float(np.quantile(np.linalg.norm(flow - explained, axis=2)[inside], _LIMBS)))
+        at = columns + explained[..., 0], rows + explained[..., 1]
         seen = cv2.remap(one, *at, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         apart = np.minimum(apart, cv2.blur(np.abs(seen.astype(np.float32) - small).mean(2), (5, 5)))
+    if own < _STILL:
+        return nothing
     same = (apart < max(_SAME, _ALIKE * float(np.median(apart)))).astype(np.uint8)
     same = cv2.morphologyEx(same, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
     _, labels = cv2.connectedComponents(same, connectivity=4)
     rim = np.unique(np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]]))
-    inside = mask > 0.5
     found = np.isin(labels, rim[rim > 0]) & inside & _met(small, ~inside)
-    return found if found.sum() < _MOST * inside.sum() else np.zeros_like(found)
+    return found if found.sum() < _MOST * inside.sum() else nothing
 
 
 def _met(small: Array, where: NDArray[np.bool_]) -> NDArray[np.bool_]:
