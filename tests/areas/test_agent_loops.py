@@ -168,7 +168,7 @@ async def test_a_response_tells_what_it_was_asked_with(door: Gateway) -> None:
     for response in (answer, streamed):
         told = response.to_dict()
         assert {name: told[name] for name in given} == given
-        assert (told["top_p"], told["store"], told["parallel_tool_calls"]) == (None, False, True)
+        assert (told["top_p"], told["store"], told["parallel_tool_calls"]) == (None, True, True)
 
 
 async def test_a_picture_among_results_comes_after_the_last_of_them(door: Gateway) -> None:
