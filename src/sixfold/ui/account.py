@@ -34,7 +34,7 @@ class AccountPage:
 
     async def show(self, request: Request) -> Response:
         """Balance, spending, keys, latest predictions, journal."""
-        session = await self._session(request)
+        session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse("/signin", 303)
         query = request.query_params
@@ -95,10 +95,6 @@ class AccountPage:
             "configured": bool(self._services.settings.stripe_secret_key),
         }
         return self._pages.render("account.html", session, **values)
-
-    async def _session(self, request: Request) -> Session | None:
-        self._services.origins.admit(request)
-        return await self._services.sessions.of(request)
 
     async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
         self._services.origins.admit(request)

@@ -33,8 +33,7 @@ class Belongings:
 
     async def show(self, request: Request) -> Response:
         """The two forms, for an export and for deletion, and what each does."""
-        self._services.origins.admit(request)
-        session = await self._services.sessions.of(request)
+        session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
         return self._render(session)

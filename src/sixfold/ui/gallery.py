@@ -10,7 +10,6 @@ from sixfold.core.work.media import MEDIA_PATH
 from sixfold.ui.pages import Pages
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
-from sixfold.web.sessions import Session
 
 _PAGE = 30
 _MAX_TEXT = 100
@@ -26,20 +25,16 @@ class GalleryPages:
 
     async def posts(self, request: Request) -> Response:
         """Everybody's posts, or those with a tag."""
-        session = await self._session(request)
+        session = await self._services.sessions.admitted(request)
         tag = request.query_params.get("tag", "")[:_MAX_TEXT]
         page = await self._gallery.posts(_PAGE, _cursor(request), tag)
         return self._pages.render("gallery.html", session, page=page, tag=tag, media=MEDIA_PATH)
 
     async def characters(self, request: Request) -> Response:
         """Everybody's characters."""
-        session = await self._session(request)
+        session = await self._services.sessions.admitted(request)
         page = await self._gallery.characters(_PAGE, _cursor(request))
         return self._pages.render("characters.html", session, page=page, media=MEDIA_PATH)
-
-    async def _session(self, request: Request) -> Session | None:
-        self._services.origins.admit(request)
-        return await self._services.sessions.of(request)
 
 
 def _cursor(request: Request) -> str | None:

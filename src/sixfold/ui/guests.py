@@ -40,8 +40,7 @@ class Guests:
     async def of(self, request: Request) -> Guest | None:
         """The guest of a request, None for a stranger; raises `Forbidden` for a Host that is not ours."""
         origins = self._services.origins
-        origins.admit(request)
-        session = await self._services.sessions.of(request)
+        session = await self._services.sessions.admitted(request)
         if session is not None:
             return Guest(session.account.id, session)
         if origins.is_own_machine(request):

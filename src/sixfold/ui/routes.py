@@ -48,7 +48,7 @@ from sixfold.web import answers, bodies, calls
 from sixfold.web.openapi import Document
 from sixfold.web.routing import Face, Handler, Route
 from sixfold.web.services import Services
-from sixfold.web.sessions import CSRF_HEADER, Session
+from sixfold.web.sessions import CSRF_HEADER
 
 _AREAS = (
     ("media", "Media API", "Pictures and films by a key in the body"),
@@ -94,7 +94,7 @@ class Site:
 
     async def start(self, request: Request) -> Response:
         """What this is, and one box that makes a picture now."""
-        session = await self._session(request)
+        session = await self._services.sessions.admitted(request)
         return self.pages.render(
             "start.html",
             session,
@@ -147,11 +147,6 @@ class Site:
                 {**station.plain(), "took": took(station.took)} for station in receipt.of(prediction)
             ],
         }
-
-    async def _session(self, request: Request) -> Session | None:
-        """The session of a request, if any; raises `Forbidden` for a Host that is not ours."""
-        self._services.origins.admit(request)
-        return await self._services.sessions.of(request)
 
 
 def _shown(services: Services) -> list[tuple[str, str, str, Specimen]]:

@@ -65,8 +65,7 @@ class Security:
 
     async def show(self, request: Request) -> Response:
         """Password, passkeys, sessions, the log."""
-        self._services.origins.admit(request)
-        session = await self._services.sessions.of(request)
+        session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
         done = _DONE.get(request.query_params.get("done", ""), "")

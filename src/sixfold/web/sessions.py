@@ -63,6 +63,11 @@ class Sessions:
         account = await self._database.read(signins.session(token))
         return Session(account, token) if account is not None else None
 
+    async def admitted(self, request: Request) -> Session | None:
+        """The session that the request for a page carries; raises `Forbidden` for a Host that is not ours."""
+        self._origins.admit(request)
+        return await self.of(request)
+
     def guard(self, request: Request, session: Session | None, csrf: str | None) -> None:
         """Raise `Forbidden` unless a state-changing request came from a page of ours."""
         if not self._origins.trusts(request):

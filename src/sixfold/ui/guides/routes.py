@@ -16,7 +16,6 @@ from sixfold.web import calls
 from sixfold.web.openapi import Document
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
-from sixfold.web.sessions import Session
 
 _KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 
@@ -34,7 +33,7 @@ class Reading:
         """Every guide with a line, every path with what it does."""
         return self._pages.render(
             "docs/contents.html",
-            await self._session(request),
+            await self._services.sessions.admitted(request),
             documents=self._documents,
             sections=self._shelf.edition().sections(),
             titles=shelf.SECTIONS,
@@ -43,7 +42,7 @@ class Reading:
 
     async def one(self, request: Request) -> Response:
         """One guide."""
-        session, edition = await self._session(request), self._shelf.edition()
+        session, edition = await self._services.sessions.admitted(request), self._shelf.edition()
         name = calls.path_value(request, "name")
         if name not in edition.guides:
             raise errors.NotFound
@@ -67,11 +66,6 @@ class Reading:
         if found is None:
             raise errors.NotFound
         return Response(found[0], 200, _KEPT, found[1])
-
-    async def _session(self, request: Request) -> Session | None:
-        """The session of a request, if any; raises `Forbidden` for a Host that is not ours."""
-        self._services.origins.admit(request)
-        return await self._services.sessions.of(request)
 
 
 def routes(services: Services, pages: Pages, documents: Mapping[str, Document]) -> tuple[Route, ...]:

@@ -74,8 +74,7 @@ class Doorkeeper:
     async def _visitor(self, request: Request) -> Visitor | None:
         if auth.bearer_token(request) is not None:
             return Visitor(Caller.of(await self._services.doors.bearer(request)), None)
-        self._services.origins.admit(request)
-        session = await self._services.sessions.of(request)
+        session = await self._services.sessions.admitted(request)
         if session is None:
             return None
         return Visitor(Caller(session.account.id, session.account.email), session)

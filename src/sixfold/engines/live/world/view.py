@@ -24,7 +24,6 @@ _NEAR, _FAR, _DEPTHS = 0.7, 900.0, 224
 _FIELD = math.radians(74)
 _HORIZON = 0.43  # of the height, from above
 _TREE_FAR, _MOST_TREES = 330.0, 180
-_EYE_MARGIN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
