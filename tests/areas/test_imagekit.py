@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from PIL import Image
 
@@ -101,6 +104,24 @@ async def test_a_bad_query_is_resource_c1(home: House, query: dict[str, str], na
 
 @pytest.mark.parametrize("path", ["/create_and_upload_image", "/create_and_upload_image_klein"])
 @pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ({}, ["prompt", "save_path"]),
+        ({"prompt": "x"}, ["save_path"]),
+        ({"prompt": "x", "save_path": "../x", "width": "1"}, ["width", "save_path"]),
+        ({"save_path": "x.gif"}, ["prompt", "save_path"]),
+    ],
+)
+async def test_all_that_is_wrong_with_an_upload_is_told_at_once(
+    home: House, path: str, query: dict[str, str], names: list[str]
+) -> None:
+    answer = await home.client.get(path, params=query)
+    assert answer.status_code == 422
+    assert [item["loc"] for item in answer.json()["detail"]] == [["query", name] for name in names]
+
+
+@pytest.mark.parametrize("path", ["/create_and_upload_image", "/create_and_upload_image_klein"])
+@pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("a/b.png", "PNG"),
@@ -118,6 +139,18 @@ async def test_a_picture_lies_at_the_callers_path(home: House, path: str, name: 
     assert body == {"path": f"{ORIGIN}/uploads/{name}", "save_path": name, "bytes": len(stored.content)}
     assert opened(stored.content) == (kind, (80, 64))
     assert stored.headers["Content-Type"] == f"image/{kind.lower()}"
+
+
+async def test_who_finds_his_path_taken_meanwhile_is_told_so_and_pays_nothing(home: House) -> None:
+    async def put(name: str) -> httpx.Response:
+        query = {**SMALL, "save_path": name}
+        return await home.client.get("/create_and_upload_image", params=query, headers=home.bearer)
+
+    found = await asyncio.gather(*map(put, ("m", "m/n", "m/n/o.png")))
+    made = [answer for answer in found if answer.status_code == 200]
+    assert made
+    assert {answer.status_code for answer in found} <= {200, 422}
+    assert await home.standing() == (f"{5 - Decimal('0.04') * len(made)}", "0.00")
 
 
 async def test_accounts_have_folders_of_their_own_and_replace_what_is_theirs(home: House) -> None:

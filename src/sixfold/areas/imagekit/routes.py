@@ -79,9 +79,8 @@ class ImageKit:
 
         async def upload(request: Request) -> Response:
             principal = await self._enter(request, model)
-            inputs = schemas.picture(request, self._services.catalog[model])
-            place = await self._place(principal, schemas.save_path(request))
-            inputs["format"] = place.format
+            inputs, place = schemas.upload(request, self._services.catalog[model], principal)
+            await self._look(place)
             asked = _Asked(principal, model, inputs, calls.request_id(request))
             prediction = await self._made("query", asked)
             return await self._put(prediction, place, request.query_params["save_path"])
@@ -167,12 +166,8 @@ class ImageKit:
 
     # -- the caller's path -----------------------------------------------------------------------
 
-    async def _place(self, principal: Principal, save_path: str) -> Place:
-        """Where a path lies, once nothing stands in its way; raises `Invalid` before anything is made."""
-        try:
-            place = savepaths.place(principal, save_path)
-        except errors.InvalidInput as error:
-            raise dialect.of_inputs("query", error) from error
+    async def _look(self, place: Place) -> None:
+        """Whether something stands in a path's way; raises `Invalid`."""
         key = savepaths.key(place.path) or ""
         parts = key.split("/")
         above = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
@@ -183,7 +178,6 @@ class ImageKit:
                 raise _in_the_way(f"{path} is a file already")
         if is_folder:
             raise _in_the_way("save_path is a folder already")
-        return place
 
     async def _put(self, prediction: Prediction, place: Place, save_path: str) -> Response:
         file, data = await self._read(prediction)
@@ -192,6 +186,7 @@ class ImageKit:
             await self._services.uploads.put(key, data, content_type=file.content_type)
         except (OSError, errors.StoreFailed) as error:
             await self._services.pipeline.refund(prediction, "the file could not be written to its path")
+            await self._look(place)  # another request may have come first
             raise errors.StoreFailed from error
         url = f"{self._services.settings.base_url}/uploads/{place.path}"
         body = {"path": url, "save_path": save_path, "bytes": len(data)}

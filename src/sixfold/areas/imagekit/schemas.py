@@ -8,7 +8,10 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.areas.imagekit.errors import Invalid, Part, item, of_inputs
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work import savepaths
 from sixfold.core.work.catalog import Model
+from sixfold.core.work.savepaths import Place
 from sixfold.errors import Problem
 from sixfold.web import bodies
 
@@ -24,11 +27,28 @@ def picture(request: Request, model: Model) -> dict[str, Any]:
     return _checked("query", model, bodies.from_text(model.inputs, given))
 
 
-def save_path(request: Request) -> str:
-    """Where the picture is to be put; raises `Invalid`."""
+def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[str, Any], Place]:
+    """The inputs in a query string and where their picture goes; raises `Invalid` with every problem."""
+    problems: list[dict[str, Any]] = []
+    inputs: dict[str, Any] = {}
+    try:
+        inputs = picture(request, model)
+    except Invalid as error:
+        problems += error.items
+    try:
+        place = savepaths.place(principal, _save_path(request))
+    except errors.InvalidInput as error:
+        problems += of_inputs("query", error).items
+    else:
+        if not problems:
+            return {**inputs, "format": place.format}, place
+    raise Invalid(problems)
+
+
+def _save_path(request: Request) -> str:
     given = request.query_params.get("save_path")
     if given is None:
-        raise Invalid([item("query", Problem("save_path", "save_path is required", "missing"))])
+        raise errors.InvalidInput([Problem("save_path", "save_path is required", "missing")])
     return given
 
 
