@@ -102,7 +102,8 @@ async def test_lists_are_paged_and_filtered(home: House) -> None:
     assert second["next_cursor"] is None
     failed = (await home.client.get(LIST, params={"status": "failed"}, headers=home.bearer)).json()
     assert [p["status"] for p in failed["predictions"]] == ["failed"]
-    for query in ({"status": "canceling"}, {"limit": "0"}, {"limit": "x"}, {"model": "x" * 200}):
+    wrong = ({"status": "canceling"}, {"limit": "0"}, {"limit": "x"}, {"model": "x" * 200}, {"cursor": "x"})
+    for query in wrong:
         assert (await home.client.get(LIST, params=query, headers=home.bearer)).status_code == 400
 
 

@@ -6,6 +6,7 @@ it belongs to, so a worker that comes back from the dead writes nothing (`StaleA
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,7 @@ from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
 LOST = "lost"
 UNUSABLE = "unusable_input"
 _LAST_ID = "~"
+_CURSOR = re.compile(r"pred_[0-9a-z]{36}")
 _FROM = sources(Event.SUCCEED)  # two states, named in one guarded UPDATE
 _MAX_SWEEP = 500
 
@@ -169,7 +171,12 @@ class Filter:
 def page(
     account_id: str, wanted: Filter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
-    """An account's predictions, newest first, and the cursor of the next page."""
+    """An account's predictions, newest first, and the cursor of the next page.
+
+    `cursor` is what the page before gave; raises `BadRequest` on another text.
+    """
+    if cursor and not _CURSOR.fullmatch(cursor):
+        raise errors.BadRequest("Invalid cursor")
     rows = yield Query(
         "prediction_page",
         {
