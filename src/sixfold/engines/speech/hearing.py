@@ -23,6 +23,9 @@ _QUIET_DB = 22.0  # below what is loud in a recording, nobody speaks
 _FLOOR_DB = 5.0  # above what is quiet in it, somebody may
 _PAUSE, _SHORTEST, _LONGEST, _MARGIN = 0.45, 0.15, 25.0, 0.2
 _BREATH = 5  # frames
+_WINDOW = 1024  # samples of which the tones are told apart, 64 ms
+_BESIDE = 3  # bins on each side of the strongest that are the same tone
+_PURE, _MOSTLY = 0.97, 0.7  # one tone has so much of a window's power, in so many of the windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def sound(task: Task) -> Wave:
 
 
 def spoken(wave: Wave) -> list[tuple[int, int]]:
-    """Where somebody may be speaking: samples from and to, parted at pauses, none over 25 s."""
+    """Where somebody may be speaking: samples from and to, parted at pauses, none over 25 s, none a beep."""
     frame = round(_FRAME * RATE)
     count = wave.size // frame
     if not count:
@@ -95,10 +98,24 @@ def spoken(wave: Wave) -> list[tuple[int, int]]:
     least = max(loud - _QUIET_DB, min(float(np.percentile(level, 10)) + _FLOOR_DB, loud - 6))
     found: list[tuple[int, int]] = []
     for start, end in _stretches(np.flatnonzero(level > least) * _FRAME):
+        if _is_whistle(wave[round(start * RATE) : round(end * RATE)]):
+            continue
         edges = [start - _MARGIN, *_cuts(start, end, level), end + _MARGIN]
         samples = [min(wave.size, max(0, round(edge * RATE))) for edge in edges]
         found += itertools.pairwise(samples)
     return found
+
+
+def _is_whistle(stretch: Wave) -> bool:
+    """Whether one pure tone is all that there is, as of a whistle or a beep: a voice has overtones."""
+    count = stretch.size // _WINDOW
+    if not count:
+        return False
+    windows = stretch[: count * _WINDOW].reshape(count, _WINDOW) * np.hanning(_WINDOW)
+    power = np.abs(np.fft.rfft(windows)) ** 2
+    bins = np.abs(np.arange(power.shape[1]) - power.argmax(1)[:, None]) <= _BESIDE
+    pure = (power * bins).sum(1) > _PURE * power.sum(1)
+    return bool(pure.mean() > _MOSTLY)
 
 
 def _stretches(times: NDArray[Any]) -> list[tuple[float, float]]:

@@ -71,7 +71,7 @@ class ListeningEngine:
     """Writes down `audio_url`, stretch by stretch; `preview`, with how sure it is of every word."""
 
     name = "listening"
-    version = "2"
+    version = "3"
 
     def __init__(self) -> None:
         self.plain, self.moved = Sphinx(), moved()

@@ -122,6 +122,13 @@ def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
     assert found[0][1] / RATE == pytest.approx(1 + voice.size / RATE, abs=0.4)
 
 
+@pytest.mark.parametrize("top", [1, 8])
+def test_a_whistle_is_no_voice_and_what_has_overtones_may_be_one(top: int) -> None:
+    seconds = np.arange(2 * hearing.RATE) / hearing.RATE
+    wave = sum(0.3 / n * np.sin(2 * np.pi * 150 * n * seconds) for n in range(1, top + 1))
+    assert bool(hearing.spoken(np.asarray(wave, np.float32))) is (top > 1)
+
+
 def test_who_makes_no_pause_is_parted_where_it_is_quietest_and_no_word_is_heard_twice() -> None:
     rng, moments = np.random.default_rng(3), np.arange(70 * RATE) / RATE
     voice = 0.2 * rng.standard_normal(moments.size).astype(np.float32)
