@@ -399,6 +399,17 @@ async def test_a_server_that_stored_a_response_is_asked_by_its_id(tmp_path: Path
         assert [cast("Any", item).content[0].text for item in items.data] == ["Hello", "I am native", "And?"]
 
 
+async def test_what_a_server_remembers_is_held_as_it_would_be_if_it_were_sent(tmp_path: Path) -> None:
+    async with native(tmp_path) as (_, door):
+        client = door.openai()
+        limit: Any = {"model": "native/small", "max_output_tokens": 1}
+        told = await client.responses.create(input="Hello " * 1000, **limit)
+        await client.responses.create(input="And?", previous_response_id=told.id, **limit)
+        later, first = [float(call["held_usd"]) for call in await door.settled(2)]
+        assert first > 0.1
+        assert 0.95 * first < later < 1.05 * first
+
+
 async def test_a_reference_to_a_servers_own_item_goes_on_to_it(tmp_path: Path) -> None:
     async with native(tmp_path) as (first, door):
         items: Any = [{"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "And?"}]

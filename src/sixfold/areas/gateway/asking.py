@@ -51,7 +51,8 @@ class Wanted(msgspec.Struct, frozen=True):
     """A request as its face read it; `parse` reads the rest where another dialect must be asked.
 
     `tools` has what its face calls some tools, by the names that a server of another dialect is told; `echo`
-    has the fields that are told back with the answer.
+    has the fields that are told back with the answer. `recalled` is about how many tokens of input a server
+    that speaks its dialect adds, from what was said before.
     """
 
     model: str
@@ -62,6 +63,7 @@ class Wanted(msgspec.Struct, frozen=True):
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict
     keeper: Keeper | None = None
+    recalled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ class Talker:
             stream=wanted.stream,
             max_tokens=wanted.max_tokens,
             keep_usage=wanted.keep_usage,
+            recalled=wanted.recalled,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
             headers=passed_on(call.headers) if wire == "messages" else {},

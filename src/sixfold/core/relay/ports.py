@@ -162,6 +162,7 @@ class Ask(msgspec.Struct, frozen=True):
     most: Usage | None = None  # what it is expected to use, where that is no conversation's
     keep_usage: bool = True
     services: tuple[str, ...] = ()
+    recalled: int = 0  # tokens that `body` leaves out, as the server remembers them
     held: int | None = None  # what a run that pays for it holds: nothing is held or charged here
     tpm: int | None = None
     key_id: str | None = None

@@ -36,7 +36,7 @@ from sixfold.core.relay.till import Till
 from sixfold.core.relay.usage import FREE, PriceBook, Rates, Usage, settled
 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
-_BASE64 = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1024,}={0,2}")
 _MOST_TOKENS = 1_000_000_000  # of output that a call may ask for, and be reckoned with
 _KEPT_CHARS = 100_000  # of a body that the log keeps
 _KNOWN_SECONDS = 0.25  # that whom a name leads to is believed: a server's news take no longer
@@ -262,7 +262,7 @@ class Relay:
 
     def _plan(self, ask: Ask) -> Plan:
         allowed = self._allowed(ask)
-        expected = _estimate(ask) if ask.most is None else ask.most.input
+        expected = _estimate(ask) + ask.recalled if ask.most is None else ask.most.input
         most = ask.most or Usage(expected, ask.max_tokens or self.policy.max_tokens)
         held = max([rates.cost(most) for _, rates in allowed]) if ask.held is None else ask.held
         return Plan(allowed, expected, held)

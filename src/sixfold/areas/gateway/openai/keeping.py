@@ -7,6 +7,7 @@ that says that it stored it (`"store": true`), the request goes on as it came: t
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from sixfold.areas.gateway.asking import Door
 from sixfold.areas.gateway.openai import reading, references, responses
 from sixfold.areas.gateway.openai.errors import UnknownPrevious
 from sixfold.areas.gateway.openai.responses import Request
+from sixfold.core.relay import chat as chats
+from sixfold.core.relay.chat import Chat
 from sixfold.core.relay.kept import Conversation, Kept, Shelf, Unknown
 from sixfold.web import answers, calls, queries
 
@@ -92,7 +95,8 @@ class Keeping:
             if before is None:  # a server that speaks responses may know it
                 return wanted, raw
             if before.turns[-1].server:
-                return replace(wanted, parse=lambda: responses.parse(_whole(before, raw))), raw
+                parse = functools.partial(_parse, before, raw)
+                return replace(wanted, parse=parse, recalled=_recalled(before)), raw
             whole = _whole(before, raw)
         if references.MARK in whole:
             whole = await references.resolved(self._shelf, account_id, whole, self._most - len(whole))
@@ -103,6 +107,16 @@ class Keeping:
             return await self._shelf.conversation(account_id, wanted.previous, self._most - len(raw))
         except Unknown as unknown:
             raise UnknownPrevious(unknown.response_id) from unknown
+
+
+def _recalled(before: Conversation) -> int:
+    """About how many tokens of input a server adds that remembers what was said before."""
+    said = [len(kept.input) + sum(map(len, _told(kept.response).output)) for kept in before.turns]
+    return chats.tokens_of(sum(said))
+
+
+def _parse(before: Conversation, raw: bytes) -> Chat:
+    return responses.parse(_whole(before, raw))
 
 
 def _whole(before: Conversation, raw: bytes) -> bytes:
