@@ -34,6 +34,10 @@ ASKED = [
     ("ra2", "a wooden sign that says OPEN"),
     ("ra2", "the word HELLO in neon letters"),
     ("ra2", "five balloons in the sky"),
+    ("ra2", "two kittens in a basket"),
+    ("ra2", "a robot playing the piano"),
+    ("ra2", "portrait of an old sailor"),
+    ("photoreal", "a birthday cake with candles"),
 ]
 
 
@@ -69,7 +73,7 @@ def sheets() -> None:
     _sheet("scene-asked.webp", ASKED, (320, 240), 4)
     drawn = [(name, shape) for name, shape in shapes.library().items() if shape.words]
     _sheet(
-        "scene-subjects.webp", [("ra1", f"{name}, {s.home[0]}, noon") for name, s in drawn], (120, 120), 14
+        "scene-subjects.webp", [("ra1", f"{name}, {s.home[0]}, noon") for name, s in drawn], (105, 105), 16
     )
 
 

@@ -20,7 +20,17 @@ from sixfold.engines.image.scene import shapes
 Array = NDArray[Any]
 Stratum = Literal["plain", "textured", "shadow", "cluttered"]
 STRATA: tuple[Stratum, ...] = ("plain", "textured", "shadow", "cluttered")
-_LATER = frozenset({"apple"})  # drawn since: one subject more would make every seed another picture
+# drawn since: one subject more would make every seed another picture
+_LATER = frozenset({
+    "apple", "backpack", "ball", "basket", "bathtub", "bee", "birthday", "blackboard", "bookshelf",
+    "box", "bread", "bus", "candle", "cart", "chocolates", "coins", "cookies", "crab", "crocodile",
+    "eggs", "ferris", "fir", "fireplace", "firetruck", "gear", "gift", "giraffe", "headphones",
+    "hedgehog", "helicopter", "leaf", "microphone", "monkey", "octopus", "pancakes", "piano", "pig",
+    "ramen", "ring", "salad", "sheep", "shield", "skateboard", "snake", "soap", "solids", "squirrel",
+    "stairs", "stall", "stove", "strawberry", "submarine", "sunglasses", "sushi", "taco", "tractor",
+    "trophy", "truck", "tumbler", "wallet", "washer",
+})  # fmt: skip
+_WORN_LATER = frozenset({"cap", "band", "toque", "helmet", "helmet2", "apron", "tool", "patch"})
 _THIN = frozenset({"bird", "spider", "umbrella", "bicycle", "windmill", "antenna"})
 
 
@@ -165,13 +175,18 @@ def _body(
     return name, *_drawn(rng, size, (name, tall, middle), colour)
 
 
+def _new(name: str, part: shapes.Part) -> bool:
+    """Whether a part of a shape was drawn since the corpus was."""
+    return part.asked and (part.role in _WORN_LATER or name == "person")
+
+
 def _drawn(
     rng: np.random.Generator, size: tuple[int, int], wanted: tuple[str, float, float], colour: Array
 ) -> tuple[Array, Array]:
     name, tall, middle = wanted
     over = 4
     scale = tall / 100 * over
-    parts = [part for part in shapes.library()[name].parts if part.role != "glow"]
+    parts = [part for part in shapes.library()[name].parts if part.role != "glow" and not _new(name, part)]
     points = np.concatenate([part.outline for part in parts if not part.cut])
     low, high = points.min(0), points.max(0)
     scale = min(scale * 100 / max(1.0, float(high[1] - low[1])), 0.85 * size[1] * over / (high[0] - low[0]))

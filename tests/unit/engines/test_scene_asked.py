@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.work.engines import Task
-from sixfold.engines.image.scene import compose, painter, shapes, words
+from sixfold.engines.image.scene import compose, figures, painter, placing, shapes, words
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.unit.engines import scene_pixels as pixels
 
@@ -171,6 +173,11 @@ LINKS: list[tuple[str, tuple[str, str, str] | None]] = [
     ("a robot holding a flower", ("hold", "robot", "flower")),
     ("a castle on a hill with a dragon", None),
     ("a cat and a dog", None),
+    ("two kittens in a basket", ("in", "cat", "basket")),
+    ("a basket of strawberries", ("in", "strawberry", "basket")),
+    ("a box full of apples", ("in", "apple", "box")),
+    ("a robot playing the piano", ("hold", "robot", "piano")),
+    ("a teacher in front of a blackboard", None),
 ]
 
 
@@ -184,7 +191,8 @@ def test_who_is_on_whom_is_read_from_the_words_between_them(
 @pytest.mark.parametrize(
     ("prompt", "count"),
     [("a school girl", 1), ("a school of fish", 7), ("a pair of dogs", 2), ("a plate of fries", 1),
-     ("a bouquet of roses in a vase", 1), ("five balloons", 5), ("wolves", 3), ("a field of sunflowers", 7)],
+     ("a bouquet of roses in a vase", 1), ("five balloons", 5), ("wolves", 3), ("a field of sunflowers", 7),
+     ("two kittens in a basket", 2), ("a basket with two kittens", 1)],
 )  # fmt: skip
 def test_words_of_number_count_where_they_mean_one(prompt: str, count: int) -> None:
     assert words.parse(prompt).subjects[0].count == count
@@ -226,3 +234,143 @@ def test_what_is_isometric_stands_by_itself_on_a_plain_ground(prompt: str) -> No
     edge = np.concatenate([picture[:12].reshape(-1, 3), picture[-12:].reshape(-1, 3)])
     assert float(edge.std(0).max()) < 22
     assert float(picture[80:180, 90:200].reshape(-1, 3).std(0).max()) > 30
+
+
+def spots(prompt: str) -> dict[str, list[figures.Spot]]:
+    """Where each thing of a prompt stands, in the order of painting."""
+    stage = painter.staged(words.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
+    found: dict[str, list[figures.Spot]] = {}
+    for subject, _, spot in placing.spots(stage):
+        found.setdefault(subject.name, []).append(spot)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("prompt", "guest", "host", "count"),
+    [
+        ("two kittens in a basket", "cat", "basket", 2),
+        ("a basket of strawberries", "strawberry", "basket", 4),
+        ("three dogs in a cardboard box", "dog", "box", 3),
+        ("a duck in a bathtub", "duck", "bathtub", 1),
+    ],
+)
+def test_what_is_in_a_thing_looks_out_of_its_mouth(prompt: str, guest: str, host: str, count: int) -> None:
+    found = spots(prompt)
+    assert list(found) == [host, guest]
+    (held,), inside = found[host], found[guest]
+    assert len(inside) == count
+    for spot in inside:
+        assert spot.cut is not None
+        assert held.foot - held.height < spot.cut < spot.foot
+        assert spot.foot - spot.height < spot.cut
+        assert abs(spot.x - held.x) < 0.7 * held.height
+    assert len({spot.x for spot in inside}) == count
+
+
+@pytest.mark.parametrize(
+    ("prompt", "who", "what"),
+    [
+        ("a robot playing the piano", "robot", "piano"),
+        ("a cat playing the piano", "cat", "piano"),
+        ("a woman working on a laptop in a cafe", "woman", "laptop"),
+    ],
+)
+def test_who_works_at_a_thing_stands_behind_it_and_is_taller(prompt: str, who: str, what: str) -> None:
+    found = spots(prompt)
+    assert list(found) == [who, what]
+    (worker,), (thing,) = found[who], found[what]
+    assert len(spots(prompt.replace("a ", "two ", 1))[who]) == 2
+    assert worker.x == thing.x
+    assert worker.height > thing.height * 1.5
+    assert worker.foot - worker.height > 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "negative"),
+    [("a cat in a basket", "basket"), ("a robot playing the piano", "piano"), ("a cat in a basket", "cat")],
+)
+def test_who_has_no_host_stands_by_itself(prompt: str, negative: str) -> None:
+    stage = painter.staged(words.parse(prompt, negative), "ra2", 5, (240, 320), lambda _stage: None)
+    assert [subject.name for subject, _, _ in placing.spots(stage)] == [
+        subject.name for subject in words.parse(prompt, negative).subjects
+    ]
+    assert list(spots("portrait of a cat in a basket")) == ["cat"]
+
+
+def test_two_on_a_seat_sit_side_by_side_and_none_is_lost() -> None:
+    first, second = spots("two cats on a sofa")["cat"]
+    assert first.foot == second.foot
+    assert second.x - first.x > first.height * 0.3
+
+
+def test_what_people_do_tells_what_they_wear_and_the_prompt_s_own_word_comes_first() -> None:
+    assert {"toque": "white", "scarf": "none"}.items() <= dict(words.parse("a chef").worn).items()
+    assert dict(words.parse("a chef with a red scarf").worn)["scarf"] == "red"
+    assert dict(words.parse("portrait of an old sailor").worn)["beard"] == "grey"
+    assert words.parse("portrait of an old sailor").subjects[0].name == "bust_man"
+    plain, dressed = paint("portrait of a man"), paint("portrait of a sailor")
+    assert float((dressed[10:50, 110:180].min(2) > 170).mean()) > 0.2
+    assert float((np.abs(plain.astype(np.int16) - dressed).max(2) > 40).mean()) > 0.05
+
+
+def test_each_part_that_a_trade_wears_is_drawn_and_its_colour_is_known() -> None:
+    library = shapes.library()
+    drawn = {part.role for name in ("person", "bust_man") for part in library[name].parts}
+    table = tomllib.loads(
+        resources.files("sixfold.engines.image.scene").joinpath("words.toml").read_text("utf-8")
+    )
+    worn = {tuple(part.split(" ")) for meant in table["worn"] for part in meant.split(", ")}
+    assert {role for role, _ in worn} <= drawn
+    assert {colour for _, colour in worn} <= {*table["colour"], "none"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "surface", "low", "high"),
+    [
+        ("a red brick wall", "brick", 345, 20),
+        ("a blue brick wall", "brick", 200, 260),
+        ("wooden planks background", "planks", 12, 45),
+    ],
+)
+def test_a_wall_fills_the_picture_in_its_courses(prompt: str, surface: str, low: float, high: float) -> None:
+    scene = words.parse(prompt)
+    assert (scene.surface, scene.colours, place(prompt)) == (surface, (), "studio")
+    picture = paint(prompt)
+    assert share(picture, low, high) > 0.6
+    rows, paper = pixels.grey(picture).mean(1), pixels.grey(paint("a plain grey background")).mean(1)
+    assert float(np.abs(np.diff(rows)).mean()) > 3 * float(np.abs(np.diff(paper)).mean())
+
+
+def test_a_wall_in_a_place_is_no_picture_of_its_own() -> None:
+    assert words.parse("a cat on a brick wall in a garden").surface is None
+    assert place("a fox in a garden with a red brick wall") == "garden"
+    cat = paint("a cat in front of a brick wall")
+    assert float(np.abs(cat.astype(np.int16) - paint("a brick wall")).max(2)[100:].mean()) > 20
+
+
+@pytest.mark.parametrize(
+    "prompt", ["a qwzzt on a white background", "icon of a qwzzt", "logo for my startup"]
+)
+def test_paper_and_tile_never_stay_empty_where_something_unknown_is_named(prompt: str) -> None:
+    scene = words.parse(prompt)
+    assert scene.strange
+    assert "subjects" not in scene.recognised()
+    middle = paint(prompt)[70:190, 80:210].reshape(-1, 3)
+    assert float(middle.std(0).max()) > 30
+
+
+def test_plain_paper_stays_plain() -> None:
+    assert not words.parse("a plain white background").strange
+    assert float(paint("a plain white background")[80:180].std()) < 8
+
+
+@pytest.mark.parametrize("prompt", ["app icon of a camera", "a camera icon", "photo of a camera"])
+def test_a_camera_is_a_thing_where_it_is_pictured(prompt: str) -> None:
+    assert [subject.name for subject in words.parse(prompt).subjects] == ["dslr"]
+
+
+def test_an_abstract_study_takes_the_colours_that_are_named() -> None:
+    picture = paint("abstract waves in blue and red")
+    other = paint("abstract waves in green and yellow")
+    assert share(picture, 200, 250) > 0.15 > share(other, 200, 250)
+    assert share(picture, 340, 20) > 0.05 > share(other, 340, 20)

@@ -33,7 +33,7 @@ class CameraEngine:
     """
 
     name = "camera"
-    version = "4"
+    version = "5"
 
     def __init__(self, *, by_words: bool = False) -> None:
         self._by_words = by_words

@@ -10,6 +10,7 @@ import numpy as np
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Colour, blur, disc, distance, fill, mix, over, ramp, rgb
 from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.studio import PAPERS
 
 _SCHEMES = (
     ("#f3e9d8", "#1f3a5f", "#d1495b", "#edae49", "#66a182"),
@@ -23,7 +24,11 @@ _SCHEMES = (
 
 
 def scheme(stage: Stage) -> list[Colour]:
-    """Ground colour first, then ink, then three accents."""
+    """Ground colour first, then ink, then three accents: of the colours that are named, where some are."""
+    named = [rgb(PAPERS[c]) for c in stage.scene.colours if c in PAPERS]
+    if named:
+        pale, deep = mix(named[0], rgb("#fffaf0"), 0.86), mix(named[0], rgb("#10142a"), 0.62)
+        return [pale, deep, named[0], named[1 % len(named)], mix(named[-1], rgb("#fffaf0"), 0.5)]
     return [rgb(text) for text in _SCHEMES[int(stage.rng("scheme").integers(len(_SCHEMES)))]]
 
 
@@ -229,6 +234,9 @@ def paint(stage: Stage) -> None:
         "marble": 2,
         "ink": 2,
         "fluid": 2,
+        "wave": 0,
+        "ribbon": 0,
+        "flow": 0,
         "crystal": 4,
         "low poly": 4,
     }

@@ -34,19 +34,13 @@ _MOST = 7
 WORN = {
     "hair": "hair", "haired": "hair", "beard": "beard", "bearded": "beard", "moustache": "beard",
     "scarf": "scarf", "bandana": "scarf", "collar": "scarf", "tie": "scarf",
-    "hat": "hat", "cap": "hat", "beanie": "hat", "crown": "hat", "helmet": "hat",
+    "hat": "hat", "cap": "hat", "beanie": "hat", "crown": "hat",
+    "helmet": "helmet", "hardhat": "helmet", "apron": "apron", "stethoscope": "tool", "eyepatch": "patch",
+    "patch": "patch",
     "eyes": "eye", "eye": "eye", "eyed": "eye", "glasses": "glasses", "sunglasses": "glasses",
     "dress": "coat", "coat": "coat", "jacket": "coat", "shirt": "coat", "t-shirt": "coat", "suit": "coat",
     "sweater": "coat", "hoodie": "coat", "kimono": "coat", "uniform": "coat", "cloak": "coat", "robe": "coat",
     "blouse": "coat", "armor": "coat", "skirt": "coat", "sail": "sail", "sails": "sail", "roof": "roof",
-}  # fmt: skip
-
-# What a word says of hair and beard by itself.
-BORN = {
-    "old": (("hair", "grey"), ("beard", "grey")), "elderly": (("hair", "grey"), ("beard", "grey")),
-    "grandmother": (("hair", "grey"),), "grandfather": (("hair", "grey"), ("beard", "grey")),
-    "blonde": (("hair", "gold"),), "blond": (("hair", "gold"),), "brunette": (("hair", "brown"),),
-    "redhead": (("hair", "red"),), "ginger": (("hair", "red"),),
 }  # fmt: skip
 
 # Who is one when named twice in a row (`samurai warrior`), and what people do, which is no second one.
@@ -61,7 +55,10 @@ _LINKS = {
     "hold": frozenset(
         {"holding", "holds", "carrying", "carries", "reading", "drinking", "eating", "playing"}
     ),
+    "in": frozenset({"in", "inside", "into", "within"}),
+    "at": frozenset({"at", "behind", "using"}),
 }
+_FULL = (["of"], ["full", "of"], ["filled", "with"])
 
 # Words that tell of a face.
 FACED = frozenset(
@@ -100,6 +97,14 @@ _WHOLE = frozenset(
     | {"to", "the", "a", "an", "y", "et", "und", "hour", "neon", "aesthetic", "vibes"}
 )
 
+# Words that name nothing to be seen: where all others are known, nothing in the prompt is strange.
+SAID = _WHOLE | _PARTED | frozenset(
+    {"simple", "plain", "clean", "empty", "blank", "solid", "minimal", "minimalist", "modern", "flat"}
+    | {"vector", "beautiful", "nice", "cute", "high", "quality", "detailed", "realistic"}
+    | {"render", "rendered", "stock", "large", "small", "big", "new", "one", "some", "this", "that"}
+    | {"its", "size", "resolution", "design", "icon", "logo", "shot"}
+)  # fmt: skip
+
 _MARKS = '"\u201c\u201d\u00ab\u00bb\u300c\u300d'
 _QUOTED = re.compile(f"[{_MARKS}]([^{_MARKS}]{{1,24}})[{_MARKS}]")
 _SAID = re.compile(
@@ -134,7 +139,9 @@ def whole(following: str | None, known: bool) -> bool:
 
 
 def link(between: list[str]) -> str | None:
-    """How two things touch, by the last word between them that says so."""
+    """How two things touch, by the last word between them that says so; `of`: one is full of the other."""
+    if between in _FULL:
+        return "of"
     for token in reversed(between):
         how = next((kind for kind, words in _LINKS.items() if token in words), None)
         if how is not None or token in _PARTED:

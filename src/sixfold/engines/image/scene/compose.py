@@ -33,6 +33,8 @@ _YIELD = ("interior", "meadow", "river", "garden", "snowfield")
 
 # what settles the place before anybody who is there too
 _LANDMARKS = ("bridge", "castle", "lighthouse", "windmill", "temple", "church", "ship", "train")
+# and what is only to be met in its own place
+_AT_HOME = ("firetruck", "tractor", "bus", "stall", "ferris")
 
 # what two places make together, the first pair that fits
 _JOINED = (
@@ -80,7 +82,9 @@ def _place(scene: Scene, rng: np.random.Generator) -> tuple[str, str | None]:
         return joined or ordered[0], next((p for p in ordered[1:]), None)
     if homes:
         first = [
-            s for s in scene.subjects if shapes.library()[s.name].stand == "table" or s.name in _LANDMARKS
+            s
+            for s in scene.subjects
+            if shapes.library()[s.name].stand in shapes.INDOORS or s.name in (*_LANDMARKS, *_AT_HOME)
         ]
         return next((h for s in first for h in shapes.library()[s.name].home if h in homes), homes[0]), None
     options = [p for p in _OPEN if p not in scene.avoid] or ["mountains"]

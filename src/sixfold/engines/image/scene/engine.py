@@ -79,7 +79,7 @@ class SceneEngine:
     """Paints a prompt without weights; the same inputs give the same bytes everywhere."""
 
     name = "scene-painter"
-    version = "4"
+    version = "5"
 
     def run(self, task: Task, context: Context) -> Result:
         """Paint `num_images` pictures of the prompt."""

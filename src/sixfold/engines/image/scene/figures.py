@@ -117,12 +117,14 @@ def _rasterise(
         np.zeros(size, np.float32),
         np.zeros(size, np.float32),
     )
-    asked = {role for role, _ in stage.scene.worn} if dressed else set[str]()
+    worn = stage.scene.worn if dressed else ()
+    asked, bare = {role for role, colour in worn if colour != "none"}, {r for r, c in worn if c == "none"}
     centre = np.array([50, 100], np.float32)
     move = np.array([spot.x - left, spot.foot - top], np.float32)
     sense = np.array([-scale if spot.flip else scale, scale], np.float32)
     for part in shape.parts:
-        if part.asked and part.role.rstrip("2") not in asked:
+        role = part.role.rstrip("2")
+        if role in bare or (part.asked and role not in asked):
             continue
         alpha = fill(size, [(part.outline - centre) * sense + move])
         if part.cut:

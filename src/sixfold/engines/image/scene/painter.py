@@ -196,6 +196,7 @@ PLACES: dict[str, Painter] = {
 }  # fmt: skip
 
 _MODELLED = ("city", "interior")  # places that may be wanted as a small model of themselves
+_GROUNDED = ("ground", "water", "table", "shore", "back")  # what throws a shadow where it stands
 _AIRLESS = ("space", "moon", "mars")
 _OFF_ROAD = (
     "mountains",
@@ -213,7 +214,14 @@ _OFF_ROAD = (
 
 def _road(stage: Stage) -> None:
     """Asphalt under what drives."""
-    named = {subject.name for subject in stage.scene.subjects} & {"car", "motorcycle", "bicycle"}
+    named = {subject.name for subject in stage.scene.subjects} & {
+        "car",
+        "truck",
+        "bus",
+        "firetruck",
+        "motorcycle",
+        "bicycle",
+    }
     if not named or stage.place not in _OFF_ROAD:
         return
     height, width = stage.shape
@@ -238,7 +246,7 @@ def subjects(stage: Stage) -> None:
         if subject.name == "tree":
             plants.tree(stage, spot.x, spot.foot, spot.height, spot.depth, "subject")
             continue
-        grounded = stand in ("ground", "water", "table", "shore") and not floating
+        grounded = stand in _GROUNDED and spot.cut is None and not floating
         figures.draw(stage, subject.name, spot, subject.colour, grounded, dressed=number == 0)
         if subject.name == "signboard" and stage.scene.letters:
             wide, high = spot.height * 0.66, spot.height * 0.45

@@ -26,7 +26,7 @@ _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]
         ),
     ),
     (
-        ("office", "desk", "workspace", "library", "study"),
+        ("office", "desk", "workspace", "study"),
         (
             ("plant", 0.10, 0.80, 0.34),
             ("desk", 0.52, 0.92, 0.34),
@@ -35,9 +35,23 @@ _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]
             ("chair", 0.84, 0.93, 0.46),
         ),
     ),
+    (("bathroom",), (("plant", 0.10, 0.78, 0.28), ("bathtub", 0.52, 0.90, 0.34))),
+    (
+        ("library", "bookshop"),
+        (("bookshelf", 0.30, 0.78, 0.62), ("lamp", 0.88, 0.84, 0.46), ("chair", 0.70, 0.92, 0.44)),
+    ),
     (("",), (("lamp", 0.88, 0.79, 0.46), ("plant", 0.09, 0.84, 0.34), ("sofa", 0.46, 0.90, 0.30))),
 )  # fmt: skip
 
+# by a word of the prompt: what stands behind somebody (foot and height as shares)
+_BEHIND: tuple[tuple[tuple[str, ...], tuple[str, float, float]], ...] = (
+    (("kitchen", "restaurant", "bakery"), ("stove", 0.80, 0.30)),
+    (("hospital",), ("bed", 0.80, 0.26)),
+    (("library", "bookshop", "office"), ("bookshelf", 0.76, 0.56)),
+    (("classroom",), ("blackboard", 0.58, 0.36)),
+    (("bathroom",), ("bathtub", 0.80, 0.22)),
+    (("",), ("plant", 0.74, 0.30)),
+)
 
 FURNITURE = frozenset({"sofa", "bed", "chair", "lamp", "plant", "laptop"})
 _SIDES = ((0.09, 0.84), (0.88, 0.80), (0.26, 0.76), (0.74, 0.76))  # x and foot beside what is widest
@@ -49,12 +63,14 @@ def furnish(stage: Stage) -> None:
     text = stage.scene.prompt.casefold()
     named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
     others = [s for s in named if s.name not in FURNITURE]
-    if any(library[s.name].stand == "table" for s in others) or (len(named) == 1 and not stage.scene.places):
+    busy = any(library[s.name].stand in shapes.INDOORS for s in others)
+    if busy or (len(named) == 1 and not stage.scene.places):
         return
     across = 0.30 if stage.layout.light[0] > 0.5 else 0.70
     _draw(stage, "painting", across, 0.47, 0.24)
     if others:
-        _draw(stage, "plant", 0.07 if across < 0.5 else 0.93, 0.74, 0.30)
+        name, foot, tall = next(row for words, row in _BEHIND if any(word in text for word in words))
+        _draw(stage, name, 0.07 if across < 0.5 else 0.93, foot, tall)
     elif named:
         _arrange(stage, [(s.name, s.colour) for s in named for _ in range(s.count)])
     elif stage.scene.places and not stage.scene.letters and not stage.scene.avoid and "empty" not in text:

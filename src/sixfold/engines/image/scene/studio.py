@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from sixfold.engines.image.scene import noise
+from sixfold.engines.image.scene import noise, surfaces
 from sixfold.engines.image.scene.canvas import Colour, Image, blur, distance, glow, luma, mix, over, rgb
 from sixfold.engines.image.scene.stage import Stage
 
@@ -41,8 +41,11 @@ def paint(stage: Stage) -> None:
     stage.ground = 0.80
     if stage.scene.frame == "icon":
         _tile(stage, paper)
+    elif stage.scene.surface is not None:
+        surfaces.paint(stage, stage.scene.surface, paper if stage.scene.backdrop else None)
     elif stage.scene.letters and _neon(stage):
-        _bricks(stage)
+        surfaces.lay(stage, surfaces.NIGHT)
+        stage.image *= np.float32(0.75)
     else:
         _sweep(stage, paper)
     stage.step("studio")
@@ -87,23 +90,6 @@ def tile_mask(stage: Stage) -> Image:
 
 def _neon(stage: Stage) -> bool:
     return "neon" in stage.scene.colours or "neon" in stage.scene.prompt.casefold()
-
-
-def _bricks(stage: Stage) -> None:
-    """A dark wall for letters of light."""
-    height, width = stage.shape
-    high = stage.unit * 5.2
-    y = np.arange(height, dtype=np.float32)[:, None] / np.float32(high)
-    row = np.floor(y)
-    x = np.arange(width, dtype=np.float32)[None, :] / np.float32(high * 2.4) + (row % 2) * np.float32(0.5)
-    gap = np.minimum(np.abs(x - np.round(x)) * 2.4, np.abs(y - np.round(y)))
-    joint = noise.smoothstep(0.035, 0.075, gap)
-    tint = np.sin(np.floor(x + 0.5) * 12.9 + row * 78.2) * 0.5 + 0.5
-    rough = noise.fbm(stage.rng("bricks"), stage.shape, (height / 6, width / 6), 3, 0.6)
-    tone = 0.72 + 0.22 * tint + 0.10 * rough
-    stage.image[:] = rgb("#17131a")
-    over(stage.image, np.clip(rgb("#4a2e33") * tone[..., None], 0, 1), joint)
-    stage.image *= np.float32(0.75)
 
 
 # -- what is written -------------------------------------------------------------------------------

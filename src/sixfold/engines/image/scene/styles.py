@@ -44,7 +44,7 @@ def grade(stage: Stage) -> None:
     """Pull the picture toward the colours that the prompt names."""
     np.clip(stage.image, 0, 1, out=stage.image)
     colours = [c for c in stage.scene.colours if c not in stage.scene.avoid]
-    if stage.place in ("interior", "studio"):  # there the walls have the colour
+    if stage.place in ("interior", "studio", "abstract"):  # there walls and shapes have the colour
         colours = [c for c in colours if c in ("mono", "sepia", "pastel", "gold")]
     for index, colour in enumerate(c for c in colours if c in _GRADES):
         stage.image = _gradient_map(stage.image, colour, _STRENGTH.get(colour, 0.66) / (1 + index * 1.1))

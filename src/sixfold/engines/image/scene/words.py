@@ -41,10 +41,12 @@ class Scene:
     styles: tuple[str, ...] = ()
     subjects: tuple[Subject, ...] = ()
     frame: str | None = None  # `portrait`: one head fills the picture; `icon`: one flat thing does
-    backdrop: str | None = None  # the colour of the paper behind everything
+    backdrop: str | None = None  # the colour of the paper or wall behind everything
+    surface: str | None = None  # what the wall behind everything is made of
     worn: tuple[tuple[str, str], ...] = ()  # a part's role, and its colour
     letters: str = ""
-    link: tuple[str, str, str] | None = None  # `on` or `hold`, who, what
+    link: tuple[str, str, str] | None = None  # `on`, `hold`, `in` or `at`, who, what
+    strange: bool = False  # whether it names what nothing is known of
     avoid: frozenset[str] = field(default_factory=frozenset[str])
 
     @property
@@ -65,6 +67,7 @@ class Scene:
             "subjects": [{"name": s.name, "count": s.count} for s in self.subjects],
             "frame": self.frame,
             "backdrop": self.backdrop,
+            "surface": self.surface,
             "letters": self.letters,
         }
         return {key: value for key, value in found.items() if value}
@@ -142,6 +145,16 @@ def _together() -> dict[tuple[str, ...], list[str]]:
     }
 
 
+@cache
+def _dressed() -> dict[str, list[tuple[str, str]]]:
+    """What a word says of somebody's parts: each part's role and its colour."""
+    return {
+        word: [(role, colour) for role, colour in (part.split(" ") for part in meant.split(", "))]
+        for meant, words in _tables()["worn"].items()
+        for word in words
+    }
+
+
 def _read(tokens: list[str]) -> list[str]:
     """The words as they are meant, the longest of those that belong together first."""
     read: list[str] = []
@@ -189,8 +202,9 @@ def _inside(text: str) -> Iterator[_Hit]:
             text = text.replace(word, "\x00" * len(word))
 
 
-def _count(tokens: list[str], hit: _Hit) -> int:
-    named = binding.count(tokens[max(0, hit.start - 4) : hit.start])
+def _count(tokens: list[str], hit: _Hit, after: int) -> int:
+    """How many of it are meant, by the word's form and the words before it from the `after`th on."""
+    named = binding.count(tokens[max(after, hit.start - 4) : hit.start])
     if named is not None:
         return named
     last = tokens[hit.end - 1] if hit.end <= len(tokens) else ""
@@ -233,7 +247,8 @@ def _worn(hits: list[_Hit]) -> dict[_Hit, str]:
 
 def _backdrop(hits: list[_Hit]) -> str | None:
     """The colour that stands at the word for what is behind: `white background`, `fondo blanco`."""
-    for hit in (h for h in hits if h.kind == "backdrop"):
+    placed = any(h.kind == "place" for h in hits)
+    for hit in (h for h in hits if h.kind == "backdrop" and (h.name == "plain" or not placed)):
         for colour in (h for h in hits if h.kind == "colour"):
             if 0 <= hit.start - colour.end < 2 or 0 <= colour.start - hit.end < 1:
                 return colour.name
@@ -252,8 +267,8 @@ def _parts(hits: list[_Hit], tokens: list[str]) -> tuple[tuple[str, str], ...]:
     for token in tokens:
         if token in binding.WORN:
             found.setdefault(binding.WORN[token], "")
-        for role, colour in binding.BORN.get(token, ()):
-            found[role] = found.get(role) or colour
+        for role, colour in _dressed().get(token, ()):
+            found[role] = found.get(role) or ("" if role in found and colour == "none" else colour)
     return tuple(found.items())
 
 
@@ -263,7 +278,7 @@ def _link(hits: list[_Hit], tokens: list[str]) -> tuple[str, str, str] | None:
     for first, second in itertools.pairwise(named):
         how = binding.link(tokens[first.end : second.start])
         if how is not None and first.name != second.name:
-            return how, first.name, second.name
+            return ("in", second.name, first.name) if how == "of" else (how, first.name, second.name)
     return None
 
 
@@ -310,15 +325,24 @@ def _of_the_picture(hits: list[_Hit], tokens: list[str]) -> list[_Hit]:
 
 def _subjects(hits: list[_Hit], tokens: list[str], worn: dict[_Hit, str]) -> tuple[Subject, ...]:
     found: dict[str, Subject] = {}
-    people_end = -1
+    people_end, end = -1, 0
     for hit in sorted((h for h in hits if h.kind == "subject"), key=lambda h: h.start):
         again = hit.name in binding.PEOPLE and (hit.start == people_end or tokens[hit.start] in binding.DOING)
         if again and binding.PEOPLE & found.keys():
             continue
         people_end = hit.end if hit.name in binding.PEOPLE else -1
         if hit.name not in found:
-            found[hit.name] = Subject(hit.name, _count(tokens, hit), worn.get(hit))
+            found[hit.name] = Subject(hit.name, _count(tokens, hit, end), worn.get(hit))
+        end = hit.end
     return tuple(found.values())[:4]
+
+
+def _strange(hits: list[_Hit], tokens: list[str]) -> bool:
+    """Whether a word of the prompt may be a thing that nothing is known of."""
+    known = {at for hit in hits for at in range(hit.start, hit.end)}
+    return any(
+        at not in known and len(token) > 2 and token not in binding.SAID for at, token in enumerate(tokens)
+    )
 
 
 def _reject(hits: list[_Hit], tokens: list[str], avoid: frozenset[str]) -> list[_Hit]:
@@ -333,7 +357,7 @@ def parse(prompt: str, negative: str = "") -> Scene:
     """What `prompt` asks for, less what it negates and what `negative` names."""
     avoid = frozenset(hit.name for hit in _hits(negative)[0])
     hits, tokens = _hits(prompt)
-    worn = _worn(hits)
+    worn, strange = _worn(hits), _strange(hits, tokens)
     denied = frozenset(h.name for h in hits) - frozenset(h.name for h in _reject(hits, tokens, avoid))
     hits = _reject(hits, tokens, avoid)
     subjects = _subjects(hits, tokens, worn)
@@ -349,20 +373,24 @@ def parse(prompt: str, negative: str = "") -> Scene:
     colours = tuple(c for c in _names(grading, "colour") if c not in painted)
     weathers = _names(hits, "weather")
     heavy = [w for w in weathers if w not in ("clear", "cloudy")]
-    studio = ("studio",) if backdrop else ()
+    places = _names(hits, "place")
+    surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
+    studio = ("studio",) if surface or backdrop else ()
     return Scene(
         prompt=prompt,
         time=_first(_names(hits, "time")),
         weather=heavy[0] if heavy else _first(weathers),
         season=_first(_names(hits, "season")),
-        places=tuple(dict.fromkeys((*studio, *_names(hits, "place")))),
+        places=tuple(dict.fromkeys((*studio, *places))),
         colours=colours[:3],
         styles=styles,
         subjects=subjects,
         frame=frame,
         backdrop=backdrop,
+        surface=surface,
         worn=_parts(hits, tokens),
         letters=binding.letters(prompt),
         link=_link(hits, tokens),
+        strange=strange,
         avoid=avoid | denied,
     )

@@ -25,15 +25,22 @@ from numpy.typing import NDArray
 
 Points = NDArray[Any]
 
+INDOORS = frozenset({"table", "back", "wall"})  # what stands on tables, at the back of a room, or hangs there
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One outline with its tone; `cut` removes it from what lies below; `asked` waits to be named."""
 
     role: str
-    outline: Points
+    path: str
     cut: bool = False
     asked: bool = False
+
+    @property
+    def outline(self) -> Points:
+        """Its corners (n, 2), which nobody may change: computed when it is drawn first."""
+        return _outline(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +114,23 @@ def _limb(numbers: list[list[float]]) -> Points:
     return np.concatenate([left, np.array(cap), right[::-1], np.array(foot)]).astype(np.float32)
 
 
-def _part(text: str) -> Part:
-    role, command, *words = text.split()
+@cache
+def _outline(path: str) -> Points:
+    command, *words = path.split()
     pairs = [_pair(word) for word in words]
     numbers, corners = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    cut, command = command.startswith("-"), command.lstrip("-")
     if command == "E":
-        outline = _ellipse(numbers)
-    elif command == "K":
-        outline = _limb(numbers)
-    elif command == "P":
-        outline = np.array(numbers, np.float32)
-    else:
-        outline = _smooth(np.array(numbers, np.float32), corners, closed=True)
-    return Part(role.lstrip("?"), outline, cut, role.startswith("?"))
+        return _ellipse(numbers)
+    if command == "K":
+        return _limb(numbers)
+    if command == "P":
+        return np.array(numbers, np.float32)
+    return _smooth(np.array(numbers, np.float32), corners, closed=True)
+
+
+def _part(text: str) -> Part:
+    role, path = text.split(maxsplit=1)
+    return Part(role.lstrip("?"), path.lstrip("-"), path.startswith("-"), role.startswith("?"))
 
 
 def _shape(name: str, entry: dict[str, Any]) -> Shape:
