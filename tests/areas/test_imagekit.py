@@ -279,3 +279,11 @@ async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path:
         assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
         assert (await home.client.get("/")).status_code == 200
         assert (await home.client.get("/openapi/image.json")).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["create_image", "create_and_upload_image", "create_and_upload_image_klein"])
+async def test_who_asks_for_the_head_of_a_picture_makes_and_pays_none(home: House, path: str) -> None:
+    asked = {**SMALL, "save_path": "head/fox.webp"}
+    answer = await home.client.head(f"/{path}", params=asked, headers=home.bearer)
+    assert (answer.status_code, answer.headers["Allow"], answer.content) == (405, "GET", b"")
+    assert await home.standing() == ("5.00", "0.00")

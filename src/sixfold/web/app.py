@@ -132,7 +132,7 @@ async def _handle(scope: Scope, receive: Receive, match: Match) -> Response | An
     if route is None:
         raise errors.NotFound
     method = scope["method"]
-    handler = route.handlers.get("GET" if method == "HEAD" and method not in route.handlers else method)
+    handler = route.handler(method)
     if handler is None:
         response = match.face.dialect(errors.MethodNotAllowed(), scope["sixfold.request_id"])
         response.headers["Allow"] = ", ".join(sorted(route.handlers))

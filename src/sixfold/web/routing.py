@@ -25,11 +25,18 @@ class Route:
     """One path (`{name}` is one segment, `{name:path}` the rest) and a handler for each method.
 
     `body_bytes` is the largest body that is read; 0 where none is expected, and a small one goes unread.
+    Where a GET is not `safe`, as it makes something, a HEAD is not answered by it.
     """
 
     path: str
     handlers: Mapping[str, Handler | Plain]
     body_bytes: int = 0
+    safe: bool = True
+
+    def handler(self, method: str) -> Handler | Plain | None:
+        """What answers a method; a HEAD is a GET of which nobody reads the body."""
+        known = self.handlers.get(method)
+        return self.handlers.get("GET") if known is None and method == "HEAD" and self.safe else known
 
 
 @dataclass(frozen=True, slots=True)

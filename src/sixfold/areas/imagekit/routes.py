@@ -223,9 +223,9 @@ def face(services: Services, start_page: Handler) -> Face:
         (
             Route("/", {"GET": kit.root, "HEAD": kit.root}),
             Route("/health", {"GET": kit.health, "HEAD": kit.health}),
-            Route("/create_image", {"GET": kit.picture}),
-            Route("/create_and_upload_image", {"GET": kit.uploader(PICTURE)}),
-            Route("/create_and_upload_image_klein", {"GET": kit.uploader(KLEIN)}),
+            Route("/create_image", {"GET": kit.picture}, safe=False),
+            Route("/create_and_upload_image", {"GET": kit.uploader(PICTURE)}, safe=False),
+            Route("/create_and_upload_image_klein", {"GET": kit.uploader(KLEIN)}, safe=False),
             Route("/api/style-transfer", {"POST": kit.style}, services.settings.inline_body_bytes),
         ),
     )
