@@ -49,7 +49,7 @@ class Till:
         self._trust = Trust(database, self._unwritten) if trusting else None
         self._waiting: list[_Slip] = []
         self._working: asyncio.Task[None] | None = None
-        self._later: dict[str, _Slip] = {}  # by call: beginnings that were trusted and are not handed in yet
+        self._later: dict[str, tuple[Call, Payer | None]] = {}  # that were trusted and are not handed in yet
         self._aged: frozenset[str] = frozenset()  # those of them that were there at the last look
         self._begun: dict[str, asyncio.Future[None]] = {}  # by call: those that were handed in before the end
         self._looking: asyncio.TimerHandle | None = None
@@ -60,12 +60,15 @@ class Till:
         Whoever is cancelled while he waits has begun nothing.
         """
         call.counted = payer is not None
-        slip = _slip(call, payer)
         if self._trust is not None:
-            if await self._trust.covers(call.account_id, payer, call.held):
-                self._begin_later(slip)
+            covered = self._trust.covers(call.account_id, payer, call.held)
+            if covered is None:
+                covered = await self._trust.look(call.account_id, payer, call.held)
+            if covered:
+                self._begin_later(call, payer)
                 return
             self._begin_now(self._trusted(call.account_id))  # who came first is served first
+        slip = _slip(call, payer)
         self._hand_in(slip)
         try:
             await slip.booked
@@ -76,7 +79,7 @@ class Till:
     async def stand(self, call: Call) -> None:
         """Wait until the money of a call that has begun is held; raises what `begin` raises."""
         if call.id in self._later:
-            self._begin_now([self._later[call.id]])
+            self._begin_now([call])
         begun = self._begun.get(call.id)
         if begun is not None:
             await asyncio.shield(begun)
@@ -88,7 +91,7 @@ class Till:
         """
         later = self._later.pop(call.id, None)
         if later is not None:
-            return self._hand_in(_Slip(call, later.payer, ending, later.booked, whole=True))
+            return self._hand_in(_slip(call, later[1], ending, whole=True))
         slip, begun = _slip(call, None, ending), self._begun.pop(call.id, None)
         if begun is None:
             return self._hand_in(slip)
@@ -100,19 +103,19 @@ class Till:
 
     async def drain(self) -> None:
         """Wait until everything that was handed in is booked."""
-        self._begin_now(list(self._later.values()))
+        self._begin_now([call for call, _ in self._later.values()])
         while self._working is not None:
             await asyncio.wait({self._working})
 
-    def _trusted(self, account_id: str) -> list[_Slip]:
-        """An account's beginnings that are not handed in yet."""
-        return [slip for slip in self._later.values() if slip.call.account_id == account_id]
+    def _trusted(self, account_id: str) -> list[Call]:
+        """An account's calls whose beginning is not handed in yet."""
+        return [call for call, _ in self._later.values() if call.account_id == account_id]
 
     def _unwritten(self, account_id: str) -> int:
-        return sum(slip.call.held for slip in self._trusted(account_id))
+        return sum(call.held for call in self._trusted(account_id))
 
-    def _begin_later(self, slip: _Slip) -> None:
-        self._later[slip.call.id] = slip
+    def _begin_later(self, call: Call, payer: Payer | None) -> None:
+        self._later[call.id] = call, payer
         if self._looking is None:
             self._look_later()
 
@@ -121,15 +124,14 @@ class Till:
 
     def _look(self) -> None:
         """Hand in the beginnings that were there at the last look."""
-        self._begin_now([slip for name, slip in self._later.items() if name in self._aged])
+        self._begin_now([call for name, (call, _) in self._later.items() if name in self._aged])
         self._aged, self._looking = frozenset(self._later), None
         if self._later:
             self._look_later()
 
-    def _begin_now(self, slips: Iterable[_Slip]) -> None:
-        for slip in slips:
-            del self._later[slip.call.id]
-            self._begun[slip.call.id] = self._hand_in(slip)
+    def _begin_now(self, calls: Iterable[Call]) -> None:
+        for call in calls:
+            self._begun[call.id] = self._hand_in(_slip(*self._later.pop(call.id)))
 
     def _follow(self, begun: asyncio.Future[None], slip: _Slip) -> None:
         """Hand in the ending of a call, unless its beginning was refused."""
@@ -208,8 +210,8 @@ class Till:
         return None
 
 
-def _slip(call: Call, payer: Payer | None, ending: Ending | None = None) -> _Slip:
-    return _Slip(call, payer, ending, asyncio.get_running_loop().create_future())
+def _slip(call: Call, payer: Payer | None, ending: Ending | None = None, *, whole: bool = False) -> _Slip:
+    return _Slip(call, payer, ending, asyncio.get_running_loop().create_future(), whole)
 
 
 def _tell(slip: _Slip, verdict: Exception | None) -> None:

@@ -44,33 +44,42 @@ class Trust:
         self._clock = clock
         self._shares: dict[Hashable, _Share] = {}
 
-    async def covers(self, account_id: str, payer: Payer | None, amount: int) -> bool:
-        """Whether `amount` (micro-dollars) may be asked for now; it is taken off the shares then."""
+    def covers(self, account_id: str, payer: Payer | None, amount: int) -> bool | None:
+        """Whether `amount` (micro-dollars) may be asked for now; it is taken off the shares then.
+
+        None where it is not known any more: `look` tells.
+        """
         moment = self._clock()
         account = self._shares.get(account_id)
         if account is None or account.until < moment:
-            account = await self._look(account_id, account_id, _available(account_id))
+            return None
         if account.left < amount:
             return False
         if payer is not None:
             budget = self._shares.get(payer)
             if budget is None or budget.until < moment:
-                budget = await self._look(payer, account_id, limits.unspent(payer))
+                return None
             if budget.left < amount:
                 return False
             budget.left -= amount
         account.left -= amount
         return True
 
-    async def _look(self, name: Hashable, account_id: str, left: Transaction[int]) -> _Share:
+    async def look(self, account_id: str, payer: Payer | None, amount: int) -> bool:
+        """What `covers` tells, once the shares are those of this moment."""
+        await self._share(account_id, account_id, _available(account_id))
+        if payer is not None:
+            await self._share(payer, account_id, limits.unspent(payer))
+        return bool(self.covers(account_id, payer, amount))
+
+    async def _share(self, name: Hashable, account_id: str, left: Transaction[int]) -> None:
         found = await self._database.read(left) - self._unwritten(account_id)
         moment, known = self._clock(), self._shares.get(name)
         if known is not None and moment <= known.until:  # another looked at the same time
-            return known
+            return
         if len(self._shares) >= _MAX_KNOWN:
             self._shares.clear()
-        share = self._shares[name] = _Share(found // _PART, moment + _SECONDS)
-        return share
+        self._shares[name] = _Share(found // _PART, moment + _SECONDS)
 
 
 def _available(account_id: str) -> Transaction[int]:
