@@ -7,7 +7,7 @@ where that is refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sixfold import errors
@@ -60,11 +60,7 @@ def hold_all(wanted: Sequence[Wanted]) -> Transaction[int]:
     """
     if any(each.amount <= 0 for each in wanted):
         raise ledger.LedgerFault("a hold needs a positive amount")
-    of_account, of_key = Counter[str](), Counter[Payer]()
-    for each in wanted:
-        of_account[each.account_id] += each.amount
-        if each.payer is not None:
-            of_key[each.payer] += each.amount
+    of_account, of_key = _sums(wanted)
     yield Query("hold_insert", {}, [_hold_row(each) for each in wanted])
     for payer, amount in of_key.items():
         yield from limits.spend(payer, amount)
@@ -72,6 +68,16 @@ def hold_all(wanted: Sequence[Wanted]) -> Transaction[int]:
         if not (yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})):
             raise errors.InsufficientCredits
     return (yield from now())
+
+
+def _sums(asked: Iterable[Wanted | Purchase]) -> tuple[Counter[str], Counter[Payer]]:
+    """What is asked of each account, and of each key's budgets."""
+    of_account, of_key = Counter[str](), Counter[Payer]()
+    for each in asked:
+        of_account[each.account_id] += each.amount
+        if each.payer is not None:
+            of_key[each.payer] += each.amount
+    return of_account, of_key
 
 
 def _hold_row(wanted: Wanted) -> dict[str, Value]:
@@ -117,11 +123,7 @@ def charge_all(purchases: Sequence[Purchase]) -> Transaction[None]:
     """
     if any(not 0 < each.amount <= each.most for each in purchases):
         raise ledger.LedgerFault("a charge needs a positive amount, and no more than was foreseen")
-    of_account, of_key = Counter[str](), Counter[Payer]()
-    for each in purchases:
-        of_account[each.account_id] += each.amount
-        if each.payer is not None:
-            of_key[each.payer] += each.amount
+    of_account, of_key = _sums(purchases)
     for payer, amount in of_key.items():
         yield from limits.spend(payer, amount)
     for account_id, amount in of_account.items():

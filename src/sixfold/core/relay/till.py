@@ -196,7 +196,7 @@ class Till:
         if ending is None:
             return requestlog.begin(call, self.holder, slip.payer)
         if slip.whole:
-            return requestlog.book([], [], self.holder, [(call, slip.payer, ending)])
+            return self._book([slip])
         if call.held:
             return requestlog.finish(call, ending, self.holder)
         return requestlog.insert(call, ending, self.holder)

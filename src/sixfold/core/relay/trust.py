@@ -49,15 +49,14 @@ class Trust:
 
         None where it is not known any more: `look` tells.
         """
-        moment = self._clock()
-        account = self._shares.get(account_id)
-        if account is None or account.until < moment:
+        account = self._known(account_id)
+        if account is None:
             return None
         if account.left < amount:
             return False
         if payer is not None:
-            budget = self._shares.get(payer)
-            if budget is None or budget.until < moment:
+            budget = self._known(payer)
+            if budget is None:
                 return None
             if budget.left < amount:
                 return False
@@ -66,20 +65,25 @@ class Trust:
         return True
 
     async def look(self, account_id: str, payer: Payer | None, amount: int) -> bool:
-        """What `covers` tells, once the shares are those of this moment."""
+        """What `covers` tells, once both shares are known."""
         await self._share(account_id, account_id, _available(account_id))
         if payer is not None:
             await self._share(payer, account_id, limits.unspent(payer))
         return bool(self.covers(account_id, payer, amount))
 
+    def _known(self, name: Hashable) -> _Share | None:
+        share = self._shares.get(name)
+        return share if share is not None and self._clock() <= share.until else None
+
     async def _share(self, name: Hashable, account_id: str, left: Transaction[int]) -> None:
+        if self._known(name) is not None:
+            return
         found = await self._database.read(left) - self._unwritten(account_id)
-        moment, known = self._clock(), self._shares.get(name)
-        if known is not None and moment <= known.until:  # another looked at the same time
+        if self._known(name) is not None:  # another looked at the same time
             return
         if len(self._shares) >= _MAX_KNOWN:
             self._shares.clear()
-        self._shares[name] = _Share(found // _PART, moment + _SECONDS)
+        self._shares[name] = _Share(found // _PART, self._clock() + _SECONDS)
 
 
 def _available(account_id: str) -> Transaction[int]:
