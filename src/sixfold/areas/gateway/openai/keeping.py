@@ -41,11 +41,6 @@ _PAGE, _MAX_PAGE, _MAX_TEXT = 20, 100, 200
 _FRESH = {"Cache-Control": "no-store"}
 _TRUE = msgspec.Raw(b"true")
 _encode = reading.encode
-_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class _Given(msgspec.Struct):
-    input: str | list[msgspec.Raw]
 
 
 class _Told(msgspec.Struct):
@@ -60,7 +55,6 @@ class _Event(msgspec.Struct):
     response: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_given = msgspec.json.Decoder(_Given).decode
 _told = msgspec.json.Decoder(_Told).decode
 _event = msgspec.json.Decoder(_Event).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -125,7 +119,7 @@ def _whole(before: Conversation, raw: bytes) -> bytes:
         raise UnknownPrevious(before.fault.response_id)
     if before.fault is not None:
         raise before.fault
-    fields = _raws(raw)
+    fields = reading.raws(raw)
     del fields["previous_response_id"]
     said = [item for kept in before.turns for item in (*_items(kept.input), *_told(kept.response).output)]
     fields["input"] = msgspec.Raw(_encode([*said, *_asked(raw)]))
@@ -134,7 +128,7 @@ def _whole(before: Conversation, raw: bytes) -> bytes:
 
 def _asked(raw: bytes) -> list[msgspec.Raw]:
     """The items of a request's input; a text is a message of its user."""
-    given = _given(raw).input
+    given = references.given(raw)
     if isinstance(given, list):
         return given
     content = [{"type": "input_text", "text": given}]

@@ -13,6 +13,7 @@ from sixfold.core.relay.chat import Picture, Shape
 from sixfold.web.bodies import INVALID_JSON
 
 encode = msgspec.json.Encoder().encode
+raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode  # an object's fields, each as it was written
 
 
 def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:

@@ -30,10 +30,14 @@ class _Told(msgspec.Struct):
     output: list[msgspec.Raw] = []
 
 
-_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _given = msgspec.json.Decoder(_Given).decode
 _item = msgspec.json.Decoder(_Item).decode
 _told = msgspec.json.Decoder(_Told).decode
+
+
+def given(raw: bytes) -> str | list[msgspec.Raw]:
+    """A request's input: a text, or its items, each as it was written."""
+    return _given(raw).input
 
 
 async def resolved(shelf: Shelf, account_id: str, raw: bytes, most: int) -> bytes:
@@ -41,15 +45,15 @@ async def resolved(shelf: Shelf, account_id: str, raw: bytes, most: int) -> byte
 
     Raises `TooLong` where these are items of responses with more than `most` bytes.
     """
-    given = _given(raw).input
-    if isinstance(given, str):
+    said = given(raw)
+    if isinstance(said, str):
         return raw
-    wanted = {index: name for index, item in enumerate(given) if (name := _named(item))}
+    wanted = {index: name for index, item in enumerate(said) if (name := _named(item))}
     known = _by_id(await shelf.some(account_id, {_response(name) for name in wanted.values()}, most))
     if not known:
         return raw
-    items = [known.get(wanted.get(index, ""), item) for index, item in enumerate(given)]
-    return _encode({**_raws(raw), "input": items})
+    items = [known.get(wanted.get(index, ""), item) for index, item in enumerate(said)]
+    return _encode({**reading.raws(raw), "input": items})
 
 
 def _named(item: msgspec.Raw) -> str:

@@ -77,7 +77,6 @@ _ECHOED = (
     "user",
 )
 _head = msgspec.json.Decoder(_Head)
-_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def wanted(raw: bytes) -> Request:
@@ -101,7 +100,7 @@ def wanted(raw: bytes) -> Request:
 
 def _echo(raw: bytes) -> Mapping[str, msgspec.Raw]:
     """What a response has of its request, as it came."""
-    given = _raws(raw)
+    given = reading.raws(raw)
     return {name: given[name] for name in _ECHOED if bytes(given.get(name, b"null")) != b"null"}
 
 
