@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from starlette.types import ASGIApp
 
 from sixfold.areas.gateway import description as gateway_description
@@ -28,7 +31,7 @@ from sixfold.web.app import App
 from sixfold.web.auth import Doors
 from sixfold.web.idempotency import Repeats
 from sixfold.web.metrics import Metrics
-from sixfold.web.openapi import Document
+from sixfold.web.openapi import Document, Documents
 from sixfold.web.origin import Origins
 from sixfold.web.services import Services
 from sixfold.web.sessions import Sessions
@@ -63,22 +66,22 @@ def create_app(product: Product) -> ASGIApp:
     return app if tracing is None else tracing.serve(app)
 
 
-def documents(product: Product) -> dict[str, Document]:
-    """Every served area's OpenAPI document by the name under which it is served."""
+def documents(product: Product) -> Documents:
+    """OpenAPI documents of the served APIs by the name in their path."""
     areas = product.settings.areas
-    found = {"platform": platform_description.document()}
+    builders: dict[str, Callable[[], Document]] = {"platform": platform_description.document}
     if "media" in areas:
-        found["media"] = media_description.document(product.catalog)
+        builders["media"] = partial(media_description.document, product.catalog)
     if "gateway" in areas:
-        found["gateway"] = gateway_description.document()
+        builders["gateway"] = gateway_description.document
     if "imagekit" in areas:
-        found["image"] = image_description.document(product.catalog)
+        builders["image"] = partial(image_description.document, product.catalog)
     if "hosting" in areas:
-        found["hosting"] = hosting_description.document()
-        found["replicate"] = replicate_description.document()
+        builders["hosting"] = hosting_description.document
+        builders["replicate"] = replicate_description.document
     if "memory" in areas:
-        found["memory"] = memory_description.document()
-    return dict(sorted(found.items()))
+        builders["memory"] = memory_description.document
+    return Documents(builders)
 
 
 def build_services(product: Product) -> Services:

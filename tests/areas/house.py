@@ -20,7 +20,7 @@ from sixfold.core.accounts import accounts, journal, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
 from sixfold.settings import Settings
-from tests import ground
+from tests import databases, ground
 
 ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.areas.engines:DotEngine"
@@ -96,6 +96,7 @@ async def house(
     """The server, running; settings are given by name."""
     usual = {"driver": "inline", "workers": 4, "testing": True, **ground.settings(folder)}
     settings = Settings(data_dir=folder, **{**usual, **changes})
+    databases.prepare(folder)
     product = assembly.build(settings, small_models() if models is None else models)
     async with assembly.running(product):
         operator = await product.database.write(accounts.create("local@localhost", operator=True))

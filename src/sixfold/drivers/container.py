@@ -119,7 +119,7 @@ class ContainerDriver:
         self._engine: Engine | None = None
         self._tidy = False
         self._opening = asyncio.Lock()
-        self._client = httpx.AsyncClient(trust_env=False)
+        self._client: httpx.AsyncClient | None = None
         self._start_seconds = start_seconds
         self._watches: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -200,7 +200,8 @@ class ContainerDriver:
         for worker in tuple(self.workers):
             await worker.kill()
         await settled(self._watches)
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
         if self._engine is not None:
             await self._engine.close()
 
@@ -228,6 +229,8 @@ class ContainerDriver:
             engine = await self._opened()
             image_id = await engine.image_id(wanted.image)
             box = await engine.start(name, dataclasses.replace(wanted, folders={mounts.PATH: folder}))
+            # Opened here and not with the driver: a client loads all root certificates, which takes 20 ms.
+            self._client = self._client or httpx.AsyncClient(trust_env=False)
             server = Cog(self._client, box.address)
             await _ready(server, box, seconds)
             return _Started(box, server, image_id, await server.document(), folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,15 +38,16 @@ class Standings:
         self._weights = weights
         self.probes = dict(probes)
         self.told: dict[str, Callable[[], Standing]] = {}  # by kind of engine, who knows at any moment
+        looked = self._look_at_all()
         self._known = {
-            name: _UNASKED if spec.kind in probes else self._look(spec) for name, spec in engines.items()
+            name: _UNASKED if spec.kind in probes else looked[name] for name, spec in engines.items()
         }
 
     def admit(self, engines: Sequence[EngineSpec]) -> None:
         """Know engines that came later than the catalogue."""
         for engine in engines:
             self._engines[engine.name] = engine
-            self._known[engine.name] = self._look(engine)
+            self._known[engine.name] = self._look(engine, _importable)
 
     def __call__(self, name: str) -> Standing:
         """How an engine stood when it was last looked at."""
@@ -56,15 +58,20 @@ class Standings:
 
     async def refresh(self) -> None:
         """Look at every engine again; servers are asked all at once."""
-        looked = {name: self._look(spec) for name, spec in self._engines.items()}
+        looked = self._look_at_all()
         asked = [
             spec for name, spec in self._engines.items() if spec.kind in self.probes and looked[name].ready
         ]
         answers = await asyncio.gather(*(self.probes[spec.kind](spec) for spec in asked))
         self._known = looked | {spec.name: answer for spec, answer in zip(asked, answers, strict=True)}
 
-    def _look(self, spec: EngineSpec) -> Standing:
-        missing = [package for package in spec.packages if not _importable(package)]
+    def _look_at_all(self) -> dict[str, Standing]:
+        # Most engines need the same few packages, and finding one takes longer than all else that is checked.
+        importable = functools.cache(_importable)
+        return {name: self._look(spec, importable) for name, spec in self._engines.items()}
+
+    def _look(self, spec: EngineSpec, importable: Callable[[str], bool]) -> Standing:
+        missing = [package for package in spec.packages if not importable(package)]
         if missing:
             return Standing(False, f"the package {missing[0]} is not installed")
         own = spec.options.get("base_url")  # a server of the operator's own may want no key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 from typing import Any
@@ -18,12 +19,15 @@ class Encoded:
 
     def __init__(self, content: Any) -> None:
         self._data = msgspec.json.encode(content)
-        self._packed = gzip.compress(self._data, mtime=0) if len(self._data) > _SMALL else b""
         self._tag = hashlib.sha256(self._data).hexdigest()[:32]
+
+    @functools.cached_property
+    def _packed(self) -> bytes:
+        return gzip.compress(self._data, mtime=0) if len(self._data) > _SMALL else b""
 
     def answer(self, request: Request) -> Response:
         """The document, packed where the caller can unpack it, or that he has it already."""
-        packed = bool(self._packed) and _takes_gzip(request.headers.get("accept-encoding", ""))
+        packed = _takes_gzip(request.headers.get("accept-encoding", "")) and bool(self._packed)
         tag = f'"{self._tag}-gzip"' if packed else f'"{self._tag}"'
         headers = {"ETag": tag, "Cache-Control": "public, no-cache", "Vary": "Accept-Encoding"}
         if self._is_known(request.headers.get("if-none-match")):

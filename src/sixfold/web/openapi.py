@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +88,25 @@ class Document:
                 "securitySchemes": {BEARER: {"type": "http", "scheme": "bearer"}},
             },
         }
+
+
+class Documents(Mapping[str, Document]):
+    """OpenAPI documents by name, each built when it is first read."""
+
+    def __init__(self, builders: Mapping[str, Callable[[], Document]]) -> None:
+        self._builders = dict(sorted(builders.items()))
+        self._built: dict[str, Document] = {}
+
+    def __getitem__(self, name: str) -> Document:
+        if name not in self._built:
+            self._built[name] = self._builders[name]()
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._builders)
+
+    def __len__(self) -> int:
+        return len(self._builders)
 
 
 def ref(name: str) -> Node:
