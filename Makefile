@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick check lint format types docs bench gallery weights cluster spaces lock packages release setup laws soak assurance images
+.PHONY: help serve test quick nightly check lint format types docs bench gallery weights cluster spaces lock packages release setup laws soak assurance images
 export PYTHON
 
 VENV ?= .venv
@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 LOCK := constraints.txt constraints-embedded.txt
 SETUP := @sh tools/setup.sh
+# A worker process for each core; one that has run out of tests takes over some of another's.
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -18,11 +20,14 @@ help: ## what there is
 serve: $(STAMP)-embedded ## start the server; prints its address, a key and a line to try
 	@$(BIN)/sixfold serve $(ARGS)
 
-test: $(STAMP)-test ## run every test that this machine can run
-	@$(BIN)/python -m pytest --junitxml=.pytest_cache/suite.xml $(ARGS)
+test: $(STAMP)-test ## run the tests on every core: all but those of `make nightly`
+	@$(PYTEST) -m "not nightly" --junitxml=.pytest_cache/suite.xml --skipped-to=.pytest_cache/skipped.txt $(ARGS)
 
-quick: $(STAMP)-test ## the fast tests, stopping at the first failure: for your own loop
-	@$(BIN)/python -m pytest -q -x -m "not slow and not browser and not postgres and not s3" $(ARGS)
+quick: $(STAMP)-test ## run the fast tests and stop at the first failure: for the edit loop
+	@$(PYTEST) -q -x -m "not nightly and not slow and not browser and not postgres and not s3" $(ARGS)
+
+nightly: $(STAMP)-test ## run the slowest tests: whole programs, clusters, long stories
+	@$(PYTEST) -m nightly --junitxml=.pytest_cache/nightly.xml $(ARGS)
 
 check: lint types docs laws ## every law that a machine can check
 
@@ -35,7 +40,7 @@ format: $(STAMP)-dev ## put right what a machine can: imports, layout, old idiom
 	@$(BIN)/ruff check --fix-only --quiet
 	@$(BIN)/ruff format
 
-types: $(STAMP)-dev ## pyright: strict where it matters most
+types: $(STAMP)-dev $(STAMP)-weights ## pyright: strict where it matters most; reads the types of torch and diffusers
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --warnings $(ARGS)
 
 laws: $(STAMP)-dev # the laws that are tests; `make test` runs them too

@@ -57,6 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pictures", action="store_true", help="make the pictures of docs/pictures that tests make, anew"
     )
     parser.addoption(
+        "--skipped-to", type=Path, help="write the ids of skipped tests to this file, for `pytest @FILE`"
+    )
+    parser.addoption(
         "--spaces", action="store_true", help="also run real Gradio in a container: about a minute"
     )
 
@@ -110,6 +113,15 @@ class Told:
             self._reporter.write_line(
                 f"failed: {report.nodeid} ({report.when}, {report.duration:.0f} s): {reason}"
             )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the ids of skipped tests, so that a run with more extras installed can be limited to them."""
+    path: Path | None = terminalreporter.config.getoption("--skipped-to")
+    if path is not None:
+        skipped = {report.nodeid for report in terminalreporter.stats.get("skipped", [])}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{nodeid}\n" for nodeid in sorted(skipped)), "utf-8")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
