@@ -22,6 +22,14 @@ find_python() {
     exit 1
 }
 
+only_on_linux() {
+    system=$(uname -s)
+    if [ "$system" != Linux ]; then
+        echo "Sixfold's server needs Linux, and this is $system: use WSL 2, a virtual machine or the container image." >&2
+        exit 1
+    fi
+}
+
 quietly() { # run a command; show what it said only when it fails
     log=$(mktemp)
     if ! "$@" >"$log" 2>&1; then
@@ -31,6 +39,8 @@ quietly() { # run a command; show what it said only when it fails
     fi
     rm -f "$log"
 }
+
+case ${1:-} in embedded | weights | ray) only_on_linux ;; esac
 
 if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     python=$(find_python)

@@ -41,6 +41,7 @@ from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.own import shelf as own_files
+from sixfold.engines.resources import InstalledResources
 from sixfold.engines.standings import Standings
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
@@ -88,6 +89,7 @@ class Product:
     deposits: Deposits
     images: Images
     workshop: Workshop
+    resources: InstalledResources
 
 
 def build(settings: Settings, models_document: Mapping[str, Any] | None = None) -> Product:
@@ -154,6 +156,9 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         images=workplaces.Learning(places.images, settings.data_dir / "scratch"),
         deposits=Deposits(clients.upstream, database, settings.tables.get("deposits")),
         workshop=graphs,
+        resources=inventory.resources(
+            settings, models, standings, relaying.found, (standings.refresh, relaying.refresh)
+        ),
     )
 
 

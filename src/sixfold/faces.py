@@ -121,4 +121,5 @@ def build_services(product: Product) -> Services:
         images=product.images,
         workshop=product.workshop,
         signer=product.signer,
+        survey=product.resources,
     )

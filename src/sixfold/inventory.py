@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from sixfold.core.work.hardware import Shelf
 from sixfold.core.work.templates import Templates
 from sixfold.engines import wishes
 from sixfold.engines.image.style.names import NAMED_STYLES
-from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from sixfold.engines.remote.comfyui_standing import PROBE_SECONDS, ComfyStandings
+from sixfold.engines.resources import InstalledResources, Look
 from sixfold.engines.standings import Probe, Standings
 from sixfold.net.clients import Clients
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
+from sixfold.upstreams.chat.servers import FoundServer
 
 _DATA = Path(__file__).parent / "data"
 
@@ -71,13 +73,29 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
     return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES}, templates())
 
 
-def standings(settings: Settings, models: Catalog, clients: Clients) -> Standings:
-    """Which engines can run here; `refresh` asks the servers among them."""
+def standings(
+    settings: Settings, models: Catalog, clients: Clients, seconds: float = PROBE_SECONDS
+) -> Standings:
+    """Which engines can run here; `refresh` asks the servers among them, each for at most `seconds`."""
     looks = workshops.comfyui_is_asked(settings)
-    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, looks=looks)}
+    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, looks=looks, seconds=seconds)}
     return Standings(
         models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
     )
+
+
+def resources(
+    settings: Settings,
+    models: Catalog,
+    known: Standings,
+    chat: Callable[[], Sequence[FoundServer]],
+    looks: Sequence[Look] = (),
+) -> InstalledResources:
+    """Report what the engines of `known` and the model servers of `chat` run on."""
+    kinds = {engine.kind for engine in models.engines().values()}
+    comfyui = known.probes.get("comfyui")
+    asked = comfyui if isinstance(comfyui, ComfyStandings) else None
+    return InstalledResources(settings, kinds, asked, chat, looks)
 
 
 def _shared(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from sixfold import __version__
 from sixfold.cli import local_key
 from sixfold.cli.first_start import Welcome
-from sixfold.cli.found import Thing
 from sixfold.cli.terminal import Paint
 from sixfold.core.money import format_usd
+from sixfold.core.work.availability import Resource
 from sixfold.settings import Settings
 
+NOTHING = "no GPU, weights, model server or provider key"
+IN_CONTAINER = "In this container, the host is host.docker.internal (or SIXFOLD_PROBE_HOSTS)."
+_CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
@@ -78,31 +82,47 @@ def curl(configured: Settings, welcome: Welcome | None, *, pictures: bool) -> st
     return f"{line} {bearer} -d {shlex.quote(json.dumps(order))}"
 
 
-def found(paint: Paint, things: Sequence[Thing]) -> None:
-    """Say what was found, and how to unlock what was not."""
-    here = [thing for thing in things if thing.found]
-    rows = [(thing.name, f"{thing.found}  {paint.dim(benefit(thing))}") for thing in here]
-    if not rows:
-        lacking = any(thing.kind == "embedded" for thing in things)
-        instead = ", nor the embedded engines" if lacking else ": the embedded engines serve"
-        rows = [("found", f"no GPU, weights, model server or provider's key{instead}")]
+def found(paint: Paint, resources: Sequence[Resource], *, container: bool = False) -> None:
+    """Say what was found and how to unlock the rest; `container` adds how to reach programs on the host."""
+    rows = [
+        (each.name, f"{each.found}  {paint.dim(benefit(each.unlocks, used=each.used))}")
+        if each.found
+        else (each.name, each.how)
+        for each in resources
+        if each.state != "absent"
+    ]
+    if not any(each.found for each in resources):
+        lacking = any(each.kind == "embedded" for each in resources)
+        instead = ", and no embedded engines" if lacking else "; the embedded engines serve"
+        rows.insert(0, ("found", f"{NOTHING}{instead}"))
     paint.rows(rows)
-    missing = [thing for thing in things if not thing.found and thing.how and thing.used]
+    missing = [each for each in resources if each.state == "absent" and each.how and each.used]
     if missing:
         first, *more = _ways(missing)
         paint.rows([("unlock more", first), *(("", way) for way in more)])
-    paint.line(paint.dim("  `sixfold doctor` tells which engine serves what. Control-C ends the server."))
+    if container:
+        paint.paragraph(paint.dim(IN_CONTAINER))
+    paint.line(
+        paint.dim(
+            "  `sixfold doctor` shows which engine serves each model. Press Control-C to stop the server."
+        )
+    )
     paint.line()
 
 
-def _ways(missing: Sequence[Thing]) -> Iterator[str]:
-    """What can be done for what; several ways to the same thing are told together."""
-    for unlocks in dict.fromkeys(thing.unlocks for thing in missing):
-        first, *others = [thing.how for thing in missing if thing.unlocks == unlocks]
+def _ways(missing: Sequence[Resource]) -> Iterator[str]:
+    """Yield what can be done for what; several ways to the same thing share a line."""
+    for unlocks in dict.fromkeys(each.unlocks for each in missing):
+        first, *others = [each.how for each in missing if each.unlocks == unlocks]
         word = first.partition(" ")[0]
         yield f"{' or '.join([first, *(how.removeprefix(f'{word} ') for how in others)])} for {unlocks}"
 
 
-def benefit(thing: Thing) -> str:
-    """What a thing brings, honestly: nothing yet where this version has no engine that uses it."""
-    return f"→ {thing.unlocks}" if thing.used else f"→ {thing.unlocks}, once an engine here can use it"
+def benefit(unlocks: str, *, used: bool) -> str:
+    """Say what a resource is good for, or that no engine of this version uses it yet."""
+    return f"→ {unlocks}" if used else f"→ {unlocks}, once an engine here can use it"
+
+
+def in_container() -> bool:
+    """Tell whether this process runs in a container of Docker or Podman."""
+    return any(mark.exists() for mark in _CONTAINER_MARKS)

@@ -24,6 +24,10 @@ TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 Document = dict[str, Any]
 
 
+class KeyRefused(Refused):
+    """The server answered 401."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a server said: its status, its headers by small names, its body."""
@@ -91,7 +95,7 @@ class Client:
         body: bytes | IO[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Any request; every status but 401 is the caller's to understand."""
+        """Any request; every status but 401 is the caller's to understand, which raises `KeyRefused`."""
         response = self._open(method, path, body, headers or {})
         try:
             data = response.read()
@@ -102,7 +106,7 @@ class Client:
         named = {name.lower(): value for name, value in response.getheaders()}
         found = Answer(response.status, named, data)
         if response.status == http.client.UNAUTHORIZED:
-            raise Refused(self.reason(found, path))
+            raise KeyRefused(self.reason(found, path))
         return found
 
     def reason(self, answer: Answer, path: str) -> str:

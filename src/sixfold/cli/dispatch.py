@@ -10,12 +10,19 @@ import sys
 from sixfold import errors, settings
 from sixfold.cli.terminal import Refused
 
+# The modules of commands that start worker processes, which need prctl and /proc.
+_LINUX_ONLY = frozenset({"serve", "worker", "replay"})
 _INTERRUPTED = 130  # what shells expect of a program that Control-C ended
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command that `arguments.target` names; gives its exit status."""
     module, _, function = str(arguments.target).partition(":")
+    if module in _LINUX_ONLY and sys.platform != "linux":
+        return _fail(
+            f"`sixfold {module}` needs Linux, and this is {sys.platform}: use WSL 2, a virtual machine or "
+            "the container image. Commands that only call a server work here with --api-url"
+        )
     try:
         command = getattr(importlib.import_module(f"sixfold.cli.{module}"), function)
         status = int(command(arguments) or 0)

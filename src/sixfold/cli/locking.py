@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sixfold.cli import file_lock
 from sixfold.cli.terminal import Refused
 
 _NAME = "server.lock"
@@ -71,12 +71,14 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
 
 def running(data_dir: Path) -> Running | None:
     """The server that holds a folder now, or None."""
+    if not file_lock.AVAILABLE:
+        return None
     try:
         descriptor = os.open(data_dir / _NAME, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        if _take(descriptor, shared=True):
+        if file_lock.take(descriptor, shared=True):
             return None
         return _read(descriptor)
     finally:
@@ -86,18 +88,10 @@ def running(data_dir: Path) -> Running | None:
 def _take_soon(descriptor: int) -> bool:
     """Take the lock; a command that only looks whether somebody has it holds it for an instant."""
     for _ in range(_TRIES):
-        if _take(descriptor):
+        if file_lock.take(descriptor):
             return True
         time.sleep(_PAUSE_SECONDS)
     return False
-
-
-def _take(descriptor: int, *, shared: bool = False) -> bool:
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read(descriptor: int) -> Running:

@@ -377,9 +377,19 @@ def _completion(commands: Group) -> None:
 
 
 def _upkeep(commands: Group) -> None:
-    _asking(commands, "doctor", "doctor:doctor", "say what is here, what works and what would unlock more")
-    engines = _group(commands, "engines", "what the models run on")
-    _asking(engines, "list", "doctor:list_engines", "list the engines and the models that they serve")
+    doctor = _asking(
+        commands,
+        "doctor",
+        "doctor:doctor",
+        "show what works here and what would unlock more",
+        "It asks the server that runs on the data folder, and looks around itself where none runs.",
+    )
+    doctor.add_argument("--all", action="store_true", help="show every model and every way to unlock more")
+    engines = _group(commands, "engines", "list engines, and add or remove weights")
+    listing = _asking(
+        engines, "list", "doctor:list_engines", "list the engines that serve now, and the weights"
+    )
+    listing.add_argument("--all", action="store_true", help="list every engine and what it lacks")
     _weights(engines)
     migrate = _asking(commands, "migrate", "upkeep:migrate", "bring the database to another schema")
     migrate.add_argument("--to", type=int, metavar="N", help="this schema (default: the newest)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import json
 import os
 import stat
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import quote, unquote, urlencode
 
-from sixfold.cli import syncing
+from sixfold.cli import file_lock, syncing
 from sixfold.cli.client import Answer, Client, Document
 from sixfold.cli.sync_sides import Clash, Listed, Refusal, RemoteFile
 from sixfold.cli.syncing import Sync
@@ -313,10 +312,8 @@ def _alone(folder: Path) -> Iterator[None]:
     own = folder / syncing.FOLDER
     own.mkdir(mode=0o700, exist_ok=True)
     with (own / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Refused(f"Another sync of {folder} runs") from None
+        if not file_lock.take(file.fileno()):
+            raise Refused(f"Another sync of {folder} runs")
         yield
 
 

@@ -19,7 +19,7 @@ import uvloop
 
 from sixfold import assembly, errors, settings, storage
 from sixfold.assembly import Product
-from sixfold.cli import banner, first_start, found, locking, opening
+from sixfold.cli import banner, first_start, locking, opening
 from sixfold.cli.locking import ServerLock
 from sixfold.cli.terminal import Paint, Refused
 from sixfold.core.accounts import accounts
@@ -182,14 +182,12 @@ async def _serve(configured: Settings, doors: list[socket.socket], lock: ServerL
             await product.database.write(first_start.operator())
         ending = _Ending(server, product, paint)
         ending.listen()
-        looking = asyncio.create_task(_look(product), name="look-around")
-        showing = asyncio.create_task(_show(product, server, lock, welcome, looking), name="banner")
+        showing = asyncio.create_task(_show(product, server, lock, welcome), name="banner")
         try:
             await server.serve(sockets=doors)
         finally:
-            for task in (looking, showing):
-                task.cancel()
-            await asyncio.gather(looking, showing, return_exceptions=True)
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
             await ending.finished()
 
 
@@ -210,23 +208,18 @@ def _config(product: Product) -> uvicorn.Config:
     )
 
 
-async def _look(product: Product) -> tuple[found.Thing, ...]:
-    kinds = {engine.kind for engine in product.catalog.engines().values()}
-    return await found.look(product.settings, kinds)
-
-
 async def _show(
     product: Product,
     server: _Server,
     lock: ServerLock,
     welcome: first_start.Welcome | None,
-    looking: asyncio.Task[tuple[found.Thing, ...]],
 ) -> None:
     await server.up.wait()
     lock.tell(product.settings.base_url)
     paint = Paint()
     banner.start(paint, product.settings, welcome, pictures=_makes_pictures(product))
-    banner.found(paint, await looking)
+    await product.relaying.looked()
+    banner.found(paint, await product.resources.resources(), container=banner.in_container())
 
 
 def _makes_pictures(product: Product) -> bool:

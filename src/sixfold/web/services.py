@@ -14,6 +14,7 @@ from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.memory.memory import Memory
 from sixfold.core.relay.kept import Shelf as KeptResponses
 from sixfold.core.relay.relay import Relay
+from sixfold.core.work.availability import Survey
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.history import Histories
 from sixfold.core.work.images import Images
@@ -69,6 +70,7 @@ class Services:
     images: Images
     workshop: Workshop
     signer: Signer
+    survey: Survey
 
     def media_url(self, file: OutputFile) -> str:
         """The absolute URL of a stored file."""

@@ -37,7 +37,8 @@ def test_the_doctor_tells_which_engine_serves_what(sixfold: Commands) -> None:
     assert {thing["name"] for thing in report["found"]} >= {"GPU", "ComfyUI", "Ollama", "fal", "OpenAI"}
     text = sixfold("doctor").out
     assert "every sum is right" in text
-    assert "FAL_KEY" in text
+    assert "sixfold provider set fal" in text
+    assert "FAL_KEY" in sixfold("doctor", "--all").out
 
 
 def test_the_doctor_knows_whether_a_language_model_can_be_asked(

@@ -31,6 +31,38 @@ _UPLOAD: Node = {
     "bytes": {"type": "integer", "minimum": 1},
     "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
 }
+_TEXTS: Node = {"type": "array", "items": _TEXT}
+_RESOURCE: Node = {
+    "name": _TEXT,
+    "kind": _TEXT,
+    "found": _MAYBE_TEXT,
+    "unlocks": _TEXT,
+    "how": _TEXT,
+    "used": {"type": "boolean"},
+    "state": {"type": "string", "enum": ["found", "slow", "absent"]},
+    "url": _TEXT,
+    "models": _TEXTS,
+}
+_QUALITY: Node = {"type": ["string", "null"], "enum": ["full", "preview", None]}
+_ENGINE: Node = {
+    "engine": _TEXT,
+    "version": _TEXT,
+    "kind": _TEXT,
+    "quality": _QUALITY,
+    "models": _TEXTS,
+    "ready": {"type": "boolean"},
+    "detail": _TEXT,
+    "unlock": _TEXT,
+}
+_MODEL: Node = {
+    "model": _TEXT,
+    "title": _TEXT,
+    "engine": _MAYBE_TEXT,
+    "quality": _QUALITY,
+    "detail": _TEXT,
+    "full_for": _TEXT,
+    "unlock": _TEXT,
+}
 _SECURED: list[Node] = [{openapi.BEARER: []}]
 
 
@@ -66,6 +98,7 @@ def document() -> Document:
             "/api/account/ledger": {"get": ledger | {"security": _SECURED, "parameters": paging}},
             "/livez": {"get": _operation("The process answers", status)},
             "/readyz": {"get": _operation("The server can work", status, 503)},
+            "/api/engines": {"get": _engines()},
             "/metrics": {"get": _operation("Figures for Prometheus", text, 401, 403)},
         },
         {"Error": openapi.CODED},
@@ -77,6 +110,15 @@ def _operation(summary: str, good: Node, *statuses: int) -> Node:
         "summary": summary,
         "responses": {"200": good, **openapi.failures(openapi.ref("Error"), *statuses)},
     }
+
+
+def _engines() -> Node:
+    rows = {"found": _RESOURCE, "engines": _ENGINE, "models": _MODEL}
+    lists: Node = {name: {"type": "array", "items": _all_of(row)} for name, row in rows.items()}
+    good = openapi.answer("What the server uses now", _all_of({"version": _TEXT, **lists}))
+    refresh = openapi.query("refresh", {"type": "boolean", "default": False})
+    operation = _operation("What engines run on, and which serves each model", good, 400, 401, 403)
+    return operation | {"security": _SECURED, "parameters": [refresh]}
 
 
 def _take_out() -> Node:

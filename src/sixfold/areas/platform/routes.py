@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sixfold.areas.platform import belongings, oauth, payments
+from sixfold.areas.platform.engines import Engines
 from sixfold.areas.platform.health import Health
 from sixfold.areas.platform.media import MediaFiles
 from sixfold.areas.platform.reference import Reference
@@ -31,6 +32,7 @@ def face(services: Services, metrics: Metrics, documents: Mapping[str, Document]
             Route("/livez", {"GET": health.live}),
             Route("/readyz", {"GET": health.ready}),
             Route("/metrics", {"GET": health.metrics}),
+            Route("/api/engines", {"GET": Engines(services).show}),
             Route("/openapi/{area}", {"GET": reference.show}),
             *belongings.routes(services),
             *oauth.routes(services),

@@ -17,11 +17,16 @@ BUSY_SECONDS = 120.0  # a server that was ready and loads a large model may be d
 
 
 class ComfyStandings:
-    """Asks each server once for all engines that ask at the same time. `looks` false asks none."""
+    """Asks each server once for all engines that ask at the same time. `looks` false asks none.
 
-    def __init__(self, client: httpx.AsyncClient, *, looks: bool) -> None:
+    `seconds` is how long a server may take to answer. `latest` keeps what each server last said, by its URL.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, *, looks: bool, seconds: float = PROBE_SECONDS) -> None:
         self._client = client
         self._looks = looks
+        self._seconds = seconds
+        self.latest: dict[str, Found] = {}
         self._asking: dict[str, asyncio.Task[Found]] = {}
         self._heard: dict[str, tuple[float, Found]] = {}
 
@@ -49,9 +54,11 @@ class ComfyStandings:
     async def _found(self, url: str) -> Found:
         asking = self._asking.get(url)
         if asking is None:
-            asking = self._asking[url] = asyncio.create_task(probe(self._client, url, seconds=PROBE_SECONDS))
+            asking = self._asking[url] = asyncio.create_task(probe(self._client, url, seconds=self._seconds))
             asking.add_done_callback(lambda _done: self._asking.pop(url, None))
-        return self._or_before(url, await asyncio.shield(asking))
+        found = self._or_before(url, await asyncio.shield(asking))
+        self.latest[url] = found
+        return found
 
     def _or_before(self, url: str, found: Found) -> Found:
         """What was found; of a server that is only slow now, what it said the last time."""

@@ -29,7 +29,7 @@ from sixfold.core.work.media import Media
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat.llama import building as llama
-from sixfold.upstreams.chat.servers import Servers
+from sixfold.upstreams.chat.servers import FoundServer, Servers
 from sixfold.upstreams.chat.transport import open_transport
 
 if TYPE_CHECKING:
@@ -76,6 +76,18 @@ class Relaying:
         """Whether a language model can be asked."""
         return _standing(len(self.relay.router.upstreams()))
 
+    def found(self) -> tuple[FoundServer, ...]:
+        """Describe every model server as of the last look."""
+        return self._servers.found()
+
+    async def refresh(self) -> None:
+        """Look for model servers again now."""
+        await self._servers.refresh()
+
+    async def looked(self) -> None:
+        """Wait until the first look for model servers is over."""
+        await self._servers.looked.wait()
+
     async def _look(self) -> None:
         while True:
             await self._servers.refresh()
@@ -108,15 +120,21 @@ def build(settings: Settings, database: Database, media: Media) -> Relaying:
     return Relaying(relay, servers, Shelf(database, policy), tracing)
 
 
-async def look(settings: Settings) -> Standing:
-    """Whether a server of these settings could ask a language model, by one look; raises `InvalidSetting`."""
+async def look(settings: Settings, seconds: float) -> tuple[Standing, tuple[FoundServer, ...]]:
+    """Look for model servers once, each for at most `seconds`; raises `InvalidSetting`.
+
+    Returns whether a server with these settings could ask a language model, and what was found.
+    """
     try:
-        servers = _servers(settings, policies.parse(settings.tables.get("gateway", {})), None)
+        policy = policies.parse(settings.tables.get("gateway", {}))
+        servers = _servers(settings, policy, None)
     except ValueError as error:
         raise InvalidSetting(str(error)) from error
+    servers.probe_seconds = seconds
     try:
         await servers.look()
-        return _standing(sum(server.ready for server in servers()))
+        ready = sum(server.ready for server in servers())
+        return _standing(ready), servers.found()
     finally:
         await servers.aclose()
 

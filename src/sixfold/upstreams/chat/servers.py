@@ -7,7 +7,8 @@ import contextlib
 import ipaddress
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -42,17 +43,36 @@ _LIST_SECONDS, _PROBE_SECONDS, _KEY_SECONDS = 5.0, 0.5, 1.0
 _any = msgspec.json.Decoder().decode
 
 
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A model server and its state, for people and programs that ask what was found.
+
+    `slow`: it accepts connections and did not answer in time, as one does that loads a model. `discovered`:
+    it was looked for on its usual port. `url` is empty for models that run in this program.
+    """
+
+    name: str
+    kind: str
+    title: str
+    url: str
+    state: Literal["ready", "slow", "absent"]
+    discovered: bool
+    models: tuple[str, ...] = ()
+
+
 class Server:
     """One model server. `key` is asked for each time: an operator may set it while the server runs."""
 
     def __init__(self, row: UpstreamRow, transport: Transport, key: Callable[[], str]) -> None:
         self.name = row.name
+        self.kind = row.kind
         self.base_url = row.base_url or _BASES[row.kind]
         self._row = row
         self._transport = transport
         self._key = key
         self._listed: tuple[str, ...] = row.models
         self.there = True
+        self.slow = False
         self._open = bool(row.base_url) or row.kind in LOCAL_KINDS  # it may want no key
         self._headed: tuple[str | None, dict[str, str]] = (None, {})
         own = urlsplit(self.base_url).hostname in _LOOPBACK
@@ -158,6 +178,7 @@ class Servers:
         own: Sequence[Own] = (),
     ) -> None:
         self._transport = transport
+        self.probe_seconds = _PROBE_SECONDS
         self._own = own
         configured = tuple(rows)
         first = [Server(row, transport, _given(row, key)) for row in configured]
@@ -170,7 +191,7 @@ class Servers:
                 self._servers.append(Server(row, transport, _given(row, key)))
         self._local: list[tuple[LocalServer, Server]] = []
         for here in local.CHAT if probe else ():
-            base = _BASES[here.kind]
+            base = f"{here.url}/v1"
             if here.kind not in names and base not in bases and here.port not in own_ports:
                 server = Server(UpstreamRow(here.kind, here.kind, base), transport, str)
                 server.there = False
@@ -182,11 +203,14 @@ class Servers:
         """Every server, whether it is there or not."""
         return self._all
 
+    def found(self) -> tuple[FoundServer, ...]:
+        """Describe every server as of the last look."""
+        kinds = {server.name: here for here, server in self._local}
+        return tuple(_described(server, kinds.get(server.name)) for server in self._all)
+
     async def look(self) -> None:
         """See which of the local ones are there."""
-        found = await asyncio.gather(*(self._answers(here) for here, _ in self._local))
-        for (_, server), there in zip(self._local, found, strict=True):
-            server.there = there
+        await asyncio.gather(*(self._probe(here, server) for here, server in self._local))
 
     async def refresh(self) -> None:
         """Look for the local ones, and ask all what they have."""
@@ -194,22 +218,36 @@ class Servers:
         await asyncio.gather(*(server.refresh() for server in self()))
         self.looked.set()
 
-    async def _answers(self, here: LocalServer) -> bool:
+    async def _probe(self, here: LocalServer, server: Server) -> None:
+        """Set whether a local server answers, or whether it is slow."""
+        there = slow = False
         try:
-            async with asyncio.timeout(_PROBE_SECONDS):
+            async with asyncio.timeout(self.probe_seconds):
                 answer = await self._transport.get(here.url + here.path, {})
                 try:
                     body = await answer.whole()
                 finally:
                     await answer.aclose()
-        except (Broken, TimeoutError):
-            return False
-        return answer.status == 200 and here.word in body.lower()
+            there = answer.status == 200 and here.word in body.lower()
+        except TimeoutError:
+            slow = True
+        except Broken:
+            pass
+        server.there, server.slow = there, slow
 
     async def aclose(self) -> None:
         """Let go of the connections."""
         await asyncio.gather(*(server.aclose() for server in self._own))
         await self._transport.aclose()
+
+
+def _described(server: Upstream, here: LocalServer | None) -> FoundServer:
+    url, kind = (server.base_url, server.kind) if isinstance(server, Server) else ("", "gguf")
+    slow = isinstance(server, Server) and server.slow
+    state = "ready" if server.ready else "slow" if slow else "absent"
+    models = server.models() if server.ready else ()
+    title = server.name if here is None else here.title
+    return FoundServer(server.name, kind, title, url.removesuffix("/v1"), state, here is not None, models)
 
 
 def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:

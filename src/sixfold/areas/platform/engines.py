@@ -1,0 +1,35 @@
+"""`GET /api/engines`: what this installation runs on and which engine serves each model, for its operator."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import __version__, errors
+from sixfold.areas.platform.accounts import owner
+from sixfold.core.work import availability
+from sixfold.web import answers
+from sixfold.web.services import Services
+
+_FLAGS = {"true": True, "false": False}
+
+
+class Engines:
+    """Reports what the server itself uses when it chooses an engine."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def show(self, request: Request) -> Response:
+        """Return the resources, engines and models; `refresh=true` looks for servers and weights first."""
+        principal = await owner(self._services, request)
+        if not principal.is_operator:
+            raise errors.Forbidden("Only a key of the server's operator may list its engines")
+        text = request.query_params.get("refresh", "false")
+        if text not in _FLAGS:
+            raise errors.BadRequest("refresh must be true or false")
+        if _FLAGS[text]:
+            await self._services.survey.refresh()
+        found = await self._services.survey.resources()
+        document = availability.report(self._services.catalog, self._services.pipeline.terms, found)
+        return answers.json({"version": __version__, **document}, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,225 @@
+"""`doctor` and `engines list` as text: what works first, in at most forty lines unless all is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sixfold.cli import banner, summary
+from sixfold.cli.report import Report
+from sixfold.cli.summary import Row
+from sixfold.cli.terminal import Paint
+from sixfold.core.quantities import size
+
+_OWN_KINDS = frozenset({"embedded", "graph"})
+_UNCUT_COLUMNS = 1000
+_LEAST_WAYS, _LEAST_ROWS, _MOST_WEIGHTS = 3, 5, 8
+
+
+def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) -> None:
+    """Print what `doctor` found; `everything` adds every model and every way to unlock more."""
+    paint = Paint()
+    width = paint.width()
+    head = _head(paint, document, everything=everything)
+    models, found = document["models"], document["found"]
+    works = summary.served(models, width)
+    all_ways = summary.ways(engines, models, found)
+    container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if banner.in_container() else []
+    used = len(head) + len(works) + len(container) + 6
+    lines = len(all_ways) if everything else max(_LEAST_WAYS, summary.LINES - used)
+    unlock = summary.unlocking(all_ways, _UNCUT_COLUMNS if everything else width, lines)
+    for line in (*head, "", f"  {paint.bold('Works now')}: {_count(models)}", *works):
+        paint.line(line)
+    if unlock:
+        for line in ("", f"  {paint.bold('To unlock more')}", *unlock, *container):
+            paint.line(line)
+    if everything:
+        _print_models(paint, document)
+        return
+    paint.line()
+    more = f"{len(all_ways)} ways to unlock more" if all_ways else "the engine of each"
+    paint.line(paint.dim(f"  `sixfold doctor --all` shows every model and {more}."))
+
+
+def engines(seen: Report, weights: Sequence[Row], *, everything: bool) -> None:
+    """Print the engines that serve now, or all of them, and the weights that were added."""
+    paint = Paint()
+    if everything:
+        _print_engines(paint, seen)
+        _print_weights(paint, weights, len(weights))
+        return
+    serves = _serves(seen)
+    ready = sum(bool(row["ready"]) for row in seen.engines)
+    shown_weights = min(len(weights), _MOST_WEIGHTS)
+    overhead = 7 + (shown_weights + 3 if weights else 0)
+    rows = list(serves)[: max(_LEAST_ROWS, summary.LINES - overhead)]
+    paint.line()
+    paint.line(
+        f"  {paint.bold('Serving now')}: {len(serves)} of {len(seen.engines)} engines; {ready} are ready"
+    )
+    paint.line()
+    _print_serving(paint, [row for row in seen.engines if row["engine"] in rows], serves)
+    _print_weights(paint, weights, shown_weights)
+    paint.line()
+    paint.line(paint.dim("  `sixfold engines list --all` shows every engine and what it lacks."))
+
+
+# -- doctor ----------------------------------------------------------------------------------------
+
+
+def _head(paint: Paint, document: dict[str, Any], *, everything: bool) -> list[str]:
+    title = f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(document['version'])}"
+    free = f"{size(document['disk']['free_bytes'])} free"
+    rows = [
+        ("server", _server_in_words(document)),
+        ("data", f"{document['data_dir']}, {free}"),
+        ("database", _database_in_words(document["database"])),
+        *_found_rows(document["found"]),
+    ]
+    stores = [
+        (store["name"], _store_in_words(store))
+        for store in document["stores"]
+        if everything or not store["writable"]
+    ]
+    if everything:
+        prices = "{models} of models, read {oldest} to {newest}".format(**document["prices"])
+        rows += [("python", document["python"]), ("prices", prices)]
+    room = paint.width() - (column := max(len(name) for name, _ in (*rows, *stores)) + 2) - 2
+    short = rows if everything else [(name, summary.cut(text, room)) for name, text in rows]
+    lines = [f"  {paint.dim(name.ljust(column))}{text}" for name, text in (*short, *stores)]
+    return ["", title, "", *lines]
+
+
+def _server_in_words(document: dict[str, Any]) -> str:
+    server = document["server"]
+    if server is None:
+        return "not running on this folder; `sixfold serve` starts it"
+    if not server["url"]:
+        return f"starting, or a worker (process {server['pid']})"
+    asked = (
+        "what follows is its own answer" if document["source"] == "server" else "it was not asked, see below"
+    )
+    return f"{server['url']}; {asked}"
+
+
+def _found_rows(found: Sequence[Row]) -> list[tuple[str, str]]:
+    rows = [
+        (
+            row["name"],
+            f"{row['found']}  {banner.benefit(row['unlocks'], used=row['used'])}"
+            if row["found"]
+            else row["how"],
+        )
+        for row in found
+        if row["state"] != "absent"
+    ]
+    return rows or [("found", banner.NOTHING)]
+
+
+def _count(models: Sequence[Row]) -> str:
+    qualities = [model["quality"] for model in models]
+    full, preview = qualities.count("full"), qualities.count("preview")
+    return f"{full + preview} of {len(models)} models, {full} at full quality and {preview} as a preview"
+
+
+def _print_models(paint: Paint, document: dict[str, Any]) -> None:
+    for row in document["found"]:
+        if row["state"] == "absent" and row["how"]:
+            good_for = banner.benefit(row["unlocks"], used=row["used"])
+            paint.line(f"  {paint.dim('○')} {row['name']}: {row['how']}  {paint.dim(good_for)}")
+    models = [
+        (model["model"], task, model["engine"] or "none", model["quality"] or "", model["full_for"])
+        for task, rows in summary.by_task(document["models"]).items()
+        for model in rows
+    ]
+    paint.line()
+    paint.table(("model", "does", "engine", "quality", "full for"), models)
+    paint.line()
+    for unlock, names in _unlocked(document["models"]).items():
+        paint.paragraph(paint.bold(", ".join(names)))
+        paint.paragraph(unlock, indent=4)
+
+
+def _unlocked(models: Sequence[Row]) -> dict[str, list[str]]:
+    """Map each way to serve models, or to serve them better, to the names of those models."""
+    named: dict[str, list[str]] = {}
+    for model in models:
+        if model["unlock"]:
+            named.setdefault(model["unlock"], []).append(model["model"])
+    return named
+
+
+def _store_in_words(store: dict[str, Any]) -> str:
+    return f"{store['where']}, {'writable' if store['writable'] else 'not writable'}"
+
+
+def _database_in_words(database: dict[str, Any] | None) -> str:
+    if database is None:
+        return "none yet; the first `sixfold serve` creates it"
+    if database["faults"] or database["ledger_faults"]:
+        return f"schema {database['schema']}, with faults"
+    return f"schema {database['schema']}, whole, and every sum is right"
+
+
+# -- engines ---------------------------------------------------------------------------------------
+
+
+def _serves(seen: Report) -> dict[str, list[str]]:
+    """Map each engine that serves something to what: those that are not part of the program come first."""
+    kinds = {row["engine"]: row["kind"] for row in seen.engines}
+    named: dict[str, list[str]] = {}
+    for task, rows in summary.by_task(seen.models).items():
+        for engine in dict.fromkeys(row["engine"] for row in rows if row["engine"]):
+            names = [row["model"] for row in rows if row["engine"] == engine]
+            named.setdefault(engine, []).append(f"{task}: {', '.join(names)}")
+    return dict(sorted(named.items(), key=lambda item: kinds.get(item[0]) in _OWN_KINDS))
+
+
+def _print_serving(paint: Paint, rows: Sequence[Row], serves: dict[str, list[str]]) -> None:
+    by_name = {row["engine"]: row for row in rows}
+    cells = [
+        (name, by_name[name]["kind"], by_name[name]["quality"], "; ".join(served))
+        for name, served in serves.items()
+        if name in by_name
+    ]
+    heads = ("engine", "kind", "quality", "serves")
+    widths = [max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)][:-1]
+    room = paint.width() - 2 - sum(widths)
+    paint.table(heads, [(*cell[:-1], summary.cut(cell[-1], room)) for cell in cells])
+
+
+def _print_engines(paint: Paint, seen: Report) -> None:
+    here = {True: paint.accent("●"), False: paint.dim("○")}
+    cells = [
+        (
+            here[row["ready"]],
+            row["engine"],
+            row["kind"],
+            row["quality"],
+            f"{', '.join(row['models'])}; {row['detail'].rstrip('.')}",
+        )
+        for row in sorted(seen.engines, key=lambda row: not row["ready"])
+    ]
+    paint.table(("", "engine", "kind", "quality", "serves, and its state"), cells)
+
+
+def _print_weights(paint: Paint, rows: Sequence[Row], most: int) -> None:
+    if not rows:
+        return
+    paint.line()
+    heads = ("family", "weights", "size", "commercial", "licence", "from")
+    paint.table(heads, [_weights(row) for row in rows[:most]])
+    if most < len(rows):
+        paint.line(paint.dim(f"  and {len(rows) - most} more"))
+
+
+def _weights(row: Row) -> tuple[str, ...]:
+    origin = f"{row['repository']}@{row['revision'][:12]}" if row["repository"] else "this machine"
+    return (
+        row["family"],
+        row["name"],
+        size(row["bytes"]),
+        row["commercial"] or "?",
+        row["licence"] or "?",
+        origin,
+    )

@@ -1,0 +1,109 @@
+"""What serves here: reported by the server that runs on the data folder, or found out where none runs."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sixfold import intake, inventory, settings
+from sixfold.cli import local_key
+from sixfold.cli.client import Client, KeyRefused
+from sixfold.cli.locking import Running
+from sixfold.cli.terminal import Refused
+from sixfold.core.work import availability
+from sixfold.core.work.catalog import Catalog
+from sixfold.core.work.choosing import Terms
+from sixfold.net.clients import Clients
+from sixfold.settings import Settings
+from sixfold.upstreams.chat import opening as chat
+
+SERVER_SECONDS = 5
+# A server that accepts a connection may be busy loading a model; one that does not run refuses at once.
+PROBE_SECONDS = 3.0
+_PATH = "/api/engines?refresh=true"
+_FOUND_HERE = "; showing what this command found by itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Resources, engines and models, as `GET /api/engines` returns them.
+
+    `source` is who found that out. `note` says why a running server did not, or is empty.
+    """
+
+    found: list[dict[str, Any]]
+    engines: list[dict[str, Any]]
+    models: list[dict[str, Any]]
+    source: Literal["server", "probe"]
+    note: str = ""
+
+
+class _Unanswered(Exception):
+    """The running server gave no report; the text says why."""
+
+
+def read(configured: Settings, running: Running | None) -> Report:
+    """Ask the running server; look around here where none runs or it gives no report."""
+    note = ""
+    if running is not None and running.url:
+        try:
+            return _report(_ask(configured, running.url), "server")
+        except _Unanswered as reason:
+            note = f"{reason}{_FOUND_HERE}"
+    catalog = inventory.catalog(configured, inventory.price_table(configured))
+    return _report(asyncio.run(_probe(configured, catalog)), "probe", note)
+
+
+def _report(document: dict[str, Any], source: Literal["server", "probe"], note: str = "") -> Report:
+    return Report(document["found"], document["engines"], document["models"], source, note)
+
+
+# -- the running server ----------------------------------------------------------------------------
+
+
+def _ask(configured: Settings, url: str) -> dict[str, Any]:
+    """Ask with the key in the environment, then with the one that the first start stored."""
+    keys = [settings.api_key(), local_key.kept(configured.data_dir)]
+    for api_key in dict.fromkeys(key for key in keys if key):
+        status, document = _get(url, api_key)
+        if status == http.client.OK and _is_report(document):
+            return document
+        if status not in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+            raise _Unanswered(f"The server at {url} answered {status} to {_PATH}: restart it if it is older")
+    raise _Unanswered(f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one")
+
+
+def _get(url: str, api_key: str) -> tuple[int, Any]:
+    client = Client(url, api_key)
+    client.patience_seconds = SERVER_SECONDS
+    try:
+        answer = client.ask("GET", _PATH)
+    except KeyRefused:
+        return http.client.UNAUTHORIZED, None
+    except Refused as refused:
+        if isinstance(refused.__cause__, TimeoutError):
+            raise _Unanswered(f"The server at {url} did not answer within {SERVER_SECONDS} s") from refused
+        raise _Unanswered(f"The server at {url} cannot be reached ({refused.__cause__})") from refused
+    return answer.status, answer.document
+
+
+def _is_report(document: Any) -> bool:
+    return isinstance(document, dict) and {"found", "engines", "models"} <= document.keys()
+
+
+# -- without a server ------------------------------------------------------------------------------
+
+
+async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
+    """Look once for everything that a server with these settings would use."""
+    clients = Clients(intake.open_fetcher(configured))
+    known = inventory.standings(configured, catalog, clients, PROBE_SECONDS)
+    try:
+        (ready, servers), _ = await asyncio.gather(chat.look(configured, PROBE_SECONDS), known.refresh())
+    finally:
+        await clients.aclose()
+    known.told["relay"] = lambda: ready
+    resources = await inventory.resources(configured, catalog, known, lambda: servers).resources()
+    return availability.report(catalog, Terms(configured.previews_allowed, standing=known), resources)

@@ -1,0 +1,176 @@
+"""What works here and what would unlock more, in a few lines that fit a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+from sixfold import inventory
+
+LINES = 40  # that `doctor` and `engines list` print at most, unless --all is given
+OTHERS = "other models"
+_GAP = "  "
+_MOST_ENGINE_COLUMNS, _COMMAND_COLUMNS = 28, 44
+_LONG_COMMAND = 60
+_LEAST_TASK_COLUMNS = 12
+_INSTALL = re.compile(r"install `([^`]+)`(?: and run `([^`]+)`)?(?: \(.*\))?")
+_RUN = re.compile(r"run `([^`]+)`")
+_COMFYUI = re.compile(r"start ComfyUI with (.+) \(SIXFOLD_COMFYUI_URL\)")
+_KEYS = {
+    "set FAL_KEY": "fal",
+    "set REPLICATE_API_TOKEN": "replicate",
+    "set OPENAI_API_KEY": "openai",
+    "set ANTHROPIC_API_KEY": "anthropic",
+}
+_CHAT_PROVIDERS = ("openai", "anthropic")
+Row = Mapping[str, Any]
+
+
+def fitted(names: Sequence[str], room: int) -> str:
+    """Join as many names as fit into `room` columns, at least one, and count the others."""
+    for count in range(len(names), 0, -1):
+        left = len(names) - count
+        text = ", ".join([*names[:count], *([f"+{left}"] if left else [])])
+        if len(text) <= room or count == 1:
+            return text
+    return ""
+
+
+def cut(text: str, room: int) -> str:
+    """Shorten a text to `room` columns."""
+    return text if len(text) <= room else f"{text[: max(1, room - 1)]}…"
+
+
+# -- models by what they do ------------------------------------------------------------------------
+
+
+@cache
+def _tasks() -> Mapping[str, list[str]]:
+    return inventory.read_toml("tasks.toml")
+
+
+@cache
+def task_of(model: str) -> str:
+    """Return what a model does: "text to image"."""
+    for task, names in _tasks().items():
+        if any(fnmatchcase(model, name) for name in names):
+            return task
+    return OTHERS
+
+
+def by_task(models: Iterable[Row]) -> dict[str, list[Row]]:
+    """Group models by what they do, in the order of `data/tasks.toml`; others of one's own come last."""
+    groups: dict[str, list[Row]] = {task: [] for task in (*_tasks(), OTHERS)}
+    for model in models:
+        groups[task_of(model["model"])].append(model)
+    for task, names in _tasks().items():
+        groups[task].sort(key=lambda model: _place(model["model"], names))
+    return {task: rows for task, rows in groups.items() if rows}
+
+
+def _place(model: str, names: Sequence[str]) -> int:
+    return next(place for place, name in enumerate(names) if fnmatchcase(model, name))
+
+
+def served(models: Iterable[Row], width: int) -> list[str]:
+    """One line for each task and quality that is served: the task, the models, and by which engines."""
+    cells: list[tuple[str, list[str], str]] = []
+    for task, rows in by_task(models).items():
+        for quality in ("full", "preview"):
+            good = [row for row in rows if row["quality"] == quality]
+            engines = list(dict.fromkeys(str(row["engine"]) for row in good))
+            if good:
+                by = f"{fitted(engines, _MOST_ENGINE_COLUMNS - len(quality) - 3)} ({quality})"
+                cells.append((task, [str(row["model"]) for row in good], by))
+    first = max((len(task) for task, _, _ in cells), default=0)
+    last = max((len(by) for _, _, by in cells), default=0)
+    room = width - first - last - 3 * len(_GAP)
+    lines: list[str] = []
+    last_task = ""
+    for task, names, by in cells:
+        shown = "" if task == last_task else task
+        last_task = task
+        models_text = cut(fitted(names, room), room)
+        lines.append(f"{_GAP}{shown.ljust(first)}{_GAP}{models_text.ljust(room)}{_GAP}{by}")
+    return lines
+
+
+# -- what would unlock more ------------------------------------------------------------------------
+
+
+def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[Row]) -> dict[str, list[str]]:
+    """Map what can be done here to the tasks that it would unlock or improve, the easiest first.
+
+    Model servers come before ComfyUI, then what the machine lacks, and providers, who cost money, last.
+    """
+    lacking = {row["model"] for row in models if row["quality"] != "full"}
+    better: dict[str, set[str]] = {}
+    providers: dict[str, set[str]] = {}
+    for engine in report_engines:
+        helped = {name for name in engine["models"] if name in lacking}
+        if engine["ready"] or not helped:
+            continue
+        for command, provider in _of_engine(engine, found):
+            (providers if provider else better).setdefault(command, set()).update(helped)
+    ordered = sorted(better, key=lambda command: (_rank(command), -len(better[command])))
+    told = {command: _task_names(better[command]) for command in ordered}
+    if providers:
+        names = list(providers)
+        command = f"sixfold provider set {'|'.join(names)}"
+        told[command] = _task_names(set().union(*providers.values()))
+    return told
+
+
+def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
+    """Yield what would make an engine ready, and whether that is the name of a provider."""
+    unlock = str(engine["unlock"])
+    if engine["kind"] == "relay":
+        yield "start Ollama (or llama-server, vLLM)", False
+        yield "sixfold engines add chat", False
+        yield from ((name, True) for name in _CHAT_PROVIDERS)
+    elif unlock in _KEYS:
+        yield _KEYS[unlock], True
+    elif engine["kind"] == "comfyui":
+        comfyui = next((row for row in found if row["kind"] == "comfyui"), None)
+        there = comfyui is not None and comfyui["found"]
+        model = _COMFYUI.fullmatch(unlock)
+        yield (f"add {model[1]} to ComfyUI" if there and model else "start ComfyUI"), False
+    elif unlock:
+        yield _as_command(unlock), False
+
+
+def _as_command(unlock: str) -> str:
+    if matched := _INSTALL.fullmatch(unlock):
+        then = f" && {matched[2]}" if matched[2] else ""
+        return f"pip install '{matched[1]}'{then}"
+    matched = _RUN.fullmatch(unlock)
+    return matched[1] if matched else unlock
+
+
+def _rank(command: str) -> int:
+    for rank, beginning in enumerate(("start Ollama", "sixfold engines add chat", "start ComfyUI")):
+        if command.startswith(beginning):
+            return rank
+    # What has to be set up by hand comes after what one command does.
+    return 3 if len(command) <= _LONG_COMMAND else 4
+
+
+def _task_names(models: set[str]) -> list[str]:
+    named = {task_of(model) for model in models}
+    return [task for task in (*_tasks(), OTHERS) if task in named]
+
+
+def unlocking(all_ways: Mapping[str, list[str]], width: int, lines: int) -> list[str]:
+    """Return at most `lines` lines: a command and the tasks that it unlocks; the last way is always kept."""
+    pairs = list(all_ways.items())
+    short = pairs if len(pairs) <= lines else [*pairs[: lines - 1], *pairs[-1:]]
+    room = min(max((len(command) for command, _ in short), default=0), _COMMAND_COLUMNS)
+    found: list[str] = []
+    for command, tasks in short:
+        lead = f"{_GAP}{command.ljust(room)}{_GAP}"
+        left = max(width - len(lead), _LEAST_TASK_COLUMNS)
+        found.append(lead + cut(fitted(tasks, left), left))
+    return found

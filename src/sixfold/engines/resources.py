@@ -1,0 +1,194 @@
+"""What this installation can run engines on: a GPU, weights, ComfyUI, model servers, provider keys.
+
+It reports what the engines themselves were last told: it sends no requests of its own. A GPU is read through
+its driver's library, since importing torch for that takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import platform
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from sixfold.core.work.availability import Resource
+from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from sixfold.engines.remote.comfyui_stock import Found
+from sixfold.settings import Settings
+from sixfold.store import secrets
+from sixfold.upstreams import local, nvml
+from sixfold.upstreams.chat.servers import FoundServer
+
+_REFRESH_SECONDS = 3.0
+_GIB = 2**30
+_CHAT = "chat, text-llm and vision on this machine"
+_PROVIDERS = (
+    ("fal", "fal_key", "FAL_KEY", "image, video and speech models by fal"),
+    ("Replicate", "replicate_api_token", "REPLICATE_API_TOKEN", "images, videos and speech at Replicate"),
+    ("OpenAI", "openai_api_key", "OPENAI_API_KEY", "chat, images and speech by OpenAI"),
+    ("Anthropic", "anthropic_api_key", "ANTHROPIC_API_KEY", "chat by Anthropic"),
+)
+_PROVIDER_KINDS = frozenset({"openai", "anthropic"})
+Look = Callable[[], Awaitable[object]]
+
+
+class InstalledResources:
+    """Reports the resources of one installation.
+
+    `kinds` are the kinds of engines in the catalog, `comfyui` and `chat` know which servers answer, and
+    `looks` make both look again.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        kinds: Iterable[str],
+        comfyui: ComfyStandings | None,
+        chat: Callable[[], Sequence[FoundServer]],
+        looks: Sequence[Look],
+    ) -> None:
+        self._settings = settings
+        self._kinds = frozenset(kinds)
+        self._comfyui = comfyui
+        self._chat = chat
+        self._looks = looks
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def refresh(self) -> None:
+        """Look at everything again; callers at the same time share one look, and wait 3 s at most."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="refresh-resources")
+        done, _ = await asyncio.wait([self._refreshing], timeout=_REFRESH_SECONDS)
+        for task in done:
+            task.result()
+
+    async def _refresh(self) -> None:
+        await asyncio.gather(*(look() for look in self._looks))
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """Return everything that is looked for, whether it is there or not."""
+        cards, families = await asyncio.gather(
+            asyncio.to_thread(_graphics), asyncio.to_thread(_weights, self._settings.data_dir)
+        )
+        used = "weights" in self._kinds
+        return (
+            *_embedded(),
+            _resource("GPU", "weights", cards, "weights engines at their full speed", used=used),
+            _resource("weights", "weights", families, "models on this machine", used=used),
+            self._comfyui_resource(),
+            *_chat_resources(self._chat()),
+            *self._providers(),
+        )
+
+    def _comfyui_resource(self) -> Resource:
+        missing = Resource(
+            "ComfyUI", "comfyui", None, "images by its models", "start ComfyUI", "comfyui" in self._kinds
+        )
+        latest = self._comfyui.latest if self._comfyui is not None else {}
+        configured = self._settings.comfyui_url.rstrip("/")
+        found = next((each for each in latest.values() if not each.problem), None)
+        found = found or next(iter(latest.values()), None)
+        if found is None:
+            return missing
+        if found.slow:
+            how = f"wait for ComfyUI: {found.problem.rstrip('.')} ({found.url})"
+            return replace(missing, state="slow", url=found.url, how=how)
+        if found.problem:
+            return (
+                replace(missing, how=f"{found.problem.rstrip('.')} ({found.url})") if configured else missing
+            )
+        where = f"{found.version} at {found.url}"
+        done = _tasks(found) or missing.unlocks
+        return replace(missing, found=where, state="found", url=found.url, models=found.models, unlocks=done)
+
+    def _providers(self) -> Iterator[Resource]:
+        for name, field, variable, unlocks in _PROVIDERS:
+            used = "provider" in self._kinds or name.lower() in self._kinds
+            key = secrets.provider_key(self._settings, field)
+            where = f"{variable} is set" if getattr(self._settings, field) else "a key is stored"
+            found = f"{where} ({secrets.hint(key)})" if key else None
+            yield _resource(name, "provider", found, unlocks, f"set {variable}", used=used)
+
+
+def _resource(
+    name: str, kind: str, found: str | None, unlocks: str, how: str = "", *, used: bool
+) -> Resource:
+    state: Literal["found", "absent"] = "found" if found else "absent"
+    return Resource(name, kind, found, unlocks, how, used, state)
+
+
+def _embedded() -> Iterator[Resource]:
+    """Yield the embedded engines only where what they run on is not installed."""
+    if importlib.util.find_spec("cv2") is None:
+        unlocks, how = "images, videos and sounds without weights", "install `sixfold[embedded]`"
+        yield Resource("embedded", "embedded", None, unlocks, how, used=True)
+
+
+def _tasks(found: Found) -> str:
+    """Say which tasks a ComfyUI does with which model, or which file it lacks."""
+    done = [
+        f"{' and '.join(task for task, by in found.serves.items() if by == model)} by {model}"
+        for model in dict.fromkeys(found.serves.values())
+    ]
+    return "; ".join(done) or next(iter(found.missing.values()), "").rstrip(".")
+
+
+# -- model servers ---------------------------------------------------------------------------------
+
+
+def _chat_resources(servers: Sequence[FoundServer]) -> Iterator[Resource]:
+    """Yield a line for each kind of server that is looked for, then those that the configuration names."""
+    for kind in local.CHAT:
+        how = f"start {kind.program}" if kind.program else ""
+        missing = Resource(kind.title, "chat", None, _CHAT, how, used=True)
+        there = [each for each in servers if each.kind == kind.kind and each.discovered]
+        seen = [_seen(missing, each) for each in there if each.state != "absent"]
+        yield from seen or [missing]
+    for each in servers:
+        if not each.discovered and each.kind not in _PROVIDER_KINDS and each.state != "absent":
+            yield _seen(Resource(each.title, "chat", None, _CHAT, "", used=True), each)
+
+
+def _seen(missing: Resource, server: FoundServer) -> Resource:
+    if server.state == "slow":
+        how = f"wait for {missing.name}: {server.url} did not answer in time"
+        return replace(missing, state="slow", url=server.url, how=how)
+    where = f"at {server.url}" if server.url else "in this program"
+    return replace(missing, found=where, state="found", url=server.url, models=server.models)
+
+
+# -- this machine ----------------------------------------------------------------------------------
+
+
+def _graphics() -> str | None:
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        return "Apple GPU"
+    return _nvidia() or _listed(Path("/sys/class/kfd/kfd/topology/nodes"), "AMD GPU")
+
+
+def _listed(nodes: Path, name: str) -> str | None:
+    """Return `name` where the kernel lists a GPU with compute units."""
+    with contextlib.suppress(OSError, ValueError):
+        for properties in nodes.glob("*/properties"):
+            facts = dict(
+                line.split(maxsplit=1) for line in properties.read_text().splitlines() if " " in line
+            )
+            if int(facts.get("simd_count", "0")) > 0:
+                return name
+    return None
+
+
+def _nvidia() -> str | None:
+    return ", ".join(f"{card.name}, {card.total_bytes / _GIB:.0f} GiB" for card in nvml.cards()) or None
+
+
+def _weights(data_dir: Path) -> str | None:
+    """Return the families whose weights lie in the data folder."""
+    with contextlib.suppress(OSError):
+        families = sorted(path.name for path in (data_dir / "weights").iterdir() if path.is_dir())
+        return ", ".join(families) or None
+    return None

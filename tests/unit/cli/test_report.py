@@ -1,0 +1,234 @@
+"""What is found here where no server runs: servers that answer, are slow or absent; weights, keys, a GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import settings
+from sixfold.cli import banner, report
+from sixfold.cli.report import Report
+from sixfold.cli.terminal import Paint
+from sixfold.core.work.availability import Resource
+from sixfold.engines.resources import InstalledResources
+from sixfold.settings import Settings
+from sixfold.upstreams import local
+from tests.fakes.comfyui import comfyui
+from tests.fakes.comfyui_nodes import Shelf
+
+VERSION = b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{"version":"0.9"}'
+
+
+@asynccontextmanager
+async def answering(text: bytes | None) -> AsyncIterator[int]:
+    """A server that answers everything with `text`, or with silence; gives its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        if text is None:
+            await reader.read()  # until the other side gives up
+        else:
+            writer.write(text)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def ollama_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    monkeypatch.setattr(local, "CHAT", (dataclasses.replace(local.CHAT[0], port=port),))
+
+
+async def look(folder: Path, **given: object) -> Report:
+    configured = settings.load({}, data_dir=folder, **given)
+    return await asyncio.to_thread(report.read, configured, None)
+
+
+async def found(folder: Path, **given: object) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in (await look(folder, **given)).found}
+
+
+async def test_a_model_server_that_answers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(VERSION) as port:
+        ollama_at(monkeypatch, port)
+        row = (await found(tmp_path))["Ollama"]
+    assert (row["state"], row["found"]) == ("found", f"at http://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\nversion",
+        b"SSH-2.0-version",
+        b"",
+    ],
+)
+async def test_another_program_on_its_port_is_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    async with answering(text) as port:
+        ollama_at(monkeypatch, port)
+        row = (await found(tmp_path))["Ollama"]
+    assert (row["state"], row["found"], row["how"]) == ("absent", None, "start Ollama")
+
+
+async def test_a_port_that_refuses_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(b"") as port:
+        pass
+    ollama_at(monkeypatch, port)
+    assert (await found(tmp_path))["Ollama"]["state"] == "absent"
+
+
+async def test_a_model_server_that_accepts_and_does_not_answer_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "PROBE_SECONDS", 0.2)
+    async with answering(None) as port:
+        ollama_at(monkeypatch, port)
+        row = (await found(tmp_path))["Ollama"]
+    assert (row["state"], row["found"]) == ("slow", None)
+    assert row["how"] == f"wait for Ollama: http://127.0.0.1:{port} did not answer in time"
+
+
+async def test_a_comfyui_that_accepts_and_does_not_answer_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "PROBE_SECONDS", 0.2)
+    async with comfyui() as comfy:
+        comfy.silent.add("/system_stats")
+        row = (await found(tmp_path, comfyui_url=comfy.url, probe=False))["ComfyUI"]
+    assert (row["state"], row["found"], row["url"]) == ("slow", None, comfy.url)
+    assert row["how"].startswith("wait for ComfyUI: ComfyUI did not answer within 0.2 seconds")
+
+
+async def test_nothing_is_asked_when_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(VERSION) as port:
+        ollama_at(monkeypatch, port)
+        assert (await found(tmp_path, probe=False))["Ollama"]["found"] is None
+
+
+async def test_our_own_port_is_no_model_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(VERSION) as port:
+        ollama_at(monkeypatch, port)
+        assert (await found(tmp_path, port=port))["Ollama"]["found"] is None
+
+
+async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) -> None:
+    async with comfyui() as comfy:
+        seen = await look(tmp_path, comfyui_url=comfy.url, probe=False)
+    row = next(row for row in seen.found if row["name"] == "ComfyUI")
+    assert (row["state"], row["found"]) == ("found", f"0.8.0 at {comfy.url}")
+    assert row["unlocks"].startswith("text-to-image and image-to-image by sd_xl_base_1.0.safetensors; ")
+    assert "upscale by RealESRGAN_x4plus.safetensors" in row["unlocks"]
+    served = {model["model"]: (model["engine"], model["quality"]) for model in seen.models}
+    assert served["ra1"] == ("comfyui-image", "full")
+    assert served["upscaler"] == ("comfyui-upscale", "full")
+
+
+async def test_a_comfyui_without_models_says_what_to_put_where(tmp_path: Path) -> None:
+    async with comfyui(Shelf(checkpoints=(), upscale_models=())) as comfy:
+        row = (await found(tmp_path, comfyui_url=comfy.url))["ComfyUI"]
+    assert "put a checkpoint such as sd_xl_base_1.0.safetensors into its folder" in row["unlocks"]
+
+
+async def test_a_configured_comfyui_that_is_not_there_is_absent(tmp_path: Path) -> None:
+    async with comfyui() as comfy:
+        url = comfy.url
+    row = (await found(tmp_path, comfyui_url=url))["ComfyUI"]
+    assert (row["state"], row["how"]) == ("absent", f"ComfyUI cannot be reached ({url})")
+
+
+# -- keys, weights, embedded engines ---------------------------------------------------------------
+
+
+def provider_keys() -> dict[str, str]:
+    return {
+        "FAL_KEY": "secret-1",
+        "REPLICATE_API_TOKEN": "secret-2",
+        "SIXFOLD_OPENAI_API_KEY": "secret-3",
+        "ANTHROPIC_API_KEY": "other",
+        "SIXFOLD_ANTHROPIC_API_KEY": "secret-4",
+        "HF_TOKEN": "secret-5",
+    }
+
+
+async def installed(configured: Settings, *kinds: str) -> dict[str, Resource]:
+    everything = await InstalledResources(configured, kinds, None, lambda: (), ()).resources()
+    return {resource.name: resource for resource in everything}
+
+
+async def test_a_providers_key_is_found_under_both_names_and_never_shown(tmp_path: Path) -> None:
+    configured = settings.load({**provider_keys(), "SIXFOLD_PROBE": "0"}, data_dir=tmp_path)
+    assert [getattr(configured, name) for name in settings.PROVIDER_KEYS] == [
+        f"secret-{number}" for number in (1, 2, 3, 4, 5)
+    ]
+    things = await installed(configured)
+    assert {name for name, each in things.items() if each.found} >= {"fal", "Replicate", "OpenAI", "Anthropic"}
+    assert "secret" not in repr(configured) + repr(things)
+
+
+async def test_what_no_engine_uses_yet_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "weights" / "image").mkdir(parents=True)
+    configured = settings.load({}, data_dir=tmp_path, probe=False)
+    before = (await installed(configured, "embedded"))["weights"]
+    after = (await installed(configured, "embedded", "weights"))["weights"]
+    assert (before.found, before.used, after.used) == ("image", False, True)
+    assert "once an engine here can use it" in banner.benefit(before.unlocks, used=before.used)
+    assert "once" not in banner.benefit(after.unlocks, used=after.used)
+
+
+async def test_embedded_engines_that_are_not_installed_are_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configured = settings.load({}, data_dir=tmp_path, probe=False)
+    assert "embedded" not in await installed(configured)
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    things = await installed(configured)
+    assert things["embedded"].how == "install `sixfold[embedded]`"
+    banner.found(Paint(), [things["embedded"]])
+    printed = capsys.readouterr().out
+    assert "and no embedded engines" in printed
+    assert "install `sixfold[embedded]` for images, videos and sounds without weights" in printed
+
+
+def test_the_banner_shows_a_slow_server_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    how = "wait for ComfyUI: ComfyUI did not answer within 1 seconds"
+    banner.found(Paint(), [Resource("ComfyUI", "comfyui", None, "images", how, used=True, state="slow")])
+    printed = capsys.readouterr().out
+    assert how in printed
+    assert "unlock more" not in printed
+
+
+def test_the_banner_in_a_container_says_how_to_reach_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    banner.found(Paint(), [], container=True)
+    assert "host.docker.internal" in capsys.readouterr().out
+    banner.found(Paint(), [])
+    assert "host.docker.internal" not in capsys.readouterr().out
+
+
+async def test_a_look_that_takes_too_long_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sixfold.engines.resources._REFRESH_SECONDS", 0.01)
+    ended, runs = asyncio.Event(), 0
+
+    async def slow() -> None:
+        nonlocal runs
+        runs += 1
+        await ended.wait()
+
+    configured = settings.load({}, data_dir=tmp_path, probe=False)
+    resources = InstalledResources(configured, (), None, lambda: (), (slow,))
+    await resources.refresh()
+    await resources.refresh()
+    assert runs == 1
+    ended.set()
