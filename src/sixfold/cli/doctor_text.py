@@ -97,7 +97,7 @@ def _server_in_words(document: dict[str, Any]) -> str:
     if not server["url"]:
         return f"starting, or a worker (process {server['pid']})"
     asked = (
-        "what follows is its own answer" if document["source"] == "server" else "it was not asked, see below"
+        "what follows is its own report" if document["source"] == "server" else "it gave no report, see below"
     )
     return f"{server['url']}; {asked}"
 

@@ -23,7 +23,7 @@ from sixfold.store import secrets
 from sixfold.upstreams import local, nvml
 from sixfold.upstreams.chat.servers import FoundServer
 
-_REFRESH_SECONDS = 3.0
+_REFRESH_SECONDS = 2.0
 _GIB = 2**30
 _CHAT = "chat, text-llm and vision on this machine"
 _PROVIDERS = (
@@ -59,7 +59,7 @@ class InstalledResources:
         self._refreshing: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
-        """Look at everything again; callers at the same time share one look, and wait 3 s at most."""
+        """Look at everything again; callers at the same time share one look, and wait 2 s at most."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(), name="refresh-resources")
         done, _ = await asyncio.wait([self._refreshing], timeout=_REFRESH_SECONDS)

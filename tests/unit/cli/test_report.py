@@ -172,7 +172,12 @@ async def test_a_providers_key_is_found_under_both_names_and_never_shown(tmp_pat
         f"secret-{number}" for number in (1, 2, 3, 4, 5)
     ]
     things = await installed(configured)
-    assert {name for name, each in things.items() if each.found} >= {"fal", "Replicate", "OpenAI", "Anthropic"}
+    assert {name for name, each in things.items() if each.found} >= {
+        "fal",
+        "Replicate",
+        "OpenAI",
+        "Anthropic",
+    }
     assert "secret" not in repr(configured) + repr(things)
 
 

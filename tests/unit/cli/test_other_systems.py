@@ -1,0 +1,103 @@
+"""Systems other than Linux: the server refuses in a sentence, and clients of a server elsewhere work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.areas.house import house
+from tests.mcp.loopback import served
+from tests.tidy import source
+
+# What another system lacks, before anything of Sixfold is imported.
+PROGRAM = """
+import sys
+for name in ("fcntl", "uvloop", "resource", "pwd", "grp", "termios"):
+    sys.modules[name] = None
+sys.platform = sys.argv.pop(1)
+from sixfold.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def on(system: str, folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, system, *words],
+        env={"PATH": os.defpath, "LANG": "C.UTF-8", **environ},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("system", "command"), [("darwin", "serve"), ("win32", "serve"), ("darwin", "worker")]
+)
+def test_the_server_needs_linux_and_says_so_before_it_makes_anything(
+    tmp_path: Path, system: str, command: str
+) -> None:
+    done = on(system, tmp_path, command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"sixfold: `sixfold {command}` needs Linux, and this is {system}: use WSL 2, a virtual machine or "
+        "the container image. Commands that only call a server work here with --api-url.\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("--help",), ("memory", "--help")], ids=" ".join)
+def test_help_is_there_on_every_system(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = on("win32", tmp_path, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sixfold" in done.stdout
+
+
+async def test_clients_of_a_server_elsewhere_work(tmp_path: Path) -> None:
+    commands = [("run", "--list"), ("predictions",), ("workflow", "list"), ("memory", "list"), ("mcp",)]
+    async with house(tmp_path / "data") as home, served(home.app) as url:
+        key = {"SIXFOLD_API_KEY": home.key}
+        runs = [
+            asyncio.to_thread(on, "freebsd14", tmp_path, *words, "--api-url", url, **key)
+            for words in commands
+        ]
+        ended = await asyncio.gather(*runs)
+    assert [(done.returncode, done.stderr) for done in ended if done.returncode] == []
+    assert "ra1" in ended[0].stdout
+
+
+def test_make_serve_needs_linux_and_says_so_before_it_makes_anything(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    uname = programs / "uname"
+    uname.write_text("#!/bin/sh\necho Darwin\n")
+    uname.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", str(source.ROOT / "tools" / "setup.sh"), "embedded"],
+        env={"PATH": f"{programs}:{os.defpath}", "VENV": str(tmp_path / "venv")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Sixfold's server needs Linux, and this is Darwin: "
+        "use WSL 2, a virtual machine or the container image.\n"
+    )
+    assert not (tmp_path / "venv").exists()
+
+
+def test_the_package_says_that_it_is_for_linux() -> None:
+    project = tomllib.loads((source.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert "Operating System :: POSIX :: Linux" in project["classifiers"]
+    for page in ("README.md", "docs/start/installation.md"):
+        assert "WSL" in (source.ROOT / page).read_text("utf-8")

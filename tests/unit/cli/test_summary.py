@@ -1,0 +1,139 @@
+"""What works comes first and fits a terminal: the lines of `doctor` and `engines list`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import inventory, settings
+from sixfold.cli import summary
+from tests.unit.cli.conftest import program
+
+EVERY_KEY = {
+    "FAL_KEY": "fal-key-1",
+    "REPLICATE_API_TOKEN": "replicate-key-1",
+    "OPENAI_API_KEY": "openai-key-1",
+    "ANTHROPIC_API_KEY": "anthropic-key-1",
+}
+
+
+def test_with_every_key_the_lines_are_no_more(tmp_path: Path) -> None:
+    done = program(tmp_path / "data", "doctor", **EVERY_KEY)
+    assert len(done.out.splitlines()) <= 40
+    assert [line for line in done.out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("engines", "list")], ids=" ".join)
+def test_a_fresh_machine_gets_at_most_forty_lines_of_eighty_columns(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = program(tmp_path / "data", *words)
+    lines = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert len(lines) <= 40
+    assert [line for line in lines if len(line) > 80] == []
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_doctor_puts_what_works_before_what_is_missing(tmp_path: Path) -> None:
+    text = program(tmp_path / "data", "doctor").out
+    works, missing = text.index("Works now"), text.index("To unlock more")
+    assert works < text.index("text to image      ra1, ra2, anime, +7") < missing
+    assert "scene-painter (preview)" in text[works:missing]
+    for command in (
+        "start Ollama",
+        "start ComfyUI",
+        "sixfold engines add image",
+        "sixfold provider set fal|",
+    ):
+        assert missing < text.index(command)
+    assert "sixfold doctor --all" in text.splitlines()[-1]
+
+
+def test_all_shows_every_model_and_engine(tmp_path: Path) -> None:
+    configured = settings.load({}, data_dir=tmp_path)
+    catalog = inventory.catalog(configured, inventory.price_table(configured))
+    listed = program(tmp_path / "data", "doctor", "--all").out
+    assert [model.name for model in catalog.models() if model.name not in listed] == []
+    engines = program(tmp_path / "data", "engines", "list", "--all").out
+    assert [name for name in catalog.engines() if name not in engines] == []
+    marks = [line.split()[0] for line in engines.splitlines()[1:] if line.strip()]
+    assert marks == sorted(marks, key="●○".index)  # those that are ready come first
+
+
+def test_every_model_has_a_task_and_every_task_names_models(tmp_path: Path) -> None:
+    configured = settings.load({}, data_dir=tmp_path)
+    models = [
+        model.name for model in inventory.catalog(configured, inventory.price_table(configured)).models()
+    ]
+    assert [name for name in models if summary.task_of(name) == summary.OTHERS] == []
+    tasks = inventory.read_toml("tasks.toml")
+    named = [name for names in tasks.values() for name in names]
+    assert len(named) == len(set(named))
+    assert [name for name in named if not name.endswith("*") and name not in models] == []
+
+
+@pytest.mark.parametrize(
+    ("room", "text"),
+    [(40, "ra1, ra2, anime"), (14, "ra1, ra2, +1"), (9, "ra1, +2"), (1, "ra1, +2")],
+)
+def test_names_that_do_not_fit_are_counted(room: int, text: str) -> None:
+    assert summary.fitted(["ra1", "ra2", "anime"], room) == text
+
+
+def engine(kind: str, unlock: str, *models: str, ready: bool = False) -> dict[str, Any]:
+    return {"engine": f"{kind}-1", "kind": kind, "unlock": unlock, "models": list(models), "ready": ready}
+
+
+def model(name: str, quality: str | None) -> dict[str, Any]:
+    return {"model": name, "quality": quality, "engine": None if quality is None else "some"}
+
+
+MODELS = [model("ra1", "preview"), model("chat", None), model("stt", "full"), model("video-a", "preview")]
+COMFYUI = "start ComfyUI with Wan 2.1 (SIXFOLD_COMFYUI_URL)"
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (engine("weights", "run `sixfold engines add image`", "ra1"), {"sixfold engines add image": "ra1"}),
+        (
+            engine("weights", "install `sixfold[onnx]` and run `sixfold engines add depth`", "ra1"),
+            {"pip install 'sixfold[onnx]' && sixfold engines add depth": "ra1"},
+        ),
+        (engine("provider", "set FAL_KEY", "video-a"), {"sixfold provider set fal": "video-a"}),
+        (engine("comfyui", COMFYUI, "video-a"), {"start ComfyUI": "video-a"}),
+        (engine("weights", "run `sixfold engines add image`", "stt"), {}),
+        (engine("weights", "run `sixfold engines add image`", "ra1", ready=True), {}),
+    ],
+    ids=["command", "package-and-command", "key", "comfyui", "full-already", "ready-already"],
+)
+def test_a_way_to_unlock_more_is_a_command_and_its_tasks(
+    row: dict[str, Any], expected: dict[str, str]
+) -> None:
+    found = summary.ways([row], MODELS, [])
+    assert found == {command: [summary.task_of(name)] for command, name in expected.items()}
+
+
+def test_a_comfyui_that_runs_is_not_started_but_given_a_model() -> None:
+    found = [{"kind": "comfyui", "found": "0.8.0 at http://127.0.0.1:8188"}]
+    assert list(summary.ways([engine("comfyui", COMFYUI, "video-a")], MODELS, found)) == [
+        "add Wan 2.1 to ComfyUI"
+    ]
+
+
+def test_model_servers_come_first_and_the_paid_way_is_never_left_out() -> None:
+    rows = [
+        engine("provider", "set OPENAI_API_KEY", "ra1"),
+        *(engine("weights", f"run `sixfold engines add {name}`", "ra1") for name in "abcdef"),
+        engine("relay", "anything", "chat"),
+    ]
+    lines = summary.unlocking(summary.ways(rows, MODELS, []), 80, 4)
+    assert [line.split("  ")[1] for line in lines] == [
+        "start Ollama (or llama-server, vLLM)",
+        "sixfold engines add chat",
+        "sixfold engines add a",
+        "sixfold provider set openai|anthropic",
+    ]
