@@ -157,7 +157,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         deposits=Deposits(clients.upstream, database, settings.tables.get("deposits")),
         workshop=graphs,
         resources=inventory.resources(
-            settings, models, standings, relaying.found, (standings.refresh, relaying.refresh)
+            settings, models, standings, relaying.statuses, (standings.refresh, relaying.refresh)
         ),
     )
 

@@ -23,7 +23,7 @@ from sixfold.engines.standings import Probe, Standings
 from sixfold.net.clients import Clients
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
-from sixfold.upstreams.chat.servers import FoundServer
+from sixfold.upstreams.chat.servers import ServerStatus
 
 _DATA = Path(__file__).parent / "data"
 
@@ -88,7 +88,7 @@ def resources(
     settings: Settings,
     models: Catalog,
     known: Standings,
-    chat: Callable[[], Sequence[FoundServer]],
+    chat: Callable[[], Sequence[ServerStatus]],
     looks: Sequence[Look] = (),
 ) -> InstalledResources:
     """Report what the engines of `known` and the model servers of `chat` run on."""

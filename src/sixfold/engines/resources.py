@@ -21,7 +21,7 @@ from sixfold.engines.remote.comfyui_stock import Found
 from sixfold.settings import Settings
 from sixfold.store import secrets
 from sixfold.upstreams import local, nvml
-from sixfold.upstreams.chat.servers import FoundServer
+from sixfold.upstreams.chat.servers import ServerStatus
 
 _REFRESH_SECONDS = 2.0
 _GIB = 2**30
@@ -48,7 +48,7 @@ class InstalledResources:
         settings: Settings,
         kinds: Iterable[str],
         comfyui: ComfyStandings | None,
-        chat: Callable[[], Sequence[FoundServer]],
+        chat: Callable[[], Sequence[ServerStatus]],
         looks: Sequence[Look],
     ) -> None:
         self._settings = settings
@@ -140,7 +140,7 @@ def _tasks(found: Found) -> str:
 # -- model servers ---------------------------------------------------------------------------------
 
 
-def _chat_resources(servers: Sequence[FoundServer]) -> Iterator[Resource]:
+def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
     """Yield a line for each kind of server that is looked for, then those that the configuration names."""
     for kind in local.CHAT:
         how = f"start {kind.program}" if kind.program else ""
@@ -153,7 +153,7 @@ def _chat_resources(servers: Sequence[FoundServer]) -> Iterator[Resource]:
             yield _seen(Resource(each.title, "chat", None, _CHAT, "", used=True), each)
 
 
-def _seen(missing: Resource, server: FoundServer) -> Resource:
+def _seen(missing: Resource, server: ServerStatus) -> Resource:
     if server.state == "slow":
         how = f"wait for {missing.name}: {server.url} did not answer in time"
         return replace(missing, state="slow", url=server.url, how=how)

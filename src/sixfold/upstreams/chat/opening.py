@@ -29,7 +29,7 @@ from sixfold.core.work.media import Media
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat.llama import building as llama
-from sixfold.upstreams.chat.servers import FoundServer, Servers
+from sixfold.upstreams.chat.servers import Servers, ServerStatus
 from sixfold.upstreams.chat.transport import open_transport
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class Relaying:
         """Whether a language model can be asked."""
         return _standing(len(self.relay.router.upstreams()))
 
-    def found(self) -> tuple[FoundServer, ...]:
-        """Describe every model server as of the last look."""
-        return self._servers.found()
+    def statuses(self) -> tuple[ServerStatus, ...]:
+        """Report on every model server as of the last look."""
+        return self._servers.statuses()
 
     async def refresh(self) -> None:
         """Look for model servers again now."""
@@ -120,7 +120,7 @@ def build(settings: Settings, database: Database, media: Media) -> Relaying:
     return Relaying(relay, servers, Shelf(database, policy), tracing)
 
 
-async def look(settings: Settings, seconds: float) -> tuple[Standing, tuple[FoundServer, ...]]:
+async def look(settings: Settings, seconds: float) -> tuple[Standing, tuple[ServerStatus, ...]]:
     """Look for model servers once, each for at most `seconds`; raises `InvalidSetting`.
 
     Returns whether a server with these settings could ask a language model, and what was found.
@@ -134,7 +134,7 @@ async def look(settings: Settings, seconds: float) -> tuple[Standing, tuple[Foun
     try:
         await servers.look()
         ready = sum(server.ready for server in servers())
-        return _standing(ready), servers.found()
+        return _standing(ready), servers.statuses()
     finally:
         await servers.aclose()
 

@@ -44,20 +44,21 @@ _any = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
-class FoundServer:
-    """A model server and its state, for people and programs that ask what was found.
+class ServerStatus:
+    """What the last look at one model server found.
 
-    `slow`: it accepts connections and did not answer in time, as one does that loads a model. `discovered`:
-    it was looked for on its usual port. `url` is empty for models that run in this program.
+    `slow`: it did not answer in time, which is what a server that loads a model does too. `absent`: nothing
+    that is such a server answers at `url`, or a provider's key is missing. `url` is without `/v1`, and empty
+    for models that run in this program. `discovered`: it was looked for on its usual port.
     """
 
     name: str
-    kind: str
-    title: str
     url: str
     state: Literal["ready", "slow", "absent"]
-    discovered: bool
-    models: tuple[str, ...] = ()
+    models: tuple[str, ...]
+    kind: str = ""
+    title: str = ""
+    discovered: bool = False
 
 
 class Server:
@@ -203,10 +204,10 @@ class Servers:
         """Every server, whether it is there or not."""
         return self._all
 
-    def found(self) -> tuple[FoundServer, ...]:
-        """Describe every server as of the last look."""
+    def statuses(self) -> tuple[ServerStatus, ...]:
+        """Report on every server as of the last look."""
         kinds = {server.name: here for here, server in self._local}
-        return tuple(_described(server, kinds.get(server.name)) for server in self._all)
+        return tuple(_status(server, kinds.get(server.name)) for server in self._all)
 
     async def look(self) -> None:
         """See which of the local ones are there."""
@@ -241,13 +242,13 @@ class Servers:
         await self._transport.aclose()
 
 
-def _described(server: Upstream, here: LocalServer | None) -> FoundServer:
+def _status(server: Upstream, here: LocalServer | None) -> ServerStatus:
     url, kind = (server.base_url, server.kind) if isinstance(server, Server) else ("", "gguf")
     slow = isinstance(server, Server) and server.slow
     state = "ready" if server.ready else "slow" if slow else "absent"
     models = server.models() if server.ready else ()
     title = server.name if here is None else here.title
-    return FoundServer(server.name, kind, title, url.removesuffix("/v1"), state, here is not None, models)
+    return ServerStatus(server.name, url.removesuffix("/v1"), state, models, kind, title, here is not None)
 
 
 def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
