@@ -146,16 +146,16 @@ async def test_the_doctor_says_what_the_server_says_while_comfyui_is_deaf(
     comfy.silent.update({"/system_stats", "/object_info"})  # as while it loads a large model
     async with served(found.app) as url:
         with locked(tmp_path, url):
-            told = await commands.json("doctor")
+            document = await commands.json("doctor")
             listed = await commands.json("engines", "list")
             _, text, _ = await commands("doctor")
-    assert (told["source"], told["note"], listed["source"]) == ("server", "", "server")
+    assert (document["source"], document["note"], listed["source"]) == ("server", "", "server")
     services = (await found.client.get("/api/services")).json()["services"]
     said = {row["service"]: (row["engine"], row["quality"]) for row in services}
     assert said["ra1"] == ("comfyui-image", "full")
-    assert said.items() <= choices(told).items()
+    assert said.items() <= choices(document).items()
     assert {row["engine"] for row in listed["engines"] if row["ready"]} >= {"comfyui-image"}
-    assert next(row for row in told["found"] if row["name"] == "ComfyUI")["state"] == "found"
+    assert next(row for row in document["found"] if row["name"] == "ComfyUI")["state"] == "found"
     assert f"server    {url}; what follows is its own report" in text
     assert "comfyui-image (full)" in text
 
@@ -191,9 +191,9 @@ async def test_without_an_operators_key_the_doctor_asks_for_one(
         local_key.keep(tmp_path / local_key.FILE, found.key)
     async with served(found.app) as url:
         with locked(tmp_path, url):
-            told = await commands.json("doctor")
-    assert told["source"] == "probe"
-    assert told["note"].startswith(
+            document = await commands.json("doctor")
+    assert document["source"] == "probe"
+    assert document["note"].startswith(
         f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one; "
     )
 
@@ -216,6 +216,8 @@ async def test_an_older_server_without_the_route_is_named(tmp_path: Path, comman
     local_key.keep(tmp_path / local_key.FILE, "sf_any")
     async with served(older) as url:
         with locked(tmp_path, url):
-            told = await commands.json("doctor")
-    assert told["note"].startswith(f"The server at {url} answered 404 to /api/engines")
-    assert told["source"] == "probe"
+            document = await commands.json("doctor")
+    assert document["note"].startswith(
+        f"The server at {url} answered 404 to GET /api/engines: it may be older"
+    )
+    assert document["source"] == "probe"

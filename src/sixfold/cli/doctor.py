@@ -27,7 +27,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """`doctor`: 1 when something is wrong that an operator has to see to."""
     configured = opening.settings_of(arguments)
     running = locking.running(configured.data_dir)
-    seen = report.read(configured, running)
+    current = report.read(configured, running)
     disk = _free_bytes(configured)
     database = _database(configured)
     stores = asyncio.run(places.look(configured))
@@ -39,20 +39,20 @@ def doctor(arguments: argparse.Namespace) -> int:
         "python": platform.python_version(),
         "data_dir": str(configured.data_dir),
         "server": None if running is None else {"pid": running.pid, "url": running.url},
-        "source": seen.source,
-        "note": seen.note,
+        "source": current.source,
+        "note": current.note,
         "database": database,
         "disk": {"free_bytes": disk},
         "prices": _prices(),
         "stores": [place.record() for place in stores],
-        "found": seen.found,
-        "models": seen.models,
+        "found": current.found,
+        "models": current.models,
     }
     if arguments.json:
         put_json(document)
     else:
-        doctor_text.show(document, seen.engines, everything=arguments.all)
-    _say_note(seen)
+        doctor_text.show(document, current.engines, everything=arguments.all)
+    _print_note(current)
     for problem in problems:
         sys.stderr.write(f"sixfold: {problem}\n")
     return 1 if problems else 0
@@ -61,19 +61,24 @@ def doctor(arguments: argparse.Namespace) -> int:
 def list_engines(arguments: argparse.Namespace) -> None:
     """`engines list`: the engines that serve now, or all of them, and the weights that were added."""
     configured = opening.settings_of(arguments)
-    seen = report.read(configured, locking.running(configured.data_dir))
+    current = report.read(configured, locking.running(configured.data_dir))
     installed = weights.installed(configured)
     if arguments.json:
-        document = {"engines": seen.engines, "weights": installed, "source": seen.source, "note": seen.note}
+        document = {
+            "engines": current.engines,
+            "weights": installed,
+            "source": current.source,
+            "note": current.note,
+        }
         put_json(document)
     else:
-        doctor_text.engines(seen, installed, everything=arguments.all)
-    _say_note(seen)
+        doctor_text.engines(current, installed, everything=arguments.all)
+    _print_note(current)
 
 
-def _say_note(seen: Report) -> None:
-    if seen.note:
-        sys.stderr.write(f"sixfold: {seen.note}\n")
+def _print_note(current: Report) -> None:
+    if current.note:
+        sys.stderr.write(f"sixfold: {current.note}\n")
 
 
 # -- what can be wrong -----------------------------------------------------------------------------

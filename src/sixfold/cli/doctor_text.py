@@ -41,24 +41,24 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     paint.line(paint.dim(f"  `sixfold doctor --all` shows every model and {more}."))
 
 
-def engines(seen: Report, weights: Sequence[Row], *, everything: bool) -> None:
+def engines(current: Report, weights: Sequence[Row], *, everything: bool) -> None:
     """Print the engines that serve now, or all of them, and the weights that were added."""
     paint = Paint()
     if everything:
-        _print_engines(paint, seen)
+        _print_engines(paint, current)
         _print_weights(paint, weights, len(weights))
         return
-    serves = _serves(seen)
-    ready = sum(bool(row["ready"]) for row in seen.engines)
+    serves = _serves(current)
+    ready = sum(bool(row["ready"]) for row in current.engines)
     shown_weights = min(len(weights), _MOST_WEIGHTS)
     overhead = 7 + (shown_weights + 3 if weights else 0)
     rows = list(serves)[: max(_LEAST_ROWS, summary.LINES - overhead)]
     paint.line()
     paint.line(
-        f"  {paint.bold('Serving now')}: {len(serves)} of {len(seen.engines)} engines; {ready} are ready"
+        f"  {paint.bold('Serving now')}: {len(serves)} of {len(current.engines)} engines; {ready} are ready"
     )
     paint.line()
-    _print_serving(paint, [row for row in seen.engines if row["engine"] in rows], serves)
+    _print_serving(paint, [row for row in current.engines if row["engine"] in rows], serves)
     _print_weights(paint, weights, shown_weights)
     paint.line()
     paint.line(paint.dim("  `sixfold engines list --all` shows every engine and what it lacks."))
@@ -164,11 +164,11 @@ def _database_in_words(database: dict[str, Any] | None) -> str:
 # -- engines ---------------------------------------------------------------------------------------
 
 
-def _serves(seen: Report) -> dict[str, list[str]]:
+def _serves(current: Report) -> dict[str, list[str]]:
     """Map each engine that serves something to what: those that are not part of the program come first."""
-    kinds = {row["engine"]: row["kind"] for row in seen.engines}
+    kinds = {row["engine"]: row["kind"] for row in current.engines}
     named: dict[str, list[str]] = {}
-    for task, rows in summary.by_task(seen.models).items():
+    for task, rows in summary.by_task(current.models).items():
         for engine in dict.fromkeys(row["engine"] for row in rows if row["engine"]):
             names = [row["model"] for row in rows if row["engine"] == engine]
             named.setdefault(engine, []).append(f"{task}: {', '.join(names)}")
@@ -188,7 +188,7 @@ def _print_serving(paint: Paint, rows: Sequence[Row], serves: dict[str, list[str
     paint.table(heads, [(*cell[:-1], summary.cut(cell[-1], room)) for cell in cells])
 
 
-def _print_engines(paint: Paint, seen: Report) -> None:
+def _print_engines(paint: Paint, current: Report) -> None:
     here = {True: paint.accent("●"), False: paint.dim("○")}
     cells = [
         (
@@ -198,7 +198,7 @@ def _print_engines(paint: Paint, seen: Report) -> None:
             row["quality"],
             f"{', '.join(row['models'])}; {row['detail'].rstrip('.')}",
         )
-        for row in sorted(seen.engines, key=lambda row: not row["ready"])
+        for row in sorted(current.engines, key=lambda row: not row["ready"])
     ]
     paint.table(("", "engine", "kind", "quality", "serves, and its state"), cells)
 

@@ -71,7 +71,8 @@ def _ask(configured: Settings, url: str) -> dict[str, Any]:
         if status == http.client.OK and _is_report(document):
             return document
         if status not in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
-            raise _Unanswered(f"The server at {url} answered {status} to {_PATH}: restart it if it is older")
+            older = ": it may be older than this program" if status == http.client.NOT_FOUND else ""
+            raise _Unanswered(f"The server at {url} answered {status} to GET /api/engines{older}")
     raise _Unanswered(f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one")
 
 

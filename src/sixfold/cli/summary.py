@@ -116,12 +116,12 @@ def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[R
         for command, provider in _of_engine(engine, found):
             (providers if provider else better).setdefault(command, set()).update(helped)
     ordered = sorted(better, key=lambda command: (_rank(command), -len(better[command])))
-    told = {command: _task_names(better[command]) for command in ordered}
+    result = {command: _task_names(better[command]) for command in ordered}
     if providers:
         names = list(providers)
         command = f"sixfold provider set {'|'.join(names)}"
-        told[command] = _task_names(set().union(*providers.values()))
-    return told
+        result[command] = _task_names(set().union(*providers.values()))
+    return result
 
 
 def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:

@@ -146,14 +146,14 @@ def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
         how = f"start {kind.program}" if kind.program else ""
         missing = Resource(kind.title, "chat", None, _CHAT, how, used=True)
         there = [each for each in servers if each.kind == kind.kind and each.discovered]
-        seen = [_seen(missing, each) for each in there if each.state != "absent"]
-        yield from seen or [missing]
+        present = [_server_resource(missing, each) for each in there if each.state != "absent"]
+        yield from present or [missing]
     for each in servers:
         if not each.discovered and each.kind not in _PROVIDER_KINDS and each.state != "absent":
-            yield _seen(Resource(each.title, "chat", None, _CHAT, "", used=True), each)
+            yield _server_resource(Resource(each.title, "chat", None, _CHAT, "", used=True), each)
 
 
-def _seen(missing: Resource, server: ServerStatus) -> Resource:
+def _server_resource(missing: Resource, server: ServerStatus) -> Resource:
     if server.state == "slow":
         how = f"wait for {missing.name}: {server.url} did not answer in time"
         return replace(missing, state="slow", url=server.url, how=how)

@@ -48,21 +48,25 @@ class Survey(Protocol):
 
 def report(catalog: Catalog, terms: Terms, resources: tuple[Resource, ...]) -> dict[str, Any]:
     """Return the resources, engines and models of an installation as one JSON document."""
+    served: dict[str, list[str]] = {}
+    for model in catalog.models():
+        for engine in model.engines:
+            served.setdefault(engine.name, []).append(model.name)
     return {
         "found": [resource.record() for resource in resources],
-        "engines": [_engine(engine, catalog, terms) for engine in catalog.engines().values()],
+        "engines": [_engine(each, served[each.name], terms) for each in catalog.engines().values()],
         "models": [_model(model, terms) for model in catalog.models()],
     }
 
 
-def _engine(engine: EngineSpec, catalog: Catalog, terms: Terms) -> dict[str, Any]:
+def _engine(engine: EngineSpec, models: list[str], terms: Terms) -> dict[str, Any]:
     standing = terms.standing(engine.name)
     return {
         "engine": engine.name,
         "version": engine.version,
         "kind": engine.kind,
         "quality": engine.quality,
-        "models": [model.name for model in catalog.models() if engine in model.engines],
+        "models": models,
         "ready": standing.ready,
         "detail": standing.detail,
         "unlock": engine.unlock,
