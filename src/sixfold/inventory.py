@@ -17,7 +17,7 @@ from sixfold.core.work.hardware import Shelf
 from sixfold.core.work.templates import Templates
 from sixfold.engines import wishes
 from sixfold.engines.image.style.names import NAMED_STYLES
-from sixfold.engines.remote.comfyui_standing import PROBE_SECONDS, ComfyStandings
+from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.resources import InstalledResources, Look
 from sixfold.engines.standings import Probe, Standings
 from sixfold.net.clients import Clients
@@ -74,7 +74,7 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
 
 
 def standings(
-    settings: Settings, models: Catalog, clients: Clients, seconds: float = PROBE_SECONDS
+    settings: Settings, models: Catalog, clients: Clients, seconds: float | None = None
 ) -> Standings:
     """Which engines can run here; `refresh` asks the servers among them, each for at most `seconds`."""
     looks = workshops.comfyui_is_asked(settings)

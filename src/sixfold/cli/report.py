@@ -100,7 +100,7 @@ def _is_report(document: Any) -> bool:
 async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
     """Look once for everything that a server with these settings would use."""
     clients = Clients(intake.open_fetcher(configured))
-    known = inventory.standings(configured, catalog, clients, PROBE_SECONDS)
+    known = inventory.standings(configured, catalog, clients, seconds=PROBE_SECONDS)
     try:
         (ready, servers), _ = await asyncio.gather(chat.look(configured, PROBE_SECONDS), known.refresh())
     finally:

@@ -22,7 +22,7 @@ class ComfyStandings:
     `seconds` is how long a server may take to answer. `latest` keeps what each server last said, by its URL.
     """
 
-    def __init__(self, client: httpx.AsyncClient, *, looks: bool, seconds: float = PROBE_SECONDS) -> None:
+    def __init__(self, client: httpx.AsyncClient, *, looks: bool, seconds: float | None = None) -> None:
         self._client = client
         self._looks = looks
         self._seconds = seconds
@@ -54,10 +54,11 @@ class ComfyStandings:
     async def _found(self, url: str) -> Found:
         asking = self._asking.get(url)
         if asking is None:
-            asking = self._asking[url] = asyncio.create_task(probe(self._client, url, seconds=self._seconds))
+            asking = self._asking[url] = asyncio.create_task(
+                probe(self._client, url, seconds=self._seconds or PROBE_SECONDS)
+            )
             asking.add_done_callback(lambda _done: self._asking.pop(url, None))
-        found = self._or_before(url, await asyncio.shield(asking))
-        self.latest[url] = found
+        found = self.latest[url] = self._or_before(url, await asyncio.shield(asking))
         return found
 
     def _or_before(self, url: str, found: Found) -> Found:
