@@ -61,6 +61,7 @@ def test_help_is_there_on_every_system(tmp_path: Path, words: tuple[str, ...]) -
     assert "sixfold" in done.stdout
 
 
+@pytest.mark.slow  # five programs
 async def test_clients_of_a_server_elsewhere_work(tmp_path: Path) -> None:
     commands = [("run", "--list"), ("predictions",), ("workflow", "list"), ("memory", "list"), ("mcp",)]
     async with house(tmp_path / "data") as home, served(home.app) as url:
