@@ -105,7 +105,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     road = Pipeline(database, models, media, bus, rules, failpoints)
     graphs = workshops.build(settings, database, media, signer, road, clients)
     relaying = relays.build(settings, database, media)
-    standings.told["relay"] = relaying.standing
+    standings.told |= {"relay": relaying.standing, "relay-vision": relaying.vision_standing}
     outside = ServerOutside(
         clients,
         lambda name: provider_key(settings, name),

@@ -114,12 +114,12 @@ async def _look(configured: Settings, catalog: Catalog) -> tuple[tuple[found.Thi
     known = inventory.standings(configured, catalog, clients)
     kinds = {engine.kind for engine in catalog.engines().values()}
     try:
-        things, relay, _ = await asyncio.gather(
+        things, (relay, _), _ = await asyncio.gather(
             found.look(configured, kinds), relays.look(configured), known.refresh()
         )
     finally:
         await clients.aclose()
-    known.told["relay"] = lambda: relay
+    known.told |= {name: lambda found=found: found for name, found in relay.items()}
     return things, Terms(configured.previews_allowed, standing=known)
 
 

@@ -71,7 +71,7 @@ async def look(configured: Settings, engine_kinds: Iterable[str]) -> tuple[Thing
             "chat",
             f"at {url}" if url else None,
             "free chat, and text-llm",
-            f"start {server.program}",
+            f"start {server.program}" if server.program else "",
             used=True,
         )
         for server, url in zip(local.CHAT, urls or [None] * len(local.CHAT), strict=True)
@@ -149,7 +149,7 @@ async def _answers(server: LocalServer, configured: Settings) -> str | None:
     except (OSError, TimeoutError):
         return None
     head, _, body = answer.partition(b"\r\n\r\n")
-    fits = b" 200 " in head[:16] and server.word in body.lower()
+    fits = b" 200 " in head[:16] and server.answers_with(body)
     return server.url if fits else None
 
 
