@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests import ground
 # The variables by which a provider's client would find a key, or this server a setting.
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 OUTSIDE = ("SIXFOLD_", "OPENAI_", "ANTHROPIC_", "FAL_", "REPLICATE_", "GEMINI_", "HF_", "STRIPE_", "AWS_")
+CONTAINER_HOST = "host.docker.internal"
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 settings.register_profile("default", deadline=None)
@@ -42,6 +44,8 @@ def refuse_the_network(event: str, args: tuple[Any, ...]) -> None:
     else:
         return
     host = host.decode() if isinstance(host, bytes) else host
+    if host == CONTAINER_HOST:  # as on a machine outside a container: every server looks this name up
+        raise socket.gaierror(socket.EAI_NONAME, "no such host")
     if isinstance(host, str) and not is_local(host) and host not in {"0.0.0.0", "::"}:
         raise RuntimeError(f"A test may not reach {host}: use a loopback fake (tests/conftest.py).")
 

@@ -101,13 +101,15 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     clients = Clients(fetcher)
     media = intake.open_media(settings, database, blobs, fetcher)
     models = inventory.catalog(settings, inventory.price_table(settings), models_document)
-    standings = inventory.standings(settings, models, clients)
+    address = workshops.comfyui_address(settings)
+    standings = inventory.standings(settings, models, clients, address)
     terms = Terms(settings.previews_allowed, standing=standings)
     rules = orders.Policy(settings.queue_limit, terms, settings.run_limit_seconds)
     road = Pipeline(database, models, media, bus, rules, failpoints)
-    graphs = workshops.build(settings, database, media, signer, road, clients)
+    theirs = workshops.comfyui(settings, clients, address)
+    graphs = workshops.build(settings, database, media, signer, road, theirs)
     relaying = relays.build(settings, database, media)
-    standings.told["relay"] = relaying.standing
+    standings.told |= {"relay": relaying.standing, "relay-vision": relaying.vision_standing}
     outside = ServerOutside(
         clients,
         lambda name: provider_key(settings, name),
@@ -116,6 +118,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         relay=relaying.relay,
         conversation=talks.join(relaying.relay, road),
     )
+    outside.comfyui = address
     places = workplaces.build(settings, failpoints, outside, templates)
     places.tell(standings)
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)

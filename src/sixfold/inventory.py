@@ -24,6 +24,7 @@ from sixfold.net.clients import Clients
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat.servers import ServerStatus
+from sixfold.upstreams.comfyui.address import ComfyAddress
 
 _DATA = Path(__file__).parent / "data"
 
@@ -74,11 +75,18 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
 
 
 def standings(
-    settings: Settings, models: Catalog, clients: Clients, seconds: float | None = None
+    settings: Settings,
+    models: Catalog,
+    clients: Clients,
+    comfyui: ComfyAddress | None = None,
+    seconds: float | None = None,
 ) -> Standings:
-    """Which engines can run here; `refresh` asks the servers among them, each for at most `seconds`."""
-    looks = workshops.comfyui_is_asked(settings)
-    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, looks=looks, seconds=seconds)}
+    """Which engines can run here; `refresh` asks the servers among them, each for at most `seconds`.
+
+    It sets the address `comfyui` to where a ComfyUI answers.
+    """
+    address = comfyui or workshops.comfyui_address(settings)
+    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, address, seconds=seconds)}
     return Standings(
         models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
     )

@@ -7,6 +7,7 @@ the environment and `queue_limit` in `sixfold.toml`; `docs/reference/settings.md
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import math
 import os
 import re
@@ -24,6 +25,8 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
 _BASE = re.compile(r"https?://[^\s@?#{}]+")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)*\.?")
+_MOST_PROBE_HOSTS = 16
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key", "hf_token")
@@ -140,6 +143,9 @@ class Settings:
     anthropic_api_key: str = field(default="", repr=False)
     hf_token: str = field(default="", repr=False)
 
+    # where servers of models are looked for, besides this machine
+    probe_hosts: tuple[str, ...] = ()
+
     # how people pay
     stripe_secret_key: str = field(default="", repr=False)
     stripe_webhook_secret: str = field(default="", repr=False)
@@ -171,6 +177,7 @@ class Settings:
         self._check_ways_out()
         self._check_space_endpoint()
         self._check_issuer()
+        self._check_probe_hosts()
         if not _DATABASE.fullmatch(self.database_url):
             raise InvalidSetting(
                 "database_url must be postgresql://…, or sqlite: for a file in the data folder"
@@ -191,6 +198,18 @@ class Settings:
         for name in PROVIDER_KEYS:
             if not all("!" <= character <= "~" for character in getattr(self, name)):
                 raise InvalidSetting(f"{name} holds what no key has: a space, or a character beyond ASCII")
+
+    def _check_probe_hosts(self) -> None:
+        if len(self.probe_hosts) > _MOST_PROBE_HOSTS:
+            raise InvalidSetting(
+                f"probe_hosts may name at most {_MOST_PROBE_HOSTS} hosts, not {len(self.probe_hosts)}"
+            )
+        for host in self.probe_hosts:
+            if len(host) > 253 or not (_HOST.fullmatch(host) or _is_ipv6(host)):
+                raise InvalidSetting(
+                    f"probe_hosts must be names or addresses of hosts such as gpu-box or 10.0.0.5, without a "
+                    f"scheme or a port; got {host[:100]!r} (for another port, use [gateway.upstreams])"
+                )
 
     def _check_issuer(self) -> None:
         if not self.oidc_issuer:
@@ -252,6 +271,14 @@ class Settings:
     def replace(self, **changes: Any) -> Settings:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return "%" not in host
 
 
 def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:

@@ -22,7 +22,8 @@ from sixfold.core.work.pipeline import Pipeline
 from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
-from sixfold.upstreams import local
+from sixfold.upstreams.comfyui.address import ComfyAddress
+from sixfold.upstreams.hosts import ProbeHosts
 
 _SPACES = Path(__file__).parent / "data" / "spaces"
 _EXAMPLES = (".png", ".wav")
@@ -41,15 +42,25 @@ def node_classes() -> Registry:
     return classes
 
 
-def comfyui_is_asked(settings: Settings) -> bool:
-    """Whether a ComfyUI may be asked: a configured one, or the usual port where that is not our own."""
-    return bool(settings.comfyui_url) or (
-        settings.probe and local.COMFYUI.port not in (settings.port, settings.comfyui_port)
-    )
+def comfyui_address(settings: Settings) -> ComfyAddress:
+    """The address of the operator's ComfyUI: the configured one, or one that is found on a probed host."""
+    hosts = ProbeHosts(settings.probe_hosts, probe=settings.probe)
+    return ComfyAddress(settings.comfyui_url, hosts, frozenset({settings.port, settings.comfyui_port}))
+
+
+def comfyui(settings: Settings, clients: Clients, address: ComfyAddress) -> ComfyWorkflows | None:
+    """The ComfyUI as a place where whole graphs run, or None where none may go there."""
+    asked = bool(settings.comfyui_url) or settings.probe
+    return ComfyWorkflows(clients.upstream, address) if asked and settings.graphs_go_to_comfyui else None
 
 
 def build(
-    settings: Settings, database: Database, media: Media, signer: Signer, road: Pipeline, clients: Clients
+    settings: Settings,
+    database: Database,
+    media: Media,
+    signer: Signer,
+    road: Pipeline,
+    theirs: ComfyWorkflows | None,
 ) -> Workshop:
     """Where graphs are checked, priced and run; a ComfyUI runs those with classes of its own."""
     examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
@@ -60,8 +71,6 @@ def build(
         viewed=imports.deferred("sixfold.engines.nodes.viewing:viewed"),
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
     )
-    asked = comfyui_is_asked(settings) and settings.graphs_go_to_comfyui
-    theirs = ComfyWorkflows(clients.upstream, settings.comfyui_url) if asked else None
     built = Workshop(craft, built_in_spaces(), Names(database, media, examples, signer), road, theirs)
     road.check, road.appraisers[CHILDREN] = built.checked, built.price
     return built

@@ -149,10 +149,11 @@ class Comfy:
         """How often a route was called."""
         return sum(1 for _, called, _ in self.calls if called == path)
 
-    async def start(self) -> None:
-        """Listen on a free port."""
+    async def start(self, host: str = "127.0.0.1") -> None:
+        """Listen on a free port of a loopback address."""
         config = uvicorn.Config(
             self.app(),
+            host=host,
             port=0,
             log_config=None,
             lifespan="off",
@@ -165,7 +166,7 @@ class Comfy:
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.005)
         port = server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{host}:{port}"
 
     # -- routes ----------------------------------------------------------------------------------
 
@@ -468,10 +469,10 @@ class _Raised(Exception):
 
 
 @asynccontextmanager
-async def comfyui(shelf: Shelf | None = None) -> AsyncIterator[Comfy]:
+async def comfyui(shelf: Shelf | None = None, host: str = "127.0.0.1") -> AsyncIterator[Comfy]:
     """A running server with these model files."""
     comfy = Comfy(shelf or Shelf())
-    await comfy.start()
+    await comfy.start(host)
     try:
         yield comfy
     finally:

@@ -126,12 +126,14 @@ class _Quiet(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(routes: Sequence[BaseRoute], port: int = 0) -> AsyncGenerator[int, None]:
+async def served(
+    routes: Sequence[BaseRoute], port: int = 0, host: str = "127.0.0.1"
+) -> AsyncGenerator[int, None]:
     """An application on loopback; gives its port."""
     # Named as TCP, asyncio turns Nagle's delay off; without the name each answer waits 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
+        listening.bind((host, port))
         listening.listen(64)
         config = uvicorn.Config(
             Starlette(routes=routes), log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=0

@@ -77,3 +77,29 @@ def test_a_worker_sees_no_secret() -> None:
 def test_what_would_break_the_server_quietly_stops_its_start(name: str, value: str, said: str) -> None:
     with pytest.raises(InvalidSetting, match=said):
         settings.load({f"SIXFOLD_{name}": value})
+
+
+@pytest.mark.parametrize("text", ["gpu-box,10.0.0.5", "gpu-box , 10.0.0.5,"])
+def test_hosts_to_probe_are_a_list(text: str) -> None:
+    assert settings.load({"SIXFOLD_PROBE_HOSTS": text}).probe_hosts == ("gpu-box", "10.0.0.5")
+
+
+def test_hosts_to_probe_may_be_in_the_file_and_of_version_6(tmp_path: Path) -> None:
+    (tmp_path / "sixfold.toml").write_text('probe_hosts = ["gpu_box.lan", "fd00::5"]\n')
+    assert settings.load({}, data_dir=tmp_path).probe_hosts == ("gpu_box.lan", "fd00::5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["http://gpu-box", "gpu-box:11434", "gpu box", "a/b", "-x", "user@host", "x" * 300, "fe80::1%eth0"],
+)
+def test_a_host_to_probe_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(
+        InvalidSetting, match="probe_hosts must be names or addresses of hosts such as gpu-box"
+    ):
+        settings.load({"SIXFOLD_PROBE_HOSTS": text})
+
+
+def test_hosts_to_probe_are_limited() -> None:
+    with pytest.raises(InvalidSetting, match="at most 16 hosts, not 17"):
+        settings.load({"SIXFOLD_PROBE_HOSTS": ",".join(f"host{number}" for number in range(17))})

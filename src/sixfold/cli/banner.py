@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from sixfold import __version__
 from sixfold.cli import local_key
@@ -17,7 +16,6 @@ from sixfold.settings import Settings
 
 NOTHING = "no GPU, weights, model server or provider key"
 IN_CONTAINER = "In this container, the host is host.docker.internal (or SIXFOLD_PROBE_HOSTS)."
-_CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
@@ -121,8 +119,3 @@ def _ways(missing: Sequence[Resource]) -> Iterator[str]:
 def benefit(unlocks: str, *, used: bool) -> str:
     """Say what a resource is good for, or that no engine of this version uses it yet."""
     return f"→ {unlocks}" if used else f"→ {unlocks}, once an engine here can use it"
-
-
-def in_container() -> bool:
-    """Tell whether this process runs in a container of Docker or Podman."""
-    return any(mark.exists() for mark in _CONTAINER_MARKS)

@@ -10,6 +10,7 @@ from sixfold.cli.report import Report
 from sixfold.cli.summary import Row
 from sixfold.cli.terminal import Paint
 from sixfold.core.quantities import size
+from sixfold.upstreams import hosts
 
 _OWN_KINDS = frozenset({"embedded", "graph"})
 _UNCUT_COLUMNS = 1000
@@ -24,7 +25,7 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     models, found = document["models"], document["found"]
     works = summary.served(models, width)
     all_ways = summary.ways(engines, models, found)
-    container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if banner.in_container() else []
+    container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if hosts.in_container() else []
     used = len(head) + len(works) + len(container) + 6
     lines = len(all_ways) if everything else max(_LEAST_WAYS, summary.LINES - used)
     unlock = summary.unlocking(all_ways, _UNCUT_COLUMNS if everything else width, lines)

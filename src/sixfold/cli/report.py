@@ -105,6 +105,6 @@ async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
         (ready, servers), _ = await asyncio.gather(chat.look(configured, PROBE_SECONDS), known.refresh())
     finally:
         await clients.aclose()
-    known.told["relay"] = lambda: ready
+    known.told |= {name: lambda standing=standing: standing for name, standing in ready.items()}
     resources = await inventory.resources(configured, catalog, known, lambda: servers).resources()
     return availability.report(catalog, Terms(configured.previews_allowed, standing=known), resources)

@@ -26,6 +26,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.faces import create_app
 from sixfold.settings import Settings
+from sixfold.upstreams import hosts
 from sixfold.web import logs
 from sixfold.web.protocol import Line, hang_up
 
@@ -219,7 +220,7 @@ async def _show(
     paint = Paint()
     banner.start(paint, product.settings, welcome, pictures=_makes_pictures(product))
     await product.relaying.looked()
-    banner.found(paint, await product.resources.resources(), container=banner.in_container())
+    banner.found(paint, await product.resources.resources(), container=hosts.in_container())
 
 
 def _makes_pictures(product: Product) -> bool:

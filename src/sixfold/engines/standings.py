@@ -37,7 +37,8 @@ class Standings:
         self._key = key
         self._weights = weights
         self.probes = dict(probes)
-        self.told: dict[str, Callable[[], Standing]] = {}  # by kind of engine, who knows at any moment
+        # By engine, or by kind of engine: who knows at any moment.
+        self.told: dict[str, Callable[[], Standing]] = {}
         looked = self._look_at_all()
         self._known = {
             name: _UNASKED if spec.kind in probes else looked[name] for name, spec in engines.items()
@@ -52,8 +53,9 @@ class Standings:
     def __call__(self, name: str) -> Standing:
         """How an engine stood when it was last looked at."""
         spec = self._engines.get(name)
-        if spec is not None and spec.kind in self.told:
-            return self.told[spec.kind]()
+        told = None if spec is None else self.told.get(name) or self.told.get(spec.kind)
+        if told is not None:
+            return told()
         return self._known.get(name, _UNKNOWN)
 
     async def refresh(self) -> None:

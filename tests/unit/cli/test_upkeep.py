@@ -49,7 +49,7 @@ def test_the_doctor_knows_whether_a_language_model_can_be_asked(
     assert "sixfold engines add chat" in alone["chat"]["unlock"]
     monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key")
     served = {row["model"]: row["engine"] for row in sixfold.ok("doctor")["models"]}
-    assert [served[name] for name in ("chat", "vision", "text-llm")] == ["relay", "relay", "relay"]
+    assert [served[name] for name in ("chat", "vision", "text-llm")] == ["relay", "relay-vision", "relay"]
 
 
 def test_the_doctor_of_nothing_makes_nothing(sixfold: Commands) -> None:

@@ -12,6 +12,8 @@ from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.engines.remote import comfyui_standing
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from sixfold.upstreams.comfyui.address import ComfyAddress
+from sixfold.upstreams.hosts import ProbeHosts
 from tests.fakes.comfyui import comfyui
 from tests.fakes.comfyui_nodes import Shelf
 
@@ -24,7 +26,7 @@ def spec(task: str, url: str, **more: str) -> EngineSpec:
 
 async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
     async with comfyui(Shelf(upscale_models=())) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        ask = ComfyStandings(client, looks=True)
+        ask = ComfyStandings(client, ComfyAddress("", ProbeHosts()))
         tasks = ("text-to-image", "image-to-image", "upscale")
         one, two, three = await asyncio.gather(*(ask(spec(task, comfy.url)) for task in tasks))
         assert comfy.called("/system_stats") == 1
@@ -40,7 +42,7 @@ async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
 ) -> None:
     monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 0.6)
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
-        ask = ComfyStandings(client, looks=True)
+        ask = ComfyStandings(client, ComfyAddress("", ProbeHosts()))
         asked = spec("text-to-image", comfy.url)
         comfy.silent.add("/system_stats")
         assert not (await ask(asked)).ready  # never heard of
@@ -60,7 +62,7 @@ async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
 async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
     shelf = Shelf(checkpoints=("XL/sd_xl_base_1.0.safetensors", "v1-5-pruned.ckpt"))
     async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        ask = ComfyStandings(client, looks=True)
+        ask = ComfyStandings(client, ComfyAddress("", ProbeHosts()))
         for named in ("v1-5-pruned.ckpt", "sd_xl_base_1.0.safetensors"):
             there = await ask(spec("text-to-image", comfy.url, checkpoint=named))
             assert there.ready
@@ -71,6 +73,8 @@ async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
 
 async def test_nothing_is_asked_where_looking_is_off() -> None:
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
-        standing = await ComfyStandings(client, looks=False)(spec("text-to-image", comfy.url))
+        standing = await ComfyStandings(client, ComfyAddress("", ProbeHosts(probe=False)))(
+            spec("text-to-image", "")
+        )
         assert comfy.calls == []
     assert not standing.ready

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold import errors
+from sixfold.core.relay.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
 from sixfold.core.relay.health import Health
 from sixfold.core.relay.policy import Choice, parse
 from sixfold.core.relay.routing import Router
@@ -19,16 +20,22 @@ class Standin:
     local = False
     near = False
 
-    def __init__(self, name: str, *models: str, ready: bool = True) -> None:
+    def __init__(
+        self, name: str, *models: str | ServedModel, ready: bool = True, discovered: bool = False
+    ) -> None:
         self.name = name
         self.ready = ready
-        self._models = models
+        self.discovered = discovered
+        self._listing = tuple(by_name(model) if isinstance(model, str) else model for model in models)
 
     def serves(self, model: str) -> bool:
-        return model in self._models
+        return model in self.models()
 
     def models(self) -> tuple[str, ...]:
-        return self._models
+        return tuple(model.name for model in self._listing)
+
+    def listing(self) -> tuple[ServedModel, ...]:
+        return self._listing
 
 
 class Clock:
@@ -143,6 +150,62 @@ def test_a_name_that_nobody_has_is_unknown_and_without_servers_the_way_out_is_to
 def test_the_default_is_the_first_alias_else_the_first_model() -> None:
     assert names(router(Standin("a"), Standin("b", "m")), "default") == ["b/m"]
     assert names(router(Standin("b", "m", "n"), aliases={"x": "b/n"}), "text-llm") == ["b/n"]
+
+
+EMBEDDER = ServedModel("embedder", frozenset({EMBEDDINGS}), stated=True)
+TALKER = ServedModel("talker", frozenset({CHAT}), stated=True)
+SEER = ServedModel("seer", frozenset({CHAT, VISION}), stated=True)
+
+
+def test_the_default_is_a_model_that_can_chat_and_vision_one_that_reads_images() -> None:
+    found = router(Standin("a", EMBEDDER, TALKER, SEER), aliases={"vectors": "a/embedder"})
+    assert [names(found, name) for name in ("default", "vision")] == [["a/talker"], ["a/seer"]]
+    aliased = router(Standin("a", TALKER, SEER), aliases={"vision": "a/talker"})
+    assert names(aliased, "vision") == ["a/talker"]  # the operator's word
+
+
+def test_configured_servers_come_first_and_of_those_found_loaded_models() -> None:
+    loaded = ServedModel("warm", frozenset({CHAT}), loaded=True, stated=True)
+    mine = Standin("mine", EMBEDDER, TALKER)
+    found = Standin("ollama", "cold", discovered=True), Standin("vllm", loaded, discovered=True)
+    assert names(router(*found, mine), "default") == ["mine/talker"]
+    assert names(router(*found), "default") == ["vllm/warm"]
+
+
+def test_vision_of_a_found_server_must_be_said_and_of_a_configured_one_may_be_open() -> None:
+    assert names(router(Standin("a", "small")), "vision") == ["a/small"]
+    assert names(router(Standin("a", "small"), Standin("b", SEER)), "vision") == ["b/seer"]
+    for server in (Standin("a", "small", discovered=True), Standin("a", TALKER)):
+        with pytest.raises(errors.EngineUnavailable, match="accepts images"):
+            router(server).resolve("vision")
+        assert not router(server).available("vision")
+    assert router(Standin("a")).available("vision")  # configured, and has listed nothing yet
+    assert not router(Standin("a", discovered=True)).available("chat")
+
+
+def test_chat_with_a_model_that_cannot_is_refused_unless_that_is_but_a_guess() -> None:
+    found = router(
+        Standin("a", EMBEDDER, "e5-chat"), Standin("b", TALKER), aliases={"x": ["a/embedder", "b/talker"]}
+    )
+    with pytest.raises(errors.InvalidInput, match="a/embedder is an embedding model"):
+        found.for_chat("a/embedder")
+    assert [target.name for target in found.for_chat("e5-chat")] == ["a/e5-chat"]
+    assert [target.name for target in found.for_chat("x")] == ["b/talker"]
+
+
+def test_a_name_without_a_tag_is_that_of_the_latest() -> None:
+    found = router(Standin("ollama", "qwen3:latest", "phi:3b"))
+    assert names(found, "qwen3") == ["ollama/qwen3"]
+    with pytest.raises(errors.UnknownModel):
+        found.resolve("phi")
+
+
+def test_a_kinds_name_leads_to_another_host_where_this_machine_has_none() -> None:
+    far = Standin("ollama@gpu-box", "m", discovered=True)
+    assert names(router(Standin("ollama", "m", ready=False, discovered=True), far), "ollama/m") == [
+        "ollama@gpu-box/m"
+    ]
+    assert names(router(Standin("ollama", "m", discovered=True), far), "ollama/m") == ["ollama/m"]
 
 
 def test_all_names_are_listed() -> None:

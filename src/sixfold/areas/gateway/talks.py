@@ -38,7 +38,12 @@ def completion(values: Mapping[str, Any], picture: str = "") -> dict[str, Any]:
     if values.get("system"):
         turns.insert(0, {"role": "system", "content": values["system"]})
     kept = {name: values[name] for name in _SAID_AS_IT_IS if name in values}
-    return {"model": values.get("model") or "default", "messages": turns, **kept}
+    return {"model": _named_or_default(values), "messages": turns, **kept}
+
+
+def _named_or_default(values: Mapping[str, Any]) -> str:
+    """The model that is named, else the default one: for images, one that accepts them."""
+    return str(values.get("model") or ("vision" if values.get("image_url") else "default"))
 
 
 def conversation(values: Mapping[str, Any], picture: str = "") -> Chat:
@@ -74,7 +79,7 @@ class _Talks:
         """What is held: what the answer can cost at most; raises what the relay does for an unknown model."""
         del charged  # nobody talks for nothing but with a model of this machine
         chat = _waiting(values)
-        micros = self._relay.most(chat, str(values.get("model") or ""))
+        micros = self._relay.most(chat, _named_or_default(values))
         text = f"{money.format_usd(micros)} USD at most, by the tokens"
         return Price(micros, money.credits_for(micros), text, "units", 1)
 

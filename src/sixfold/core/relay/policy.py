@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-LOCAL_KINDS = frozenset({"ollama", "llamacpp", "vllm"})
+LOCAL_KINDS = frozenset({"ollama", "lmstudio", "llamacpp", "llamaswap", "vllm", "sglang"})
 CHAT_KINDS = frozenset({"openai", "anthropic", "gguf"}) | LOCAL_KINDS
 _NUMBERS: Mapping[str, tuple[float, float]] = {
     "retries": (0, 10),

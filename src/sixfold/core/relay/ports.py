@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from sixfold import errors
+from sixfold.core.relay.capabilities import ServedModel
 from sixfold.core.relay.chat import Answer, Chat, Event
 from sixfold.core.relay.usage import Usage
 
@@ -118,6 +119,7 @@ class Upstream(Protocol):
     name: str
     local: bool
     near: bool  # it stands on this machine or in its network
+    discovered: bool  # it was found on a known port, rather than configured
 
     @property
     def ready(self) -> bool:
@@ -134,6 +136,10 @@ class Upstream(Protocol):
 
     def models(self) -> tuple[str, ...]:
         """What it has, as far as is known."""
+        ...
+
+    def listing(self) -> tuple[ServedModel, ...]:
+        """Return the same models with their capabilities, in the server's order."""
         ...
 
     async def refresh(self) -> None:

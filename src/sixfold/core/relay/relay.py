@@ -274,9 +274,10 @@ class Relay:
         known = self._known.get(name)
         if known is not None and moment < known[0] and not self._health.out:
             return known[1]
-        targets = self.router.resolve(ask.model)
-        if ask.most is not None:
-            targets = tuple(target for target in targets if target.speaks(ask.wire))
+        if ask.most is None:
+            targets = self.router.for_chat(ask.model)
+        else:
+            targets = tuple(each for each in self.router.resolve(ask.model) if each.speaks(ask.wire))
         priced = [(target, self._rates(target)) for target in targets]
         allowed = tuple([(target, rates) for target, rates in priced if rates is not None])
         if not allowed:

@@ -6,15 +6,26 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from sixfold import errors
+from sixfold.core.relay.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
 from sixfold.core.relay.health import Health
 from sixfold.core.relay.policy import Choice
 from sixfold.core.relay.ports import Upstream
 
-DEFAULT = ("default", "text-llm", "chat", "auto")  # the names of whatever this server talks with by default
+# Names for which a model is chosen by capability; `vision` is the default for conversations with images.
+DEFAULT = ("default", "text-llm", CHAT, "auto", VISION)
 UNLOCK = (
     "No model server is known here: run `sixfold engines add chat`, start Ollama, set OPENAI_API_KEY or "
     "ANTHROPIC_API_KEY, or name one in [gateway.upstreams] of sixfold.toml."
 )
+NO_CHAT = (
+    "No model server here lists a chat model: pull one (`ollama pull qwen3`), run "
+    "`sixfold engines add chat`, or set OPENAI_API_KEY or ANTHROPIC_API_KEY."
+)
+NO_VISION = (
+    "No chat model here accepts images: pull one that does (`ollama pull qwen3-vl`), set OPENAI_API_KEY or "
+    "ANTHROPIC_API_KEY, or name a model in [gateway.aliases] vision of sixfold.toml."
+)
+_LATEST = ":latest"  # the tag that Ollama adds to a name without one
 
 
 class Target:
@@ -26,6 +37,13 @@ class Target:
         self.upstream = upstream
         self.model = model
         self.name = f"{upstream.name}/{model}"
+
+    def described(self) -> ServedModel:
+        """Return what is known of the model, by its name alone where its server does not list it."""
+        for each in self.upstream.listing():
+            if each.name in (self.model, self.model + _LATEST):
+                return each
+        return by_name(self.model)
 
     def speaks(self, wire: str) -> bool:
         """Whether its server takes requests in a protocol as they are."""
@@ -58,14 +76,31 @@ class Router:
         """
         found = self._targets(name)
         if not found and name in DEFAULT:
-            found = self._default()
+            found = self._default(name)
         if not found:
-            if not self.upstreams():
-                raise errors.EngineUnavailable(UNLOCK)
-            raise errors.UnknownModel(f"There is no model {name[:100]!r} here; GET /v1/models lists them")
+            raise self._missing(name)
         if self._health.out and any(self._health.is_open(target.name) for target in found):
             return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
         return found
+
+    def for_chat(self, name: str) -> tuple[Target, ...]:
+        """The targets of a name that take conversations; raises `InvalidInput` where none does."""
+        found = self.resolve(name)
+        able = tuple([target for target in found if _may_chat(target)])
+        if able:
+            return able
+        model = found[0].described()
+        what = "an embedding model" if EMBEDDINGS in model.capabilities else "not a chat model"
+        instead = "send it to /v1/embeddings, or " if EMBEDDINGS in model.capabilities else ""
+        raise errors.InvalidInput.of(
+            "model", f"{name[:100]} is {what}: {instead}choose a chat model from GET /v1/models"
+        )
+
+    def available(self, name: str) -> bool:
+        """Whether one of the `DEFAULT` names leads to a model, or a configured server has listed none yet."""
+        if self._targets(name) or self._default(name):
+            return True
+        return any(not upstream.discovered and not upstream.listing() for upstream in self.upstreams())
 
     def draws(self, name: str) -> bool:
         """Whether whom a name leads to is drawn for each call."""
@@ -84,7 +119,7 @@ class Router:
             for model in upstream.models():
                 found.setdefault(f"{upstream.name}/{model}", upstream.name)
                 several.setdefault(model, upstream.name)
-        if self.upstreams() and "default" not in found:
+        if "default" not in found and self.available("default"):
             found["default"] = "sixfold"
         return tuple(sorted({**several, **found}.items()))
 
@@ -99,24 +134,79 @@ class Router:
 
     def _direct(self, name: str) -> tuple[Target, ...]:
         prefix, slash, model = name.partition("/")
-        if slash:
-            for upstream in self._upstreams():
-                if upstream.name == prefix and upstream.ready and upstream.serves(model):
-                    return (Target(upstream, model),)
-        found = [Target(upstream, name) for upstream in self.upstreams() if name in upstream.models()]
+        if slash and (upstream := self._named(prefix, model)) is not None:
+            return (Target(upstream, model),)
+        found = [Target(upstream, name) for upstream in self.upstreams() if _lists(upstream, name)]
         if len(found) < 2:
             return tuple(found)
         return tuple(sorted(found, key=lambda target: self._health.standing(target.name).first_seconds))
 
-    def _default(self) -> tuple[Target, ...]:
-        """The first alias, else the first model of the first server that has one."""
+    def _named(self, prefix: str, model: str) -> Upstream | None:
+        """The server of this name, else one of the kind on another host (`ollama@gpu-box`)."""
+        able = [each for each in self._upstreams() if each.ready and each.serves(model)]
+        elsewhere = f"{prefix}@"
+        return next(
+            (each for each in able if each.name == prefix),
+            next((each for each in able if each.discovered and each.name.startswith(elsewhere)), None),
+        )
+
+    def _default(self, name: str) -> tuple[Target, ...]:
+        """The targets of the first alias that can serve the name, else the first such model."""
+        if name != VISION:
+            return self._first(_chats)
+        return self._first(_sees) or self._first(_may_see)
+
+    def _first(self, fits: Callable[[Upstream, ServedModel], bool]) -> tuple[Target, ...]:
         for alias in self._aliases:
-            if found := self._targets(alias):
+            targets = self._targets(alias)
+            if found := tuple([each for each in targets if fits(each.upstream, each.described())]):
                 return found
-        for upstream in self.upstreams():
-            if models := upstream.models():
-                return (Target(upstream, models[0]),)
+        for upstream, model in self._ranked():
+            if fits(upstream, model):
+                return (Target(upstream, model.name),)
         return ()
+
+    def _ranked(self) -> list[tuple[Upstream, ServedModel]]:
+        """Every listed model, of configured servers first; within a server the loaded ones come first."""
+        servers = self.upstreams()
+        rows = [
+            (len(servers) if upstream.discovered else place, not model.loaded, upstream, model)
+            for place, upstream in enumerate(servers)
+            for model in upstream.listing()
+        ]
+        return [(upstream, model) for *_, upstream, model in sorted(rows, key=lambda row: row[:2])]
+
+    def _missing(self, name: str) -> errors.SixfoldError:
+        """The error for a name that leads to no model."""
+        if not self.upstreams():
+            return errors.EngineUnavailable(UNLOCK)
+        if name in DEFAULT:
+            return errors.EngineUnavailable(NO_VISION if name == VISION else NO_CHAT)
+        return errors.UnknownModel(f"There is no model {name[:100]!r} here; GET /v1/models lists them")
+
+
+def _lists(upstream: Upstream, name: str) -> bool:
+    models = upstream.models()
+    return name in models or (":" not in name and name + _LATEST in models)
+
+
+def _chats(_upstream: Upstream, model: ServedModel) -> bool:
+    return model.chat
+
+
+def _sees(_upstream: Upstream, model: ServedModel) -> bool:
+    return model.vision is True
+
+
+def _may_see(upstream: Upstream, model: ServedModel) -> bool:
+    """Whether a configured server may have this model read images; one that was found has to say so."""
+    return model.vision is None and not upstream.discovered
+
+
+def _may_chat(target: Target) -> bool:
+    """Whether nothing rules it out: a name alone is no reason to refuse a request."""
+    model = target.described()
+    return model.chat or not model.stated
 
 
 def _weighted(choices: tuple[Choice, ...], draw: Callable[[], float]) -> tuple[Choice, ...]:

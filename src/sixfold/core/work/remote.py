@@ -51,6 +51,11 @@ class Outside(Protocol):
         """Reads a model's inputs, and a picture's address, as a `core.relay.chat.Chat`."""
         ...
 
+    @property
+    def comfyui(self) -> Any:
+        """The ComfyUI that was found, whose `url` may change (`upstreams.comfyui.address.ComfyAddress`)."""
+        ...
+
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
         """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
         ...

@@ -57,12 +57,22 @@ class ComfyEngine:
 
     def __init__(self, outside: Outside, *, url: str = "", task: str = "", checkpoint: str = "") -> None:
         self.name = "comfyui"
-        self._server = Server(outside.client, url or DEFAULT_URL)
+        self._outside = outside
+        self._url = url
+        self._known = Server(outside.client, url or DEFAULT_URL)
         self._task = task
         self._checkpoint = checkpoint
         self._stock: Stock | None = None
         self._read_at = 0.0
         self._reading = asyncio.Lock()
+
+    @property
+    def _server(self) -> Server:
+        """The server at the engine's own address, else at the one where a ComfyUI was found."""
+        found = "" if self._url or self._outside.comfyui is None else self._outside.comfyui.url
+        if found and found != self._known.url:
+            self._known, self._stock = Server(self._outside.client, found), None
+        return self._known
 
     @property
     def version(self) -> str:

@@ -10,21 +10,24 @@ from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.engines.remote import comfyui_stock
 from sixfold.engines.remote.comfyui_reels import IMAGE_TO_FILM, TEXT_TO_FILM
-from sixfold.engines.remote.comfyui_stock import DEFAULT_URL, UPSCALE, Found, probe
+from sixfold.engines.remote.comfyui_stock import UPSCALE, Found, probe
+from sixfold.upstreams.comfyui.address import ComfyAddress
 
 PROBE_SECONDS = 1.0
 BUSY_SECONDS = 120.0  # a server that was ready and loads a large model may be deaf for so long
 
 
 class ComfyStandings:
-    """Asks each server once for all engines that ask at the same time. `looks` false asks none.
+    """Asks each server once for all engines that ask at the same time; sets `address` to one that answers.
 
     `seconds` is how long a server may take to answer. `latest` keeps what each server last said, by its URL.
     """
 
-    def __init__(self, client: httpx.AsyncClient, *, looks: bool, seconds: float | None = None) -> None:
+    def __init__(
+        self, client: httpx.AsyncClient, address: ComfyAddress, *, seconds: float | None = None
+    ) -> None:
         self._client = client
-        self._looks = looks
+        self._address = address
         self._seconds = seconds
         self.latest: dict[str, Found] = {}
         self._asking: dict[str, asyncio.Task[Found]] = {}
@@ -32,16 +35,16 @@ class ComfyStandings:
 
     async def __call__(self, spec: EngineSpec) -> Standing:
         """How an engine's server answers now."""
-        if not self._looks:
+        url = str(spec.options.get("url") or "")
+        found = await (self._found(url) if url else self._anywhere())
+        if found is None:
             return Standing(False, "no ComfyUI is looked for (SIXFOLD_PROBE=0)")
-        url = str(spec.options.get("url") or DEFAULT_URL)
-        found = await self._found(url)
         if found.problem:
             return Standing(False, found.problem)
         task = str(spec.options.get("task", ""))
         model = found.serves.get(task)
         if model is None:
-            return Standing(False, found.missing.get(task, f"ComfyUI at {url} cannot do {task}"))
+            return Standing(False, found.missing.get(task, f"ComfyUI at {found.url} cannot do {task}"))
         wanted = str(spec.options.get("checkpoint", ""))
         if wanted and task != UPSCALE:
             filmed = task in (TEXT_TO_FILM, IMAGE_TO_FILM)
@@ -50,6 +53,18 @@ class ComfyStandings:
                 return Standing(False, comfyui_stock.NOT_THERE.format(wanted))
             model = pinned
         return Standing(True, f"{model}, ComfyUI {found.version} at {found.url}")
+
+    async def _anywhere(self) -> Found | None:
+        """The first server that answers of all the candidates, else what the preferred one said."""
+        urls = await self._address.candidates()
+        if not urls:
+            return None
+        found = await asyncio.gather(*(self._found(url) for url in urls))
+        there = [each for each in found if not each.problem]
+        # The one in use stays while it answers, as runs are under way there.
+        best = next((each for each in there if each.url == self._address.url), (*there, found[0])[0])
+        self._address.url = best.url
+        return best
 
     async def _found(self, url: str) -> Found:
         asking = self._asking.get(url)

@@ -16,9 +16,9 @@ from sixfold.core.graphs import schema
 from sixfold.core.graphs.elsewhere import Fetched, NodeLost, Place
 from sixfold.core.graphs.nodes import Graph, Registry
 from sixfold.core.graphs.ports import Event, File, Made
-from sixfold.engines.remote.comfyui_stock import DEFAULT_URL
 from sixfold.upstreams.comfyui import faults, hearing
 from sixfold.upstreams.comfyui import server as comfyui
+from sixfold.upstreams.comfyui.address import ComfyAddress
 
 _FRESH_SECONDS = 300.0  # megabytes of schemas are not read more often
 _PATIENCE_SECONDS = 5.0  # but again for a class that may have come since
@@ -31,11 +31,12 @@ _PNG = b"\x89PNG"
 class ComfyWorkflows:
     """`graphs.elsewhere.Elsewhere` on one server."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str = "") -> None:
+    def __init__(self, client: httpx.AsyncClient, address: ComfyAddress) -> None:
         self._client = client
-        self._url = url or DEFAULT_URL
+        self._address = address
         self._known: Registry | None = None
         self._looked_at: float | None = None
+        self._asked = ""
         self._looking = asyncio.Lock()
 
     @property
@@ -49,6 +50,10 @@ class ComfyWorkflows:
             now = asyncio.get_running_loop().time()
             lacking = self._known is None or any(name not in self._known for name in wanted)
             patience = _PATIENCE_SECONDS if lacking else _FRESH_SECONDS
+            if not self._address.url:
+                return
+            if self._address.url != self._asked:
+                self._asked, self._looked_at = self._address.url, None
             if self._looked_at is not None and now - self._looked_at < patience:
                 return
             try:
@@ -83,7 +88,7 @@ class ComfyWorkflows:
         return [node_id for node_id, spec in specs if spec is not None and spec.output_node]
 
     def _server(self, limits: comfyui.Limits = comfyui.DEFAULT_LIMITS) -> comfyui.Server:
-        return comfyui.Server(self._client, self._url, limits)
+        return comfyui.Server(self._client, self._address.url, limits)
 
 
 async def _with_files(server: comfyui.Server, graph: Graph, files: Mapping[Place, File]) -> Graph:

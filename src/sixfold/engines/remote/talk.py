@@ -17,14 +17,15 @@ _MAGIC = (
     (b"GIF8", "image/gif"),
     (b"RIFF", "image/webp"),
 )
-_DEFAULT = "text-llm"  # the router's name for the default model, unless the operator gave it another
+_DEFAULT, _VISION = "text-llm", "vision"  # the router's names of the default models for words and for images
 _BY_WORDS = "units"
 
 
 class TalkEngine:
     """Asks the relay for `text-llm`, `chat` and `vision`.
 
-    A variant that the operator's aliases name is that model; any other is the default.
+    A variant that the operator's aliases name is that model; any other is the default for what is asked: a
+    question with an image goes to a model that accepts images.
     """
 
     name = "relay"
@@ -40,7 +41,7 @@ class TalkEngine:
         picture = next(iter(task.files.values()), None)
         shown = "" if picture is None else await asyncio.to_thread(_shown, picture)
         variant = str(task.inputs.get("variant", ""))
-        model = variant if variant in dict(relay.router.models()) else _DEFAULT
+        model = variant if variant in dict(relay.router.models()) else _VISION if shown else _DEFAULT
         held = parent.price if parent.meter == _BY_WORDS else 0
         context.progress(0.05)
         try:

@@ -16,6 +16,7 @@ from sixfold.core.accounts import limits
 from sixfold.core.database import Database
 from sixfold.core.relay import policy as policies
 from sixfold.core.relay.asking import Attempts
+from sixfold.core.relay.capabilities import CHAT, VISION
 from sixfold.core.relay.health import Health
 from sixfold.core.relay.kept import Shelf
 from sixfold.core.relay.policy import Policy
@@ -29,8 +30,9 @@ from sixfold.core.work.media import Media
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat.llama import building as llama
-from sixfold.upstreams.chat.servers import Servers, ServerStatus
+from sixfold.upstreams.chat.servers import PROBE_SECONDS, Servers, ServerStatus
 from sixfold.upstreams.chat.transport import open_transport
+from sixfold.upstreams.hosts import ProbeHosts
 
 if TYPE_CHECKING:
     from sixfold.net.tracing import Tracing
@@ -73,8 +75,12 @@ class Relaying:
             await asyncio.to_thread(self.tracing.close)
 
     def standing(self) -> Standing:
-        """Whether a language model can be asked."""
-        return _standing(len(self.relay.router.upstreams()))
+        """Whether a chat model can be asked."""
+        return _standing(self.relay.router, CHAT)
+
+    def vision_standing(self) -> Standing:
+        """Whether a chat model that accepts images can be asked."""
+        return _standing(self.relay.router, VISION)
 
     def statuses(self) -> tuple[ServerStatus, ...]:
         """Report on every model server as of the last look."""
@@ -120,10 +126,12 @@ def build(settings: Settings, database: Database, media: Media) -> Relaying:
     return Relaying(relay, servers, Shelf(database, policy), tracing)
 
 
-async def look(settings: Settings, seconds: float) -> tuple[Standing, tuple[ServerStatus, ...]]:
+async def look(
+    settings: Settings, seconds: float = PROBE_SECONDS
+) -> tuple[Mapping[str, Standing], tuple[ServerStatus, ...]]:
     """Look for model servers once, each for at most `seconds`; raises `InvalidSetting`.
 
-    Returns whether a server with these settings could ask a language model, and what was found.
+    Returns how the engines of language models would stand on a server of these settings, and what was found.
     """
     try:
         policy = policies.parse(settings.tables.get("gateway", {}))
@@ -133,14 +141,21 @@ async def look(settings: Settings, seconds: float) -> tuple[Standing, tuple[Serv
     servers.probe_seconds = seconds
     try:
         await servers.look()
-        ready = sum(server.ready for server in servers())
-        return _standing(ready), servers.statuses()
+        router = Router(servers, policy.aliases, Health(time.monotonic))
+        standings = {"relay": _standing(router, CHAT), "relay-vision": _standing(router, VISION)}
+        return standings, servers.statuses()
     finally:
         await servers.aclose()
 
 
-def _standing(count: int) -> Standing:
-    return Standing(count > 0, f"{count} model servers" if count else "no model server is known")
+def _standing(router: Router, name: str) -> Standing:
+    count = len(router.upstreams())
+    if not count:
+        return Standing(False, "no model server is known")
+    if not router.available(name):
+        lacking = "a chat model that accepts images" if name == VISION else "a chat model"
+        return Standing(False, f"no model server has {lacking}")
+    return Standing(True, f"{count} model server{'s' if count > 1 else ''}")
 
 
 def _fetched(media: Media) -> Fetch:
@@ -171,7 +186,7 @@ def _servers(settings: Settings, policy: Policy, tracing: Tracing | None) -> Ser
         [row for row in policy.upstreams if row.kind != llama.KIND],
         transport,
         lambda name: provider_key(settings, name),
-        probe=settings.probe,
+        hosts=ProbeHosts(settings.probe_hosts, probe=settings.probe),
         own_ports=frozenset({settings.port, settings.comfyui_port}),
         own=llama.build(policy.upstreams, settings.data_dir / "weights", transport),
     )

@@ -6,21 +6,22 @@ import asyncio
 import contextlib
 import ipaddress
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-import msgspec
-
+from sixfold.core.relay.capabilities import ServedModel
 from sixfold.core.relay.policy import LOCAL_KINDS, UpstreamRow
 from sixfold.core.relay.ports import Broken, Stream, Upstream, Wire
 from sixfold.upstreams import local
+from sixfold.upstreams.chat import listing
 from sixfold.upstreams.chat.completions import Completions
 from sixfold.upstreams.chat.making import MAKING
 from sixfold.upstreams.chat.messages import Messages
 from sixfold.upstreams.chat.responses import Responses
 from sixfold.upstreams.chat.transport import Transport
+from sixfold.upstreams.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
 from sixfold.upstreams.local import LocalServer
 
 _WIRES: Mapping[str, Wire] = {
@@ -39,41 +40,30 @@ _BASES = {
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _NEAR = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _VERSION = "2023-06-01"
-_LIST_SECONDS, _PROBE_SECONDS, _KEY_SECONDS = 5.0, 0.5, 1.0
-_any = msgspec.json.Decoder().decode
-
-
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
-    """What the last look at one model server found.
-
-    `slow`: it did not answer in time, which is what a server that loads a model does too. `absent`: nothing
-    that is such a server answers at `url`, or a provider's key is missing. `url` is without `/v1`, and empty
-    for models that run in this program. `discovered`: it was looked for on its usual port.
-    """
-
-    name: str
-    url: str
-    state: Literal["ready", "slow", "absent"]
-    models: tuple[str, ...]
-    kind: str = ""
-    title: str = ""
-    discovered: bool = False
+_LIST_SECONDS, _KEY_SECONDS = 10.0, 1.0
+PROBE_SECONDS = 3.0  # for an answer from a known port; a port where nothing listens is refused at once
+_BUSY_SECONDS = 120.0  # for which a server that was there and answers nothing counts as busy
+_PROBE_BYTES = 2**20  # llama.cpp's properties hold a chat template
 
 
 class Server:
     """One model server. `key` is asked for each time: an operator may set it while the server runs."""
 
-    def __init__(self, row: UpstreamRow, transport: Transport, key: Callable[[], str]) -> None:
+    def __init__(
+        self, row: UpstreamRow, transport: Transport, key: Callable[[], str], *, discovered: bool = False
+    ) -> None:
         self.name = row.name
         self.kind = row.kind
         self.base_url = row.base_url or _BASES[row.kind]
         self._row = row
         self._transport = transport
         self._key = key
-        self._listed: tuple[str, ...] = row.models
+        self._list = listing.listing_of(row.kind)
+        self._listed: tuple[str, ...] = ()
+        self._models: tuple[ServedModel, ...] = ()
+        self._take(())
         self.there = True
-        self.slow = False
+        self.discovered = discovered
         self._open = bool(row.base_url) or row.kind in LOCAL_KINDS  # it may want no key
         self._headed: tuple[str | None, dict[str, str]] = (None, {})
         own = urlsplit(self.base_url).hostname in _LOOPBACK
@@ -102,19 +92,27 @@ class Server:
         """What it has."""
         return self._listed
 
+    def listing(self) -> tuple[ServedModel, ...]:
+        """What it has, with what each model can do."""
+        return self._models
+
     async def refresh(self) -> None:
-        """Ask what it has, unless the configuration says; without an answer the last one stands."""
-        if self._row.models or not self.ready:
+        """Ask what it has; without an answer the last one stands.
+
+        Where the configuration names its models, it is asked only if it could say what they can do.
+        """
+        if not self.ready or (self._row.models and self._row.kind not in LOCAL_KINDS):
             return
-        with contextlib.suppress(Broken, TimeoutError, ValueError):
+        queries = listing.ModelQueries(self._transport, self.base_url, self._headers())
+        with contextlib.suppress(Broken, TimeoutError):
             async with asyncio.timeout(_LIST_SECONDS):
-                answer = await self._transport.get(f"{self.base_url}/models", self._headers())
-                try:
-                    body = await answer.whole()
-                finally:
-                    await answer.aclose()
-            if answer.status == 200:
-                self._listed = _names(body)
+                found = await self._list(queries)
+            if found is not None:
+                self._take(found)
+
+    def _take(self, found: tuple[ServedModel, ...]) -> None:
+        self._models = listing.configured(self._row.models, found) if self._row.models else found
+        self._listed = tuple(model.name for model in self._models)
 
     def open(
         self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
@@ -148,21 +146,71 @@ def _stands_near(host: str) -> bool:
         return "." not in host or host.endswith(_NEAR)
 
 
-def _names(body: bytes) -> tuple[str, ...]:
-    try:
-        document = _any(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ValueError("no list of models") from error
-    rows = cast("dict[str, Any]", document).get("data", []) if isinstance(document, dict) else []
-    return tuple(str(row["id"]) for row in rows if isinstance(row, dict) and "id" in row)
-
-
 class Own(Upstream, Protocol):
     """A model server that is part of this one, as models of files are."""
 
     async def aclose(self) -> None:
         """Let go of what it has loaded."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """What the last look at one model server found.
+
+    `slow`: it did not answer in time, which is what a server that loads a model does too. `absent`: nothing
+    that is such a server answers at `url`, or a provider's key is missing. `url` is without `/v1`, and empty
+    for models that run in this program. `discovered`: it was looked for on a known port of `host`, rather
+    than configured. `listing` has the same models with what each can do and which are loaded.
+    """
+
+    name: str
+    url: str
+    state: Literal["ready", "slow", "absent"]
+    models: tuple[str, ...]
+    kind: str = ""
+    title: str = ""
+    host: str = ""
+    discovered: bool = False
+    listing: tuple[ServedModel, ...] = ()
+
+
+class _Probe:
+    """Looks for one kind of server on one host."""
+
+    def __init__(self, kind: LocalServer, host: str, transport: Transport) -> None:
+        self.kind = kind
+        self.host = host
+        name = kind.kind if host == LOOPBACK else f"{kind.kind}@{host}"
+        self.url = kind.url_on(host)
+        row = UpstreamRow(name, kind.kind, f"{self.url}/v1")
+        self.server = Server(row, transport, str, discovered=True)
+        self.server.there = False
+        self.slow = False
+        self._transport = transport
+        self._answered_at: float | None = None
+
+    async def look(self, hosts: ProbeHosts, seconds: float) -> None:
+        """See whether the server is there. One that was, and now is only slow, stays for two minutes."""
+        try:
+            async with asyncio.timeout(seconds):
+                there = await hosts.resolves(self.host) and await self._answers()
+        except TimeoutError:
+            self.slow = True
+            moment = self._answered_at
+            self.server.there &= moment is not None and time.monotonic() - moment < _BUSY_SECONDS
+            return
+        self.slow, self.server.there = False, there
+        if there:
+            self._answered_at = time.monotonic()
+
+    async def _answers(self) -> bool:
+        try:
+            answer = await self._transport.get(self.url + self.kind.path, {})
+            body = await listing.read_limited(answer, _PROBE_BYTES)
+        except Broken:
+            return False
+        return answer.status == 200 and self.kind.answers_with(body)
 
 
 class Servers:
@@ -174,13 +222,14 @@ class Servers:
         transport: Transport,
         key: Callable[[str], str],
         *,
-        probe: bool,
+        hosts: ProbeHosts,
         own_ports: frozenset[int] = frozenset(),
         own: Sequence[Own] = (),
     ) -> None:
         self._transport = transport
-        self.probe_seconds = _PROBE_SECONDS
+        self.probe_seconds = PROBE_SECONDS
         self._own = own
+        self._hosts = hosts
         configured = tuple(rows)
         first = [Server(row, transport, _given(row, key)) for row in configured]
         names = {row.name for row in configured}
@@ -190,51 +239,57 @@ class Servers:
             if kind not in names and _BASES[kind] not in bases:
                 row = UpstreamRow(kind, kind)
                 self._servers.append(Server(row, transport, _given(row, key)))
-        self._local: list[tuple[LocalServer, Server]] = []
-        for here in local.CHAT if probe else ():
-            base = f"{here.url}/v1"
-            if here.kind not in names and base not in bases and here.port not in own_ports:
-                server = Server(UpstreamRow(here.kind, here.kind, base), transport, str)
-                server.there = False
-                self._local.append((here, server))
-        self._all = (*self._servers, *(server for _, server in self._local))
+        every = [_Probe(kind, host, transport) for host in hosts.names for kind in local.CHAT]
+        self._probes = [
+            probe
+            for probe in every
+            if probe.server.name not in names
+            and probe.server.base_url not in bases
+            and not (probe.host == LOOPBACK and probe.kind.port in own_ports)
+        ]
+        self._all = (*self._servers, *(probe.server for probe in self._probes))
         self.looked = asyncio.Event()
 
     def __call__(self) -> tuple[Upstream, ...]:
         """Every server, whether it is there or not."""
         return self._all
 
-    def statuses(self) -> tuple[ServerStatus, ...]:
-        """Report on every server as of the last look."""
-        kinds = {server.name: here for here, server in self._local}
-        return tuple(_status(server, kinds.get(server.name)) for server in self._all)
-
     async def look(self) -> None:
-        """See which of the local ones are there."""
-        await asyncio.gather(*(self._probe(here, server) for here, server in self._local))
+        """Look for servers on known ports, and ask those of this network what they have."""
+        await self._ask([server for server in self._servers if server.near])
 
     async def refresh(self) -> None:
-        """Look for the local ones, and ask all what they have."""
-        await self.look()
-        await asyncio.gather(*(server.refresh() for server in self()))
+        """The same, and ask providers too."""
+        await self._ask(self._servers)
         self.looked.set()
 
-    async def _probe(self, here: LocalServer, server: Server) -> None:
-        """Set whether a local server answers, or whether it is slow."""
-        there = slow = False
-        try:
-            async with asyncio.timeout(self.probe_seconds):
-                answer = await self._transport.get(here.url + here.path, {})
-                try:
-                    body = await answer.whole()
-                finally:
-                    await answer.aclose()
-            there = answer.status == 200 and here.word in body.lower()
-        except TimeoutError:
-            slow = True
-        except Broken:
-            pass
-        server.there, server.slow = there, slow
+    async def _ask(self, servers: Iterable[Upstream]) -> None:
+        """Ask all at once, none waiting for another."""
+        await asyncio.gather(
+            *(server.refresh() for server in servers), *(self._look(probe) for probe in self._probes)
+        )
+        self._drop_doubles()
+
+    async def _look(self, probe: _Probe) -> None:
+        await probe.look(self._hosts, self.probe_seconds)
+        await probe.server.refresh()
+
+    def _drop_doubles(self) -> None:
+        """Leave out what is found under the name of a container's host and is the server of this machine.
+
+        Docker Desktop gives its host that name, too, and the same server answers at both addresses.
+        """
+        here = {probe.kind.kind: probe.server for probe in self._probes if probe.host == LOOPBACK}
+        for probe in self._probes:
+            same = here.get(probe.kind.kind)
+            if probe.host == CONTAINER_HOST and same is not None and same.there:
+                probe.server.there &= same.models() != probe.server.models()
+
+    def statuses(self) -> tuple[ServerStatus, ...]:
+        """Report on every server as of the last look."""
+        titles = {kind.kind: kind.title for kind in local.CHAT}
+        slow = {probe.server.name for probe in self._probes if probe.slow}
+        return tuple(_status(server, titles, slow) for server in self._all)
 
     async def aclose(self) -> None:
         """Let go of the connections."""
@@ -242,13 +297,20 @@ class Servers:
         await self._transport.aclose()
 
 
-def _status(server: Upstream, here: LocalServer | None) -> ServerStatus:
-    url, kind = (server.base_url, server.kind) if isinstance(server, Server) else ("", "gguf")
-    slow = isinstance(server, Server) and server.slow
-    state = "ready" if server.ready else "slow" if slow else "absent"
-    models = server.models() if server.ready else ()
-    title = server.name if here is None else here.title
-    return ServerStatus(server.name, url.removesuffix("/v1"), state, models, kind, title, here is not None)
+def _status(server: Upstream, titles: Mapping[str, str], slow: Container[str]) -> ServerStatus:
+    url = server.base_url.removesuffix("/v1") if isinstance(server, Server) else ""
+    kind = server.kind if isinstance(server, Server) else "gguf"
+    return ServerStatus(
+        server.name,
+        url,
+        "ready" if server.ready else "slow" if server.name in slow else "absent",
+        server.models() if server.ready else (),
+        kind=kind,
+        title=titles.get(kind, server.name),
+        host=urlsplit(url).hostname or "",
+        discovered=server.discovered,
+        listing=server.listing() if server.ready else (),
+    )
 
 
 def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:

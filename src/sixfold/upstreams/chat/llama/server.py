@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from sixfold.core.relay.capabilities import CHAT, VISION, ServedModel, by_name
 from sixfold.core.relay.ports import Broken, Objection, Stream, Wire
 from sixfold.upstreams.chat.completions import Completions
 from sixfold.upstreams.chat.llama.files import Model
@@ -75,6 +76,7 @@ class GgufServer:
 
     local = True
     near = True
+    discovered = False
 
     def __init__(
         self, name: str, find: Callable[[], Mapping[str, Model]], options: Options, transport: Transport
@@ -102,6 +104,10 @@ class GgufServer:
     def models(self) -> tuple[str, ...]:
         """Those whose files are there."""
         return tuple(self.files)
+
+    def listing(self) -> tuple[ServedModel, ...]:
+        """The same, with what each can do: one with a projector beside it accepts images."""
+        return tuple(_described(name, model) for name, model in self.files.items())
 
     async def refresh(self) -> None:
         """Look at the files again."""
@@ -189,3 +195,10 @@ class _Held:
         finally:
             if leave is not None:
                 leave()
+
+
+def _described(name: str, model: Model) -> ServedModel:
+    named = by_name(name)
+    if not named.chat:
+        return named
+    return ServedModel(name, frozenset({CHAT, VISION} if model.projector else {CHAT}), stated=True)

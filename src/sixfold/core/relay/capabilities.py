@@ -1,0 +1,72 @@
+"""What a model can do: as its server states it, or else as its name suggests."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import msgspec
+
+CHAT, EMBEDDINGS, VISION, TOOLS, THINKING = "chat", "embeddings", "vision", "tools", "thinking"
+
+# A word of a model's name stands between separators: `bge` in `BAAI/bge-m3:567m`, not in `subgenius`.
+_WORD = r"(?:^|[/_.:\s-])(?:{})(?=[/_.:\s-]|$)"
+_EMBEDDING_WORDS = r"bge|e5|gte|(?:all-)?minilm|mxbai|paraphrase|labse|colbert|uae|sfr-embedding|sentence-t5"
+_EMBEDDING = re.compile(rf"embed|sentence-transformers|{_WORD.format(_EMBEDDING_WORDS)}")
+_OTHER_WORDS = (
+    r"tts|stt|asr|clip|siglip|sdxl|flux\.?\d?|sora|guard|realtime|audio|transcribe|babbage|davinci|kokoro"
+    r"|piper|bark"
+)
+_OTHER = re.compile(
+    r"rerank|ranker|whisper|moderation|dall-?e|gpt-image|stable-diffusion|llama-?guard|shieldgemma|parakeet"
+    rf"|{_WORD.format(_OTHER_WORDS)}"
+)
+_VISION = re.compile(
+    r"vision|llava|pixtral|moondream|minicpm-?[vo](?![a-z])|internvl|molmo|idefics|paligemma|cogvlm|multimodal"
+    r"|(?:^|[/_.:-])(?:[a-z]+[\d.]*)?vlm?(?=[/_.:\d-]|$)|glm-?4(?:\.\d)?v"
+    r"|gemma-?3(?![n\d])(?!.*(?:270m|[:-]1b))|gemma-?4|llama-?4|mistral-small-?3\.[12]|qwen-?3\.5"
+    r"|gpt-4o|gpt-4\.1|gpt-4-turbo|gpt-5|(?:^|/)o(?:1(?!-mini)|3(?!-mini)|4-mini)|claude-|gemini-|grok-4"
+)
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """One model that a server lists.
+
+    `stated` says that `capabilities` come from the server; otherwise they are a guess by the name, which may
+    be incomplete. `loaded` says that the server reports the model as loaded, so that it answers at once.
+    """
+
+    name: str
+    capabilities: frozenset[str] = frozenset({CHAT})
+    loaded: bool = False
+    stated: bool = False
+
+    @property
+    def chat(self) -> bool:
+        """Whether it takes conversations."""
+        return CHAT in self.capabilities
+
+    @property
+    def vision(self) -> bool | None:
+        """Whether it takes conversations with images; None where nothing says so."""
+        if not self.chat:
+            return False
+        if VISION in self.capabilities:
+            return True
+        return False if self.stated else None
+
+
+@functools.lru_cache(4096)
+def guessed(name: str) -> frozenset[str]:
+    """Return what a model of this name probably can do; every name that suggests nothing else can chat."""
+    low = name.lower()
+    if _OTHER.search(low):
+        return frozenset()
+    if _EMBEDDING.search(low):
+        return frozenset({EMBEDDINGS})
+    return frozenset({CHAT, VISION}) if _VISION.search(low) else frozenset({CHAT})
+
+
+def by_name(name: str, *, loaded: bool = False) -> ServedModel:
+    """Return a model whose server states nothing about it."""
+    return ServedModel(name, guessed(name), loaded)

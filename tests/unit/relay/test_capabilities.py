@@ -1,0 +1,39 @@
+"""What a model's name suggests where its server states nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from sixfold.core.relay.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name, guessed
+
+SUGGESTED = {
+    (): "bge-reranker-v2-m3 whisper-1 tts-1-hd dall-e-3 gpt-image-1 omni-moderation-latest llama-guard3 "
+    "gpt-4o-realtime-preview gpt-4o-mini-tts jina-reranker-v2 flux.1-dev",
+    (EMBEDDINGS,): "nomic-embed-text nomic-embed-text:latest BAAI/bge-m3 intfloat/e5-large-v2 all-minilm:33m "
+    "mxbai-embed-large snowflake-arctic-embed text-embedding-3-small gte-qwen2-7b-instruct e5 "
+    "sentence-transformers/LaBSE paraphrase-multilingual qwen3-embedding:8b",
+    (
+        CHAT,
+    ): "llama3.2 qwen3 mistral-small deepseek-r1 phi3 gemma3:1b gemma3:270m gemma3n:e4b o1-mini o3-mini "
+    "small large vicuna hermes3 code5-chat",
+    (
+        CHAT,
+        VISION,
+    ): "llava:7b llama3.2-vision:11b qwen2.5vl:7b Qwen/Qwen3-VL-8B gemma3:4b google/gemma-3-12b-it "
+    "gpt-4o gpt-5.4-nano claude-opus-5 minicpm-v:8b internvl3 pixtral-12b moondream mistral-small3.2:24b",
+}
+
+
+@pytest.mark.parametrize(
+    ("able", "name"), [(able, name) for able, names in SUGGESTED.items() for name in names.split()]
+)
+def test_a_name_suggests_what_the_model_can_do(able: tuple[str, ...], name: str) -> None:
+    assert guessed(name) == frozenset(able)
+
+
+def test_vision_is_unknown_only_where_neither_server_nor_name_says() -> None:
+    assert by_name("small").vision is None
+    assert by_name("llava").vision is True
+    assert by_name("nomic-embed-text").vision is False
+    assert ServedModel("llava", frozenset({CHAT}), stated=True).vision is False
+    assert ServedModel("image-maker", frozenset({VISION}), stated=True).vision is False

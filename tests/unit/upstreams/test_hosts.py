@@ -1,0 +1,86 @@
+"""Hosts that are probed: which they are, and that a slow look-up holds up nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from sixfold.upstreams import hosts
+from sixfold.upstreams.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
+from sixfold.upstreams.local import CHAT
+
+
+class Names:
+    """A resolver: `known` names have an address, and while `held` is not set none is answered."""
+
+    def __init__(self, *known: str) -> None:
+        self.known = known
+        self.asked: list[str] = []
+        self.free = threading.Event()
+        self.free.set()
+
+    def __call__(self, host: str, *_args: Any, **_more: Any) -> list[Any]:
+        self.asked.append(host)
+        self.free.wait(60)
+        if host not in self.known:
+            raise socket.gaierror(socket.EAI_NONAME, "no such host")
+        return []
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    found = Names("gpu-box")
+    monkeypatch.setattr(hosts.socket, "getaddrinfo", found)
+    monkeypatch.setattr(hosts, "in_container", lambda: False)
+    return found
+
+
+def test_hosts_are_this_machine_the_containers_host_and_the_configured_once_each() -> None:
+    assert ProbeHosts().names == (LOOPBACK, CONTAINER_HOST)
+    assert ProbeHosts(["GPU-Box", "gpu-box", "localhost", "127.0.0.1", "10.0.0.5"]).names == (
+        LOOPBACK,
+        CONTAINER_HOST,
+        "gpu-box",
+        "10.0.0.5",
+    )
+    assert ProbeHosts(["gpu-box"], probe=False).names == ()
+
+
+async def test_a_name_is_looked_up_once_a_minute_and_an_address_never(names: Names) -> None:
+    found = ProbeHosts(["gpu-box", "10.0.0.5", "fd00::5", "gone"])
+    for _ in range(2):
+        assert await found.reachable() == (LOOPBACK, "gpu-box", "10.0.0.5", "fd00::5")
+    assert sorted(names.asked) == ["gone", "gpu-box", CONTAINER_HOST]
+
+
+async def test_the_containers_host_is_looked_up_again_in_a_container_only(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_FRESH_SECONDS", 0.0)
+    found = ProbeHosts()
+    await found.reachable()
+    await found.reachable()
+    assert names.asked == [CONTAINER_HOST]
+    monkeypatch.setattr(hosts, "in_container", lambda: True)
+    inside = ProbeHosts()
+    await inside.reachable()
+    await inside.reachable()
+    assert names.asked == [CONTAINER_HOST] * 3
+
+
+async def test_a_look_up_that_takes_long_counts_as_no_host(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "LOOKUP_SECONDS", 0.05)
+    names.free.clear()
+    try:
+        assert not await ProbeHosts().resolves("gpu-box")
+    finally:
+        names.free.set()
+
+
+def test_an_address_of_version_6_stands_in_brackets() -> None:
+    assert CHAT[0].url_on("fd00::5") == "http://[fd00::5]:11434"
