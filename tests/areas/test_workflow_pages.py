@@ -41,6 +41,8 @@ async def test_a_graph_stands_in_its_page_with_a_node_for_each_and_no_style_of_i
     for each in space.inputs or ():
         assert f'id="in-{each.name}"' in page.text
         assert f'data-input="{each.name}" data-at="{each.node_id}"' in page.text
+    for model in space.models:
+        assert f'<a href="{model["sources"][0]}" rel="noreferrer">' in page.text
 
 
 async def test_a_workflow_is_brought_in_shown_downloaded_and_is_nobody_elses(home: House) -> None:

@@ -1,0 +1,42 @@
+"""The built-in workflow spaces: what their entries say agrees with their graphs."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+
+from sixfold import workshops
+from sixfold.core.graphs.spaces import Space
+
+LOADERS = {"ckpt_name", "lora_name", "unet_name", "clip_name", "vae_name", "control_net_name"}
+SPACES = workshops.built_in_spaces()
+
+
+def files_of(space: Space) -> set[str]:
+    """The model files that the graph's nodes load."""
+    return {
+        str(value)
+        for node in space.graph.values()
+        for name, value in node["inputs"].items()
+        if name in LOADERS or (name == "model_name" and node["class_type"] == "UpscaleModelLoader")
+    }
+
+
+@pytest.mark.parametrize("slug", SPACES)
+def test_models_of_a_space_are_the_files_that_its_graph_loads(slug: str) -> None:
+    space = SPACES[slug]
+    assert {entry["file"] for entry in space.models} == files_of(space)
+
+
+def test_sources_of_every_model_file_are_public_urls_of_that_file() -> None:
+    entries = [entry for space in SPACES.values() for entry in space.models]
+    assert len(entries) >= len(SPACES) - 6
+    for entry in entries:
+        assert entry["sources"], entry["file"]
+        for source in entry["sources"]:
+            parts = urlsplit(source)
+            assert parts.scheme == "https", source
+            assert parts.hostname in {"huggingface.co", "github.com"}, source
+        stored = urlsplit(entry["sources"][0]).path.rpartition("/")[2]
+        assert stored == entry["file"] or stored in entry.get("notes", ""), entry["file"]
