@@ -47,7 +47,7 @@ class EncodeEngine:
     """Makes of `media` what `operation` says; the same inputs give the same bytes."""
 
     name = "encoder"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """One file."""

@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from sixfold.core.work.engines import UnusableInput
 from sixfold.engines.encode.reading import Part
 from sixfold.engines.video.encode import SOUND_RATE, Film, Kind, Sound
+from sixfold.engines.video.gif import write_gif
 from sixfold.engines.video.reading import NoSound, Reel, Voice
 
 Array = NDArray[Any]
 
-GIF_RATE = 12.5  # so that a frame lasts whole hundredths, which is what a GIF counts in
+GIF_RATE = Fraction(25, 2)  # so that a frame lasts whole hundredths, which is what a GIF counts in
 GIF_WIDTH = 480
 GIF_MOST_FRAMES = 600
 _MOST_RATE = 60
-_PALETTE_FRAMES = 12
 _LOOKED_AT = (0.1, 0.3, 0.55)  # of a film's length, for a picture of it
 
 
@@ -93,37 +92,34 @@ def _flat(pixels: Array) -> Array:
 
 
 def animated(part: Part, target: Path, width: int | None, step: Callable[[float], None]) -> dict[str, Any]:
-    """The part as a GIF of one palette; gives its facts."""
+    """Write the part as a GIF; return its facts."""
     count = max(1, round(part.seconds * GIF_RATE))
     if count > GIF_MOST_FRAMES:
-        raise UnusableInput(f"A GIF takes at most {GIF_MOST_FRAMES / GIF_RATE:g} seconds: give a duration")
+        raise UnusableInput(
+            f"A GIF takes at most {float(GIF_MOST_FRAMES / GIF_RATE):g} seconds: give a duration"
+        )
+    shape = shape_of(part)
+    size = size_of(shape, width or min(GIF_WIDTH, shape[0]))
+    read = 0
+
+    def frames() -> Iterator[Array]:
+        nonlocal read
+        for pixels in _pictures(part, size, count):
+            yield pixels
+            read += 1
+            step(read / (2 * count))
+
+    write_gif(target, size, GIF_RATE, frames)
+    return {"width": size[0], "height": size[1], "duration": float(count / GIF_RATE), "fps": float(GIF_RATE)}
+
+
+def _pictures(part: Part, size: tuple[int, int], count: int) -> Iterator[Array]:
     reel = _reel(part)
     try:
-        shape = reel.size(reel.at(part.begin))
-        size = size_of(shape, width or min(GIF_WIDTH, shape[0]))
-        frames = list(_pictures(reel, part, size, count, step))
+        for index in range(count):
+            yield _flat(reel.pixels(reel.at(part.begin + float(index / GIF_RATE)), size))
     finally:
         reel.close()
-    chosen = frames[:: max(1, len(frames) // _PALETTE_FRAMES)]
-    palette = Image.fromarray(np.concatenate(chosen)).quantize(256, Image.Quantize.MEDIANCUT)
-    shown = [
-        Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG)
-        for frame in frames
-    ]
-    length = round(1000 / GIF_RATE / 10) * 10
-    shown[0].save(
-        target, "GIF", save_all=True, append_images=shown[1:], duration=length, loop=0, optimize=False
-    )
-    seconds = round(len(shown) * length / 1000, 3)
-    return {"width": size[0], "height": size[1], "duration": seconds, "fps": round(1000 / length, 3)}
-
-
-def _pictures(
-    reel: Reel, part: Part, size: tuple[int, int], count: int, step: Callable[[float], None]
-) -> Iterator[Array]:
-    for index in range(count):
-        yield _flat(reel.pixels(reel.at(part.begin + index / GIF_RATE), size))
-        step(0.7 * (index + 1) / count)
 
 
 def still(part: Part, at: float | None, width: int) -> Array:

@@ -15,10 +15,9 @@ from PIL import Image
 
 from sixfold.core.work import colours, timeline
 from sixfold.core.work.engines import Canceled, EngineError, Task, UnusableInput
-from sixfold.engines.video import encode
+from sixfold.engines.video import encode, gif
 from sixfold.engines.video.timeline import lettering, sprites
 from sixfold.engines.video.timeline.engine import TimelineEngine
-from sixfold.engines.video.timeline.gif import Gif
 from sixfold.engines.video.timeline.mixing import CEILING, Limiter
 from tests.areas.moving import Seen, film, near, wav, wave
 from tests.unit.engines.video.films import Recorder
@@ -370,8 +369,8 @@ def test_a_clip_that_begins_after_an_end_that_no_header_tells_is_named(
     tmp_path: Path, shelf: Mapping[str, Path]
 ) -> None:
     still = {"url": "wide.png", "duration": 0.3}
-    with Gif(tmp_path / "short.gif", (16, 16), Fraction(10)) as short:
-        short.add((np.zeros((16, 16, 3), np.uint8),))
+    blank = np.zeros((16, 16, 3), np.uint8)
+    gif.write_gif(tmp_path / "short.gif", (16, 16), Fraction(10), lambda: iter([blank]))
     files = {**shelf, "short.gif": tmp_path / "short.gif"}
     for kind, url in (("video", "short.gif"), ("audio", "low.wav")):
         clip = {"url": url, "trim_start": 2.5, "duration": 0.2}

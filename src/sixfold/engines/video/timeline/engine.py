@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
@@ -12,16 +13,17 @@ from sixfold.core.work.engines import Artifact, Context, Result, Task
 from sixfold.core.work.timeline import Project
 from sixfold.engines.video import encode
 from sixfold.engines.video.encode import SOUND_RATE, Film, Sound
+from sixfold.engines.video.gif import MAX_GIF_RATE, write_gif
 from sixfold.engines.video.timeline import shots
-from sixfold.engines.video.timeline.gif import FASTEST, Gif
 from sixfold.engines.video.timeline.mixing import Mix
-from sixfold.engines.video.timeline.sheets import PAPERS
+from sixfold.engines.video.timeline.sheets import PAPERS, Array, Sheets
 from sixfold.engines.video.timeline.shots import Shot
 from sixfold.engines.video.timeline.stage import Stage
 
 _GIF = "gif"
 _TYPES = {_GIF: "image/gif", **{name: kind.content_type for name, kind in encode.KINDS.items()}}
 _NEARLY = 1e-6
+_DONE = 0.99
 _THREADS = 2  # of the encoder, which works longest: the bytes are those of this number
 
 
@@ -29,7 +31,7 @@ class TimelineEngine:
     """Films from projects; the same project and files give the same bytes."""
 
     name = "timeline"
-    version = "4"
+    version = "5"
 
     def run(self, task: Task, context: Context) -> Result:
         """Render one project."""
@@ -38,7 +40,7 @@ class TimelineEngine:
         seconds = max(shot.end for track in project.tracks for shot in track.clips)
         rate = Fraction(project.fps).limit_denominator(1001)
         if wanted == _GIF:
-            rate = min(rate, Fraction(FASTEST))
+            rate = min(rate, Fraction(MAX_GIF_RATE))
         frames = max(1, math.ceil(seconds * rate - _NEARLY))
         size = _size(project, wanted)
         target = context.scratch / f"film.{wanted}"
@@ -82,17 +84,36 @@ def _size(project: Project, wanted: str) -> tuple[int, int]:
 
 
 def _render(target: Path, plan: _Plan, context: Context) -> None:
-    with ExitStack() as stack:
-        stage = stack.enter_context(closing(Stage(plan.project, plan.tracks, plan.size, PAPERS[plan.wanted])))
-        film = stack.enter_context(_writer(target, plan, stack))
-        for number in range(plan.frames):
-            film.add(stage.picture(float(number / plan.rate)))
-            context.progress(0.99 * (number + 1) / plan.frames)
-
-
-def _writer(target: Path, plan: _Plan, stack: ExitStack) -> Film | Gif:
     if plan.wanted == _GIF:
-        return Gif(target, plan.size, plan.rate)
+        _render_gif(target, plan, context)
+        return
+    with ExitStack() as stack:
+        film = stack.enter_context(_writer(target, plan, stack))
+        for number, sheets in enumerate(_frames(plan), 1):
+            film.add(sheets)
+            context.progress(_DONE * number / plan.frames)
+
+
+def _render_gif(target: Path, plan: _Plan, context: Context) -> None:
+    painted = 0
+
+    def frames() -> Iterator[Array]:
+        nonlocal painted
+        for (pixels,) in _frames(plan):
+            yield pixels
+            painted += 1
+            context.progress(_DONE * painted / (2 * plan.frames))
+
+    write_gif(target, plan.size, plan.rate, frames)
+
+
+def _frames(plan: _Plan) -> Iterator[Sheets]:
+    with closing(Stage(plan.project, plan.tracks, plan.size, PAPERS[plan.wanted])) as stage:
+        for number in range(plan.frames):
+            yield stage.picture(float(number / plan.rate))
+
+
+def _writer(target: Path, plan: _Plan, stack: ExitStack) -> Film:
     heard = [shot for track in plan.tracks for shot in track if shot.kind in timeline.FILMED]
     heard = [shot for shot in heard if shot.clip.volume > 0]
     sound = None
