@@ -93,10 +93,10 @@ async def test_signing_in_leads_to_no_other_host(home: House, path: str) -> None
     assert sessions.own_path("/memory/people/ann?version=2") == "/memory/people/ann?version=2"
 
 
-async def test_a_limited_key_reads_its_collections_and_is_offered_no_change(home: House) -> None:
+async def test_a_read_only_key_reads_its_collections_and_is_offered_no_change(home: House) -> None:
     await put(home, "a", "# A\n\nA secret [[b]].\n", collections=["open"])
     await put(home, "b", "# Hidden title\n", collections=["closed"])
-    key = await home.limited_key(Scope(collections=("open",)))
+    key = await home.limited_key(Scope(collections=("open",), read_only=True))
     page = (await shown(home, "/memory/a", key)).text
     assert "~edit" not in page
     assert "Hidden title" not in page

@@ -271,7 +271,7 @@ def _key(commands: Group) -> None:
     create.add_argument("email", metavar="EMAIL")
     create.add_argument("--read-only", action="store_true", help="it may read the memory and do nothing else")
     create.add_argument(
-        "--collections", metavar="A,B", help="it reaches these collections of the memory only"
+        "--collections", metavar="A,B", help="read and write these collections of the memory only"
     )
     create.add_argument("--services", metavar="A,B", help="it may use these models and services only")
     create.add_argument("--budget-day", metavar="USD", help="the most that it may spend in a day")

@@ -365,7 +365,7 @@ class Memory:
         answer = self._client.ask(method, path, body, headers)
         if answer.status in {409, 412}:
             raise Clash
-        if answer.status >= 500 or answer.status in {402, 403, 429}:
+        if answer.status >= 500 or answer.status in {402, 429}:
             raise Refused(self._client.reason(answer, path))
         if answer.status >= 400 and answer.status != 404:
             raise Refusal(self._client.reason(answer, path))

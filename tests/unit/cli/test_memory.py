@@ -193,3 +193,26 @@ def test_a_watch_goes_on_until_it_is_interrupted_and_holds_the_folder(server: Se
         assert watching.wait(60) == 130
         watching.stdout.close()
     assert (folder / ".sixfold" / "memory-sync.json").exists()
+
+
+def test_a_folder_synced_with_a_key_of_a_collection_is_written_there_alone(
+    server: Server, tmp_path: Path
+) -> None:
+    said(server, "mine", "write", "ours", "--collection", "team")
+    said(server, "not yours", "write", "theirs", "--collection", "other")
+    made = program(server.folder, "key", "create", "local@localhost", "--collections", "team", "--json")
+    key = {"SIXFOLD_API_KEY": made.json["api_key"]}
+    folder = tmp_path / "vault"
+    folder.mkdir()
+    (folder / "new.md").write_text("A new page.", "utf-8")
+    (folder / "theirs.md").write_text("Taken.", "utf-8")
+    first = memory(server, "sync", str(folder), "--json", **key)
+    assert first.out, first.err
+    done = first.json
+    assert (done["sent"], done["received"]) == (["new"], ["ours"])
+    assert [problem.partition(":")[0] for problem in done["problems"]] == ["theirs.md"]
+    assert "in its collections (team)" in done["problems"][0]
+    assert memory(server, "read", "new", "--json").json["collections"] == ["team"]
+    assert memory(server, "read", "theirs", "--json").json["body"] == "not yours"
+    again = memory(server, "sync", str(folder), "--json", **key).json
+    assert (again["sent"], again["received"]) == ([], [])

@@ -444,7 +444,7 @@ async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(bac
                 assert {row["name"]: row["count"] for row in opened.folders} == expected
 
 
-async def test_a_limited_key_reads_and_does_not_write(place: Ground) -> None:
+async def test_a_read_only_key_writes_by_no_operation(place: Ground) -> None:
     await put(place, "a", "x", collections=("c",))
     operations = tools.operations(place.memory)
     calls = {
@@ -457,7 +457,10 @@ async def test_a_limited_key_reads_and_does_not_write(place: Ground) -> None:
         "restore": {"slug": "a", "version": 1},
     }
     assert calls.keys() == {name for name, found in operations.items() if found.writes}
-    for caller in (replace(place.ann, read_only=True), replace(place.ann, collections=("c",))):
+    for caller in (
+        replace(place.ann, read_only=True),
+        replace(place.ann, collections=("c",), read_only=True),
+    ):
         for name, given in calls.items():
             with pytest.raises(errors.Forbidden):
                 await operations[name](caller, given)

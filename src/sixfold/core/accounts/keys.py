@@ -27,12 +27,12 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def memory_only(self) -> bool:
         """Keys limited to the memory, to collections or to reading reach the memory and nothing else."""
-        return self.memory or not self.may_write
+        return self.memory or self.read_only or bool(self.collections)
 
     @property
     def may_write(self) -> bool:
-        """Whether a key may change what it reaches of the memory."""
-        return not self.read_only and not self.collections
+        """Whether a key may change pages of the memory, in its collections where it is limited to some."""
+        return not self.read_only
 
 
 UNLIMITED = Scope()

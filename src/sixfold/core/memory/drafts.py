@@ -37,8 +37,11 @@ class Wanted:
     path: str = ""
 
 
-def compose(current: Page | None, wanted: Wanted, allowed: Limits) -> Draft:
-    """The page that `wanted` makes of `current`; raises `BadRequest` or `TooLarge`."""
+def compose(current: Page | None, wanted: Wanted, allowed: Limits, home: tuple[str, ...] = ()) -> Draft:
+    """The page that `wanted` makes of `current`; raises `BadRequest` or `TooLarge`.
+
+    `home` are the collections of a page that names none and had none before.
+    """
     before = None if wanted.whole else current
     body = before.body if wanted.body is None and before is not None else wanted.body or ""
     sent = markdown.split(limits.body(body, allowed.page_bytes)) if wanted.body is not None else None
@@ -54,7 +57,7 @@ def compose(current: Page | None, wanted: Wanted, allowed: Limits) -> Draft:
         type=_type(wanted, fields, before),
         tags=_names(wanted.tags, fields.tags, before.tags if before is not None else ()),
         collections=_names(
-            wanted.collections, fields.collections, before.collections if before is not None else ()
+            wanted.collections, fields.collections, before.collections if before is not None else home
         ),
         path=wanted.path or (current.path if current is not None else "") or _own_file(wanted),
         links=_links(kept),

@@ -78,7 +78,8 @@ class Entry:
 class Caller:
     """Whoever reads or writes: the account, the name that changes are signed with, what its key may see.
 
-    `collections` limits what is seen to pages in any of them; empty is the whole memory.
+    `collections` limits what is seen to pages in any of them, and what is changed to pages in them alone;
+    empty is the whole memory.
     """
 
     account_id: str
@@ -100,8 +101,20 @@ class Caller:
 
     @property
     def may_write(self) -> bool:
-        """Keys that are limited in any way read only."""
-        return not self.read_only and not self.collections
+        """Whether there is anything that this caller may change."""
+        return not self.read_only
+
+    def may_change(self, collections: tuple[str, ...]) -> bool:
+        """Whether this caller may change a page in these collections, or move one there."""
+        if self.read_only or not self.collections:
+            return not self.read_only
+        return bool(collections) and set(collections) <= set(self.collections)
+
+    def home(self, before: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """The collections of a page that names none: those that it was in, or the only one of the key."""
+        if not self.collections:
+            return ()
+        return before or (self.collections if len(self.collections) == 1 else ())
 
     def sees(self, collections: tuple[str, ...]) -> bool:
         """Whether a page in these collections is there for this caller."""

@@ -39,7 +39,11 @@ LIMIT = Field("limit", "integer", "How many at most", default=50, minimum=1, max
 CURSOR = Field("cursor", "string", "next_cursor of the answer before, for what follows", max_chars=500)
 AS_OF = Field("as_of", "string", "An RFC 3339 time: read what was known then", max_chars=40)
 TAGS = Field("tags", "strings", 'Tags, as in ["hiring", "2026"]')
-COLLECTIONS = Field("collections", "strings", "Collections: the shelves that keys can be limited to")
+COLLECTIONS = Field(
+    "collections",
+    "strings",
+    "Collections that keys can be limited to; left out, a key of one collection puts the page there",
+)
 
 SEARCH = (
     Field("query", "string", "A question or words, in any language", required=True, max_chars=10_000),

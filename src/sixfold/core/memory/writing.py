@@ -52,6 +52,32 @@ class Writer:
         if not self.caller.may_write:
             raise errors.Forbidden("This key may read the memory, and not write to it")
 
+    def check_page(self, slug: str, found: Found | None) -> None:
+        """Raise `Forbidden` unless the caller may change what is at a slug, or has been there.
+
+        For a key of some collections the error is the same whether there is no page or one that the key may
+        not change.
+        """
+        self.check()
+        if self.caller.collections and (found is None or not self.caller.may_change(found.page.collections)):
+            raise errors.Forbidden(
+                f"This key changes only pages that lie in its collections ({self._allowed}) and in no other; "
+                f"{slug} is not one of them"
+            )
+
+    def check_collections(self, slug: str, collections: Sequence[str]) -> None:
+        """Raise `Forbidden` unless the caller may keep a page in these collections."""
+        if self.caller.may_change(tuple(collections)):
+            return
+        raise errors.Forbidden(
+            f"collections of {slug} must be among those of this key ({self._allowed}); "
+            f"got {', '.join(collections) or 'none'}"
+        )
+
+    @property
+    def _allowed(self) -> str:
+        return ", ".join(self.caller.collections)
+
 
 def check_version(found: Found | None, slug: str, terms: Terms) -> None:
     """Raise `PreconditionFailed` unless the page is at the version that the caller has seen."""
@@ -74,7 +100,7 @@ def write(writer: Writer, wanted: Wanted, terms: Terms) -> Transaction[Saved]:
     Raises `Conflict` for one that is taken, unless `terms` allow it.
     """
     writer.check()
-    found = yield from pages.at(writer.caller.account_id, wanted.slug)
+    found = yield from _at(writer, wanted.slug)
     check_version(found, wanted.slug, terms)
     there = found is not None and not found.deleted
     if there and not terms.overwrite and terms.if_version is None:
@@ -82,7 +108,9 @@ def write(writer: Writer, wanted: Wanted, terms: Terms) -> Transaction[Saved]:
             f"There is a page {wanted.slug} already: send overwrite: true to replace it, or edit it"
         )
     current = found.page if found is not None else None
-    draft = drafts.compose(current if there else None, wanted, writer.limits)
+    home = writer.caller.home(current.collections if current is not None and there else ())
+    draft = drafts.compose(current if there else None, wanted, writer.limits, home)
+    writer.check_collections(wanted.slug, draft.collections)
     if current is not None and there and not (yield from differs(draft, current)):
         return Saved(current, changed=False)
     page = yield from _save(
@@ -123,7 +151,7 @@ def rename(writer: Writer, slug: str, to: str, terms: Terms, path: str = "") -> 
     found = yield from _open(writer, slug, terms)
     if to == found.page.slug:
         return Saved(found.page, changed=False)
-    other = yield from pages.at(writer.caller.account_id, to)
+    other = yield from _at(writer, to)
     if other is not None:
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
         raise errors.Conflict(f"{to} is the slug of another {state}")
@@ -145,6 +173,7 @@ def restore(writer: Writer, slug: str, version: int, terms: Terms) -> Transactio
     writer.check()
     account_id = writer.caller.account_id
     found = yield from pages.locate(account_id, slug)
+    writer.check_page(slug, found)
     if found is None:
         raise pages.missing(slug)
     if not found.deleted:
@@ -156,6 +185,7 @@ def restore(writer: Writer, slug: str, version: int, terms: Terms) -> Transactio
     title = found.page.slug if old.title == old.slug else old.title
     path = found.page.path or old.path
     draft = replace(drafts.of(old), slug=found.page.slug, title=title, path=path)
+    writer.check_collections(found.page.slug, draft.collections)
     page = yield from _save(writer, "restore", Plan(found.page, draft, deleted=found.deleted))
     return Saved(page, created=found.deleted)
 
@@ -203,10 +233,31 @@ def note(writer: Writer, slug: str, entry: Entry, terms: Terms) -> Transaction[P
 
 def _open(writer: Writer, slug: str, terms: Terms) -> Transaction[Found]:
     """The page to change, by its slug or an old one."""
-    writer.check()
-    found = yield from pages.find(writer.caller, slug)
+    found = yield from pages.locate(writer.caller.account_id, slug)
+    writer.check_page(slug, found)
+    if found is None or found.deleted:
+        raise pages.missing(slug)
     check_version(found, slug, terms)
     return found
+
+
+def _at(writer: Writer, slug: str) -> Transaction[Found | None]:
+    """What is at exactly this slug; raises `Forbidden` where it is not the caller's to change."""
+    found = yield from pages.at(writer.caller.account_id, slug)
+    yield from check_slug(writer, slug, found)
+    return found
+
+
+def check_slug(writer: Writer, slug: str, found: Found | None) -> Transaction[None]:
+    """Raise `Forbidden` where writing at a slug takes it from a page that the caller may not change.
+
+    `found` is what is at the slug; where nothing is, it may still lead to a page that had it before.
+    """
+    writer.check()
+    if found is None and writer.caller.collections:
+        found = yield from pages.locate(writer.caller.account_id, slug)
+    if found is not None:
+        writer.check_page(slug, found)
 
 
 def differs(draft: Draft, page: Page) -> Transaction[bool]:
@@ -219,6 +270,7 @@ def differs(draft: Draft, page: Page) -> Transaction[bool]:
 
 
 def _changed(writer: Writer, operation: str, page: Page, draft: Draft) -> Transaction[Saved]:
+    writer.check_collections(page.slug, draft.collections)
     if not drafts.differs(draft, page):
         return Saved(page, changed=False)
     return Saved((yield from _save(writer, operation, Plan(page, draft))))

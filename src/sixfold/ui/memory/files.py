@@ -25,6 +25,13 @@ from sixfold.ui.pages import Pages
 from sixfold.web import bodies
 from sixfold.web.services import Services
 
+_REFUSED = (
+    errors.BadRequest,
+    errors.Conflict,
+    errors.Forbidden,
+    errors.InsufficientCredits,
+    errors.TooLarge,
+)
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
 
 
@@ -63,7 +70,7 @@ class Files:
             if (file.filename or "").lower().endswith(ENDINGS):
                 return await self._one(visitor, file)
             return self._render(visitor, report=await self._archive(visitor, file.file))
-        except (errors.BadRequest, errors.TooLarge, errors.Conflict, errors.InsufficientCredits) as error:
+        except _REFUSED as error:
             return self._render(visitor, problem=error.message, status=error.status)
 
     async def _one(self, visitor: Visitor, file: UploadFile) -> Response:

@@ -101,7 +101,7 @@ class Reading:
 
     async def _page(self, shown: Shown, visitor: Visitor) -> Response:
         page, caller = shown.view.page, visitor.caller
-        may_write = caller.may_write and shown.view.at is None
+        may_write = caller.may_change(page.collections) and shown.view.at is None
         context = Context(page.slug, page.title, shown.mentions, may_write, caller.account_id)
         written = [link for link in shown.view.links if link.origin != "inferred"]
         response = self._pages.render(

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.database import now
 from sixfold.core.memory import limits, mentions, merge, slugs
-from sixfold.core.memory.model import Caller, Link
+from sixfold.core.memory.model import Caller, Link, Page
 from sixfold.core.memory.writing import FREELY, Terms
 from sixfold.errors import SixfoldError
 from sixfold.ui.memory import editing
@@ -25,6 +25,7 @@ from sixfold.web.services import Services
 
 _REFUSED = (
     errors.BadRequest,
+    errors.Forbidden,
     errors.TooLarge,
     errors.InsufficientCredits,
     errors.StoreFailed,
@@ -62,7 +63,8 @@ class Writing:
         _check(visitor)
         query = request.query_params
         slug = query.get("slug", "").strip()[: limits.LONG_SLUG]
-        typed = Typed(slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS])
+        home = ", ".join(visitor.caller.home())
+        typed = Typed(slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS], collections=home)
         return await self._editor(visitor, Desk(typed))
 
     async def create(self, request: Request, visitor: Visitor) -> Response:
@@ -86,6 +88,7 @@ class Writing:
         """The editor of a page."""
         _check(visitor)
         view = await self._memory.read(visitor.caller, slug_of(request))
+        _check(visitor, view.page)
         if view.moved:
             return RedirectResponse(page_path(view.page.slug, "edit"), 303)
         return await self._editor(visitor, Desk(editing.of_page(view.page)))
@@ -163,6 +166,7 @@ class Writing:
         """Where a page is: the forms that move and delete it."""
         _check(visitor)
         view = await self._memory.read(visitor.caller, slug_of(request))
+        _check(visitor, view.page)
         return self._place(visitor, {"page": view.page, "to": view.page.slug, "problem": ""})
 
     async def move(self, request: Request, visitor: Visitor) -> Response:
@@ -198,9 +202,11 @@ class Writing:
         return RedirectResponse(f"{page_path(page.slug)}#inferred", 303)
 
 
-def _check(visitor: Visitor) -> None:
+def _check(visitor: Visitor, page: Page | None = None) -> None:
     if not visitor.caller.may_write:
         raise errors.Forbidden("This key may read the memory, and not write to it")
+    if page is not None and not visitor.caller.may_change(page.collections):
+        raise errors.Forbidden(f"This key may read {page.slug}, and not change it")
 
 
 def _refused(typed: Typed, error: SixfoldError) -> Desk:

@@ -18,9 +18,9 @@ from sixfold.core.memory.exchange.archives import File, Report, is_page
 from sixfold.core.memory.exchange.archives import file as checked_file
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.model import Caller, Entry, Page
-from sixfold.core.memory.pages import Plan
+from sixfold.core.memory.pages import Found, Plan
 from sixfold.core.memory.reading import View
-from sixfold.core.memory.writing import Writer, differs
+from sixfold.core.memory.writing import Writer, check_slug, differs
 
 BATCH_FILES = 100  # in one transaction: other writers wait for it, some 60 ms
 BATCH_CHARS = 2**19  # of large pages less: 1 MiB of text takes a third of a second
@@ -71,9 +71,12 @@ def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Re
         row = there.get(slug)
         current = pages.of(row) if row is not None else None
         deleted = row is not None and row["deleted_at"] is not None
+        home = writer.caller.home(current.collections if current is not None and not deleted else ())
         try:
-            draft = drafts.compose(current, sent, writer.limits)
-        except errors.BadRequest as error:
+            yield from check_slug(writer, slug, Found(current, deleted) if current is not None else None)
+            draft = drafts.compose(current, sent, writer.limits, home)
+            writer.check_collections(slug, draft.collections)
+        except (errors.BadRequest, errors.Forbidden) as error:
             report.refuse(file.path, error.message)
             continue
         if current is not None and not deleted and not (yield from differs(draft, current)):
