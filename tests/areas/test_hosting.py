@@ -152,3 +152,38 @@ async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) 
         ((number, name, data),) = events((await visitor.get(url, headers=header)).text)
     assert number > seen[-2][0]
     assert (name, data["status"], data["output"]) == ("status", "succeeded", told["output"])
+
+
+async def test_an_ended_prediction_ends_its_stream_once(home: House) -> None:
+    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+    url = queued["urls"]["events"]
+    whole = events((await home.client.get(url, headers=home.bearer)).text)
+    for _ in range(2):
+        await home.client.delete(queued["urls"]["get"], headers=home.bearer)
+    again = events((await home.client.get(url, headers=home.bearer)).text)
+    assert [event[:2] for event in again] == [event[:2] for event in whole]
+    ends = [data["status"] for _, name, data in again if name == "status" and data["completed_at"]]
+    assert ends == ["succeeded"]
+
+
+async def test_a_stream_resumed_behind_the_end_is_empty_after_a_restart(tmp_path: Path) -> None:
+    async with house(tmp_path) as before:
+        made = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
+        url = made["urls"]["events"]
+        seen = events((await before.client.get(url, headers=before.bearer)).text)
+        key, settings = before.bearer, before.product.settings
+    for _ in range(2):
+        product = assembly.build(settings, small_models())
+        async with assembly.running(product), client(faces.create_app(product)) as visitor:
+            ((number, name, data),) = events((await visitor.get(url, headers=key)).text)
+            assert (name, data["status"]) == ("status", "succeeded")
+            for last in (seen[-1][0], number):
+                behind = {**key, "Last-Event-ID": str(last)}
+                assert (await visitor.get(url, headers=behind)).text == ": nothing more\n\n"
+
+
+async def test_a_number_above_all_others_does_not_hide_the_end(home: House) -> None:
+    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+    ahead = {**home.bearer, "Last-Event-ID": "99999999998"}
+    seen = events((await home.client.get(queued["urls"]["events"], headers=ahead)).text)
+    assert [(number, data["status"]) for number, _, data in seen] == [(99999999999, "succeeded")]

@@ -13,7 +13,7 @@ from sixfold.core.work import mounts
 from sixfold.core.work.engines import Task
 from sixfold.core.work.events import Logged, Moved
 from sixfold.core.work.hardware import Shelf
-from sixfold.core.work.history import Histories
+from sixfold.core.work.history import Histories, has_seen_end
 from sixfold.core.work.metering import Hire
 from sixfold.core.work.pools import Pool, Seat
 from sixfold.core.work.quotes import Times
@@ -91,11 +91,31 @@ async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
         histories.note(queued.id, Logged(str(line)))
     history = histories.of(queued.id)
     assert history is not None
-    assert [number for number, _ in history.since(0) or ()] == list(range(1, 1001))
+    assert [number for number, _ in history.since(0) or ()] == list(range(2, 2001, 2))
     histories.note(queued.id, Logged("one too many"))
     assert history.since(0) is None
-    assert history.since(1001) == ()
-    assert [number for number, _ in history.since(999) or ()] == [1000, 1001]
+    assert history.since(2002) == ()
+    assert [number for number, _ in history.since(1998) or ()] == [2000, 2002]
+
+
+async def test_the_end_of_a_history_is_noted_once_and_numbered_by_the_record_alone(tmp_path: Path) -> None:
+    async with road(tmp_path, Options(start=False)) as built:
+        queued = await built.pipeline.submit(built.order())
+    done = dataclasses.replace(queued, state=State.SUCCEEDED, completed_at=queued.created_at + 50_000)
+    for late in (0, 70_000):  # this process hears of the end later than that one
+        moment = done.created_at + 50_000 + late
+        histories = Histories(lambda moment=moment: moment)
+        for event in (Moved(queued), Moved(done), Moved(done), Logged("late")):
+            histories.note(queued.id, event)
+        history = histories.of(queued.id)
+        assert history is not None
+        assert [event for _, event in history.events] == [Moved(queued), Moved(done)]
+        number = history.last
+        assert number % 2 == 1
+        assert has_seen_end(done, number)
+        assert not has_seen_end(done, number - 1)
+        assert not has_seen_end(queued, number)
+    assert not has_seen_end(done, 49)  # no end can have so low a number
 
 
 def test_a_worker_finds_a_mounted_file_by_its_path() -> None:

@@ -10,6 +10,8 @@ import msgspec
 
 from sixfold.core.clock import steady_clock
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
+from sixfold.core.work.history import History, has_seen_end, is_end
+from sixfold.core.work.history import number as event_number
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.steps import NodeMoved
 from sixfold.web.services import Services
@@ -20,6 +22,8 @@ _KEEP_ALIVE = b": still here\n\n"
 _NOTHING_MORE = b": nothing more\n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _MAX_ID_DIGITS = 12
+# The present state is numbered a little below the clock, so that events of the same moment still follow it.
+_MARGIN_US = 2_000
 Tell = Callable[[Prediction], Awaitable[Any]]
 
 
@@ -30,21 +34,28 @@ def last_id(header: str | None) -> int:
 
 
 class Stream:
-    """What one follower is told. It begins after the event that he saw last, or with how things stand."""
+    """The events of one prediction for one client: those after the event that it saw last, then new ones."""
 
     def __init__(self, services: Services, prediction: Prediction, tell: Tell, seen: int) -> None:
         self._pipeline = services.pipeline
         self._histories = services.histories
-        self._id = prediction.id
-        self._account_id = prediction.account_id
+        self._prediction = prediction
         self._tell = tell
         self._seen = seen
         self._ended = False
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """The stream, to the prediction's end or the server's."""
-        with self._pipeline.bus.listen(self._id) as queue:
-            for frame in await self._begin():
+        """Yield the stream up to the prediction's end or the server's."""
+        if has_seen_end(self._prediction, self._seen):
+            yield _NOTHING_MORE
+            return
+        with self._pipeline.bus.listen(self._prediction.id) as queue:
+            missed = await self._news()
+            history = self._histories.of(self._prediction.id)
+            if not missed and history is not None and history.ended:
+                yield _NOTHING_MORE
+                return
+            for frame in missed:
                 yield frame
             quiet = 0.0
             while not self._ended and not self._pipeline.draining:
@@ -58,33 +69,41 @@ class Stream:
                         yield _KEEP_ALIVE
                     continue
                 quiet = 0.0
-                for frame in await self._news() or ():
+                for frame in await self._news() or await self._late_end():
                     yield frame
 
-    async def _begin(self) -> list[bytes]:
-        """What he missed, where that is still known; else how the prediction stands now."""
-        history = self._histories.of(self._id)
-        missed = await self._news()
-        if missed is not None:
-            if not missed and history is not None and _is_over(history.events[-1][1]):
-                self._ended = True
-                return [_NOTHING_MORE]
-            return missed
-        current = await self._pipeline.get(self._id, self._account_id)
-        moment = current.completed_at or steady_clock()()
-        last = history.events[-1][0] if history is not None and history.events else 0
-        number = max(self._seen + 1, last, (moment - current.created_at) // 1000)
-        return [await self._frame(number, Moved(current))]
+    async def _news(self) -> list[bytes]:
+        """Every event after the last that the client saw; where some are forgotten, the present state."""
+        history = self._histories.of(self._prediction.id)
+        missed = None if history is None else history.since(self._seen)
+        if missed is None:
+            return [await self._present(history)]
+        return [await self._frame(number, event) for number, event in missed]
 
-    async def _news(self) -> list[bytes] | None:
-        """Every event after the last that he saw; None where some of them are forgotten."""
-        history = self._histories.of(self._id)
-        told = None if history is None else history.since(self._seen)
-        return None if told is None else [await self._frame(number, event) for number, event in told]
+    async def _present(self, history: History | None) -> bytes:
+        """The prediction as it is, numbered below every event that follows."""
+        current = await self._pipeline.get(self._prediction.id, self._prediction.account_id)
+        last = history.last if history is not None else 0
+        end = current.is_terminal
+        if last > self._seen and (last % 2 == 1) == end:
+            return await self._frame(last, Moved(current))
+        moment = current.completed_at or steady_clock()() - _MARGIN_US
+        after = max(self._seen, last) if end else self._seen
+        return await self._frame(
+            event_number(moment, current.created_at, after=after, end=end), Moved(current)
+        )
+
+    async def _late_end(self) -> list[bytes]:
+        """The end, where the client's number was higher than any that this process has given."""
+        history = self._histories.of(self._prediction.id)
+        if history is None or not history.ended:
+            return []
+        _, event = history.events[-1]
+        return [await self._frame(event_number(0, 0, after=self._seen, end=True), event)]
 
     async def _frame(self, number: int, event: Event) -> bytes:
         self._seen = number
-        self._ended = self._ended or _is_over(event)
+        self._ended = self._ended or is_end(event)
         match event:
             case Moved():
                 name, data = b"status", await self._tell(event.prediction)
@@ -97,7 +116,3 @@ class Stream:
             case _:
                 assert_never(event)
         return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name, msgspec.json.encode(data))
-
-
-def _is_over(event: Event) -> bool:
-    return isinstance(event, Moved) and event.prediction.is_terminal

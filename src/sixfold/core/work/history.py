@@ -1,7 +1,8 @@
-"""What was told of predictions lately, for followers who come back.
+"""Recent events of predictions, numbered, for clients that resume a stream.
 
-Each event has a number, the ms since its prediction was accepted (or the next one that is free), so numbers
-only grow, for every follower alike and past a restart.
+The number of an event is the milliseconds since its prediction was accepted, or the next one that is free, so
+numbers only grow, for every client alike and past a restart. The number of the end is odd and all others are
+even: a client that comes back with the end's number has seen it, whatever this process remembers.
 """
 
 from __future__ import annotations
@@ -11,35 +12,70 @@ from dataclasses import dataclass, field
 
 from sixfold.core.clock import Clock, steady_clock
 from sixfold.core.work.events import Event, Moved
+from sixfold.core.work.records import Prediction
 
 _MAX_EVENTS = 1000  # of one prediction
 _MAX_HISTORIES = 2000  # those that were told of last
 _MS_US = 1000
 
 
+def number(moment: int, created_at: int, *, after: int = 0, end: bool = False) -> int:
+    """Return the number of an event that happened at `moment` (epoch µs), above `after`."""
+    least = max(1, (moment - created_at) // _MS_US, after + 1)
+    return least + (least % 2 != end)
+
+
+def is_end(event: Event) -> bool:
+    """Whether nothing follows an event."""
+    return isinstance(event, Moved) and event.prediction.is_terminal
+
+
+def has_seen_end(prediction: Prediction, seen: int) -> bool:
+    """Whether `seen`, the number of a client's last event, is that of the end."""
+    if not prediction.is_terminal or seen % 2 == 0:
+        return False
+    return seen >= number(_end_of(prediction), prediction.created_at, end=True)
+
+
+def _end_of(prediction: Prediction) -> int:
+    return prediction.completed_at or prediction.created_at
+
+
 @dataclass(slots=True)
 class History:
-    """What was told of one prediction lately. `whole` while nothing of it is missing."""
+    """Recent events of one prediction. `whole` while none of them is missing."""
 
     created_at: int
     whole: bool
     events: deque[tuple[int, Event]] = field(default_factory=deque[tuple[int, Event]])
 
+    @property
+    def last(self) -> int:
+        """The number of the last event; 0 without one."""
+        return self.events[-1][0] if self.events else 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event is the end."""
+        return bool(self.events) and is_end(self.events[-1][1])
+
     def add(self, moment: int, event: Event) -> None:
-        """Note an event that happened at `moment` (epoch µs)."""
-        number = max(1, (moment - self.created_at) // _MS_US)
-        if self.events:
-            number = max(number, self.events[-1][0] + 1)
-        self.events.append((number, event))
+        """Note an event that happened at `moment` (epoch µs). Events after the end are dropped."""
+        if self.ended:
+            return
+        end = is_end(event)
+        if isinstance(event, Moved) and end:
+            moment = _end_of(event.prediction)
+        self.events.append((number(moment, self.created_at, after=self.last, end=end), event))
         if len(self.events) > _MAX_EVENTS:
             self.events.popleft()
             self.whole = False
 
-    def since(self, number: int) -> tuple[tuple[int, Event], ...] | None:
-        """What came after an event; None where some of that is missing."""
-        if not self.whole and (not self.events or self.events[0][0] > number):
+    def since(self, seen: int) -> tuple[tuple[int, Event], ...] | None:
+        """Return the events above a number; None where some of them are missing."""
+        if not self.whole and (not self.events or self.events[0][0] > seen):
             return None
-        return tuple(told for told in self.events if told[0] > number)
+        return tuple(each for each in self.events if each[0] > seen)
 
 
 class Histories:
