@@ -106,6 +106,7 @@ async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: d
         ended = await run(home, port, words="a fox", picture=grey(77), **given)
         assert ended["status"] == "succeeded", ended
         assert (ended["output"]["width"], ended["output"]["height"]) == (96, 64)  # snapped to the slider
+        assert ended["outputs"] == {"seen": 1}
         with Image.open(io.BytesIO(await fetched(home, ended["output"]))) as made:
             row = np.asarray(made.convert("RGB"))[0, :7, 0].tolist()
         assert row == [5, 5, 25, 1, 1, 1, 77]
@@ -142,6 +143,8 @@ async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: d
         heard = await run(home, ports["read"], **given)
         assert heard["status"] == "succeeded", heard
         assert await fetched(home, heard["output"]) == b"QUIET WORDS"
+        [turned_image] = heard["outputs"].values()
+        assert (turned_image["width"], turned_image["height"]) == (20, 40)
 
         shown = await run(home, ports["show"], pictures=grey(60, 24, 16), times=3)
         assert shown["status"] == "succeeded", shown

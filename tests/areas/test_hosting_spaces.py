@@ -82,6 +82,7 @@ async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> Non
         assert told["status"] == "succeeded", told
         assert (told["output"]["width"], told["output"]["height"]) == (96, 64)
         assert told["output"]["content_type"] == "image/png"
+        assert told["outputs"] == {"seed": 7}
         assert told["logs"].splitlines()[:2] == ["queue position 1 at the space", "painting"]
         assert 0 < float(told["cost"]) < 0.01
         (order,) = space.joined

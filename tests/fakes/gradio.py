@@ -33,12 +33,14 @@ class GradioServer:
     joined: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     uploaded: list[bytes] = field(default_factory=list[bytes])
     tokens: set[str] = field(default_factory=set[str])
+    runs: dict[str, Any] = field(default_factory=dict[str, Any])
     left: asyncio.Event = field(default_factory=asyncio.Event)
     began: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.config = json.loads(json.dumps(RECORDED[self.version]["config"]))
         self.info = json.loads(json.dumps(RECORDED[self.version]["info"]))
+        self.runs = json.loads(json.dumps(RECORDED[self.version]["runs"]))
 
     @property
     def url(self) -> str:
@@ -59,6 +61,24 @@ class GradioServer:
             Route(f"{at}/cancel", self.cancel, methods=["POST"]),
             Route(f"{at}/file={{path:path}}", self.file),
         ]
+
+    def give(self, *outputs: tuple[str, str, Any]) -> None:
+        """Have `generate_image` return these: each a kind of component, its label, and its value."""
+        [function] = [each for each in self.config["dependencies"] if each["api_name"] == "generate_image"]
+        numbers = range(100, 100 + len(outputs))
+        for number, (kind, label, _) in zip(numbers, outputs, strict=True):
+            self.config["components"].append({"id": number, "type": kind, "props": {"label": label}})
+        function["outputs"] = list(numbers)
+        described = self.info["named_endpoints"]["/generate_image"]
+        shown = [each for each in outputs if each[0] != "state"]
+        described["returns"] = [{"label": label, "component": kind.title()} for kind, label, _ in shown]
+        [ended] = [each for each in self.runs["a fox"] if each["msg"] == "process_completed"]
+        ended["output"]["data"] = [value for _, _, value in outputs]
+
+    def image(self) -> dict[str, Any]:
+        """An image as a value of an output."""
+        path = "/tmp/gradio/0123/image.webp"
+        return {"path": path, "url": f"BASE/file={path}", "meta": {"_type": "gradio.FileData"}}
 
     async def tell_config(self, request: Request) -> Response:
         self.tokens.add(request.headers.get("authorization", ""))
@@ -83,8 +103,7 @@ class GradioServer:
         return StreamingResponse(self.messages(), media_type="text/event-stream")
 
     async def messages(self) -> AsyncIterator[bytes]:
-        runs = RECORDED[self.version]["runs"]
-        told = runs.get(self.joined[-1]["data"][0], runs["a fox"])
+        told = self.runs.get(self.joined[-1]["data"][0], self.runs["a fox"])
         for message in told:
             yield f"data: {json.dumps(message)}\n\n".encode()
             self.began.set()

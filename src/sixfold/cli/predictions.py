@@ -82,7 +82,7 @@ def _show(client: Client, prediction_id: str, *, as_json: bool) -> int:
     else:
         paint = Paint()
         runs.show(paint, prediction)
-        for file in runs.outputs(prediction.get("output")):
+        for file in runs.outputs([prediction.get("output"), prediction.get("outputs")]):
             paint.line(f"  {file['url']}")
     return 1 if prediction["status"] in {"failed", "canceled", "expired"} else 0
 

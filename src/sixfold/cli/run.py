@@ -225,7 +225,7 @@ def _prepare_folder(wanted: str | None) -> None:
 def save(client: Client, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
     """Keep the files of an output; text and JSON only where `-o` names a place. Gives paths and bytes."""
     output = prediction.get("output")
-    files = list(outputs(output))
+    files = list(outputs([output, prediction.get("outputs")]))
     if output is not None and wanted and not files:
         return [_written(prediction, wanted)]
     saved: list[tuple[Path, int]] = []
@@ -249,7 +249,7 @@ def _suffix(file: Mapping[str, Any]) -> str:
 
 
 def outputs(output: Any) -> Iterator[Mapping[str, Any]]:
-    """Every file in a prediction's output."""
+    """Every file in the output, or the outputs, of a prediction."""
     if isinstance(output, dict):
         if isinstance(output.get("url"), str) and "content_type" in output:
             yield output
@@ -295,3 +295,6 @@ def show(paint: Paint, prediction: Document, *, output: bool = True) -> None:
     made = prediction.get("output")
     if output and made and not any(outputs(made)):
         put_json(made)
+    others: Document = prediction.get("outputs") or {}
+    if values := {name: value for name, value in others.items() if not any(outputs(value))}:
+        put_json(values)

@@ -23,7 +23,7 @@ from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
 from sixfold.core.graphs.validate import Verdict
 from sixfold.core.graphs.workshop import Workshop
-from sixfold.core.work import lineage
+from sixfold.core.work import lineage, outputs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.children import Child, Children
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
@@ -130,11 +130,12 @@ class _Run:
             raise errors.EngineFailed(ended.error or f"{model} was {ended.state}")
         blobs = self._workshop.media.blobs
         given: list[File] = []
-        for file in ended.output.files:
+        output = outputs.first(ended.output)
+        for file in output.files:
             path = await blobs.local_path(file.blob)
             digest = media_files.content_digest(file.blob) or file.blob
             given.append(File(digest, file.content_type, path, str(file.info.get("name", "")), file.info))
-        return graphs.Child(tuple(given), ended.output.data, ended.quality == "preview")
+        return graphs.Child(tuple(given), output.data, ended.quality == "preview")
 
     def _afford(self, asked: graphs.Asked) -> None:
         """Refuse an order that is not within what was held for the graph: none comes cheaper than it is."""

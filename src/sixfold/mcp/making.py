@@ -13,7 +13,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.graphs import spaces
 from sixfold.core.memory.operations import Field, Operation
-from sixfold.core.work import inputs
+from sixfold.core.work import inputs, outputs
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.events import Event, Moved, Progressed
 from sixfold.core.work.inputs import Descriptor
@@ -25,7 +25,7 @@ from sixfold.core.work.states import State
 from sixfold.mcp.messages import Plain
 from sixfold.mcp.server import Call
 from sixfold.mcp.tools import Outcome, Tool
-from sixfold.web import openapi
+from sixfold.web import openapi, predictions
 from sixfold.web.services import Services
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
@@ -241,8 +241,9 @@ class Making:
 
     def _plain(self, prediction: Prediction) -> Plain:
         running = prediction.state is State.CANCELING
-        output = prediction.output
+        output = outputs.first(prediction.output) if prediction.output is not None else None
         files = output.files if output is not None else ()
+        others = predictions.outputs(prediction, self._services.media_url)
         return {
             "id": prediction.id,
             "model": prediction.model,
@@ -263,6 +264,7 @@ class Making:
                 for file in files
             ],
             "data": output.data if output is not None else {},
+            **({"outputs": others} if others else {}),
         }
 
     def _model(self, model: Model, *, whole: bool) -> Plain:

@@ -10,13 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.work import lineage
+from sixfold.core.work import lineage, outputs
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.hardware import Hardware
 from sixfold.core.work.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.predictions import Filter
-from sixfold.core.work.records import OutputFile
 from sixfold.core.work.templates import Template
 from sixfold.ui import samples, specimens
 from sixfold.ui.guests import Guest, Guests
@@ -221,8 +220,8 @@ class Catalogue:
         latest, _ = await self._services.pipeline.page(guest.account_id, Filter(), _LATEST, None)
         found: dict[str, str] = {}
         for prediction in reversed(latest):
-            files: tuple[OutputFile, ...] = prediction.output.files if prediction.output is not None else ()
-            for file in files:
+            output = prediction.output
+            for file in () if output is None else outputs.first(output).files:
                 if file.content_type.startswith("image/"):
                     found[prediction.model] = f"{MEDIA_PATH}{file.name}"
         return found

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sixfold.core import quantities
+from sixfold.core.work import outputs
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
@@ -32,7 +33,9 @@ class Shown:
     @property
     def label(self) -> str:
         """What it is, in a few words."""
-        named = str(self.file.info.get("name", "")).replace("_", " ")
+        named = str(self.file.info.get(outputs.OUTPUT_NAME) or self.file.info.get("name", "")).replace(
+            "_", " "
+        )
         content_type = self.file.content_type.partition(";")[0]
         facts = [named, content_type, *_measures(self.file.info), quantities.size(self.file.size)]
         return ", ".join(fact for fact in facts if fact)
@@ -48,17 +51,27 @@ class Showing:
         """What the templates of a result need."""
         output = prediction.output
         files = () if output is None else output.files
-        data = {} if output is None else output.data
+        data = {} if output is None else outputs.first(output).data
+        others = {} if output is None else outputs.others(output)
         return {
             "prediction": prediction,
             "shown": [Shown(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files],
             "data": _text(data),
+            "others": {
+                name: _text({"value": value}) for name, value in others.items() if not _are_files(value)
+            },
             "succeeded": prediction.state is State.SUCCEEDED,
         }
 
     def part(self, prediction: Prediction) -> str:
         """The part of a page that shows it, as HTML."""
         return self._pages.text("result.html", **self.values(prediction))
+
+
+def _are_files(value: object) -> bool:
+    return isinstance(value, list) and any(
+        isinstance(each, OutputFile) for each in cast("list[object]", value)
+    )
 
 
 def _kind(file: OutputFile) -> str:

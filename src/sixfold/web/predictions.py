@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sixfold.core import money
 from sixfold.core.clock import rfc3339
+from sixfold.core.work import outputs as several
 from sixfold.core.work import receipt
+from sixfold.core.work.outputs import OUTPUT_NAME
 from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.core.work.states import State
@@ -37,6 +39,7 @@ def prediction(record: Prediction, media_url: Url, standing: Standing) -> dict[s
     """The whole record, with its receipt."""
     took = record.stations
     own = f"{PATH}/{record.id}"
+    others = outputs(record, media_url)
     return {
         "id": record.id,
         "prediction_id": record.id,
@@ -44,6 +47,7 @@ def prediction(record: Prediction, media_url: Url, standing: Standing) -> dict[s
         "status": status(record),
         "input": record.inputs,
         "output": output(record, media_url),
+        **({"outputs": others} if others else {}),
         "output_kind": record.output_kind,
         "error": record.error,
         "progress": 1.0 if record.state is State.SUCCEEDED else standing.progress,
@@ -74,16 +78,34 @@ def output(record: Prediction, media_url: Url) -> Any:
     """The one file or value that came of it; a list of files; or an object, where they have names."""
     if record.output is None:
         return None
-    data = record.output.data
+    first = several.first(record.output)
+    data = first.data
     named: dict[str, list[dict[str, Any]]] = {}
-    for file in record.output.files:
-        info = {key: value for key, value in file.info.items() if key != "name"}
-        shown = {"url": media_url(file), "content_type": file.content_type, **info}
-        named.setdefault(str(file.info.get("name", "")), []).append(shown)
+    for file in first.files:
+        named.setdefault(str(file.info.get("name", "")), []).append(_file(file, media_url))
     if not named:
         return data["value"] if data.keys() == {"value"} else data
     plain = {name: files[0] if len(files) == 1 else files for name, files in named.items()}
     return plain[""] if plain.keys() == {""} else {**data, **plain}
+
+
+def outputs(record: Prediction, media_url: Url) -> dict[str, Any]:
+    """The outputs after the first by their names, where a model gives several."""
+    shown: dict[str, Any] = {}
+    for name, value in ({} if record.output is None else several.others(record.output)).items():
+        files = [_file(file, media_url) for file in _files(value)]
+        shown[name] = (files[0] if len(files) == 1 else files) if files else value
+    return shown
+
+
+def _files(value: object) -> list[OutputFile]:
+    given = cast("list[object]", value) if isinstance(value, list) else []
+    return [file for file in given if isinstance(file, OutputFile)]
+
+
+def _file(file: OutputFile, media_url: Url) -> dict[str, Any]:
+    info = {key: value for key, value in file.info.items() if key not in ("name", OUTPUT_NAME)}
+    return {"url": media_url(file), "content_type": file.content_type, **info}
 
 
 class Teller:

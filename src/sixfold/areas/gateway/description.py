@@ -29,6 +29,10 @@ def _listed(noun: str, schema: Node) -> Node:
     return _whole({noun: {"type": "array", "items": schema}})
 
 
+_OTHER_OUTPUTS: Node = {
+    "type": "object",
+    "description": "The other outputs by name, where there are several",
+}
 _SERVED: Node = {
     "id": _TEXT,
     "service": _TEXT,
@@ -80,7 +84,13 @@ _SCHEMAS: dict[str, Node] = {
     "OpenAIError": _whole({"error": _whole(_WRONG)}),
     "AnthropicError": _whole({"type": {"const": "error"}, "error": {"type": "object"}, "request_id": _TEXT}),
     "Served": _with(
-        _SERVED, {"image_url": _TEXT, "images": {"type": "array", "items": _TEXT}, "text": _TEXT}
+        _SERVED,
+        {
+            "outputs": _OTHER_OUTPUTS,
+            "image_url": _TEXT,
+            "images": {"type": "array", "items": _TEXT},
+            "text": _TEXT,
+        },
     ),
     "Begun": _whole(_BEGUN),
     "Service": _with(_ROW, {"unlock": _TEXT}),

@@ -19,6 +19,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
 from sixfold.core.relay.relay import Reply
+from sixfold.core.work import outputs
 from sixfold.core.work import predictions as work
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.orders import Order
@@ -124,11 +125,13 @@ class Service:
 
     def _told(self, name: str, prediction: Prediction) -> dict[str, Any]:
         url = self._services.media_url
+        others = predictions.outputs(prediction, url)
         told: dict[str, Any] = {
             "id": prediction.id,
             "service": name,
             "status": "succeeded",
             "output": predictions.output(prediction, url),
+            **({"outputs": others} if others else {}),
             "output_kind": prediction.output_kind,
             "engine": engine_name(prediction.engine),
             "quality": prediction.quality,
@@ -137,7 +140,7 @@ class Service:
             "credits_charged": prediction.credits if prediction.cost else 0,
             "created_at": rfc3339(prediction.created_at),
         }
-        files = prediction.output.files if prediction.output is not None else ()
+        files = outputs.first(prediction.output).files if prediction.output is not None else ()
         images = [url(file) for file in files if file.content_type.startswith("image/")]
         if prediction.output_kind == "image" and images:
             told |= {"image_url": images[0], "images": images}

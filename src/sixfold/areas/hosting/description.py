@@ -16,6 +16,10 @@ _STATION: Node = {
     "required": ["name", "at", "ms", "usd"],
     "properties": {"name": _TEXT, "at": _MAYBE_TEXT, "ms": _MAYBE_NUMBER, "usd": _MAYBE_TEXT},
 }
+_OTHER_OUTPUTS: Node = {
+    "type": "object",
+    "description": "The other outputs by name, where there are several",
+}
 _FIELDS: Node = {
     "id": _TEXT,
     "prediction_id": _TEXT,
@@ -134,7 +138,11 @@ _SCHEMAS: dict[str, Node] = {
     "Joined": _whole(_JOINED),
     "Quote": _whole(_QUOTE),
     "Order": {"type": "object", "properties": _ORDER},
-    "Prediction": {"type": "object", "required": list(_FIELDS), "properties": _FIELDS},
+    "Prediction": {
+        "type": "object",
+        "required": list(_FIELDS),
+        "properties": {**_FIELDS, "outputs": _OTHER_OUTPUTS},
+    },
     "Import": {
         "type": "object",
         "anyOf": [{"required": ["space"]}, {"required": ["folder"]}],

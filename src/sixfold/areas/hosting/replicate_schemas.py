@@ -102,6 +102,7 @@ def prediction(
 ) -> dict[str, Any]:
     """One prediction."""
     own = f"{base_url}{BASE}/predictions/{record.id}"
+    others = predictions.outputs(record, media_url)
     shown: dict[str, Any] = {
         "id": record.id,
         "model": f"{OWNER}/{record.model}",
@@ -109,6 +110,7 @@ def prediction(
         "input": record.inputs,
         "logs": record.logs,
         "output": _links(predictions.output(record, media_url)),
+        **({"outputs": _links(others)} if others else {}),
         "data_removed": False,
         "error": record.error,
         "status": _STATES[record.state],

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.work.outputs import OTHER_OUTPUTS, OUTPUT_NAME
 from sixfold.engines.image import headers
 from sixfold.upstreams import calls
 from sixfold.upstreams.gradio import server
@@ -60,6 +61,7 @@ class GradioEngine:
         function: int,
         places: Sequence[Mapping[str, Any]],
         output: int = 0,
+        returns: Sequence[str] = (),
         **more: Any,
     ) -> None:
         self._outside = outside
@@ -67,6 +69,7 @@ class GradioEngine:
         self._function = function
         self._places = places
         self._output = output
+        self._returns = returns
         self._more = more
 
     async def run(self, task: Task, context: Context) -> Result:
@@ -139,14 +142,38 @@ class GradioEngine:
     # -- out ---------------------------------------------------------------------------------------
 
     async def _result(self, to: Server, given: list[Any], context: Context) -> Result:
-        value = given[self._output]
-        found = list(_files(value))[:_MAX_FILES]
-        if not found:
-            return Result(data={"value": value})
-        artifacts = [await self._fetched(to, file, context, index) for index, file in enumerate(found)]
-        return Result(tuple(artifacts))
+        values = {name: value for index, value in enumerate(given) if (name := self._name(index))}
+        found = {name: list(_files(value)) for name, value in values.items()}
+        first = self._name(self._output)
+        if not found[first]:
+            first = next((name for name, files in found.items() if files), first)
+        wanted = [
+            (name, file)
+            for name in (first, *(each for each in found if each != first))
+            for file in found[name]
+        ]
+        artifacts = [
+            await self._fetched(to, file, context, (index, "" if name == first else name))
+            for index, (name, file) in enumerate(wanted[:_MAX_FILES])
+        ]
+        data: dict[str, Any] = {} if found[first] else {"value": _plain(values[first])}
+        if len(values) > 1:
+            data[OTHER_OUTPUTS] = {
+                name: None if found[name] else _plain(value)
+                for name, value in values.items()
+                if name != first
+            }
+        return Result(tuple(artifacts), data)
 
-    async def _fetched(self, to: Server, file: Mapping[str, Any], context: Context, index: int) -> Artifact:
+    def _name(self, index: int) -> str:
+        """The name of an output; "" for a value that is none, such as the state of the application."""
+        name = self._returns[index] if index < len(self._returns) else ""
+        return name if name or (self._returns and index != self._output) else f"output_{index + 1}"
+
+    async def _fetched(
+        self, to: Server, file: Mapping[str, Any], context: Context, place: tuple[int, str]
+    ) -> Artifact:
+        index, name = place
         target = context.scratch / f"space-{index}"
         path = str(file.get("path"))
         if path.startswith(("http://", "https://")):
@@ -156,7 +183,7 @@ class GradioEngine:
         guessed = mimetypes.guess_type(str(file.get("orig_name") or path))[0]
         named = claimed if claimed not in _VAGUE else (guessed or "application/octet-stream")
         content_type, info = await asyncio.to_thread(_about, target, named)
-        return Artifact(content_type, path=target, info=info)
+        return Artifact(content_type, path=target, info=info | ({OUTPUT_NAME: name} if name else {}))
 
 
 async def _sent(to: Server, path: Path) -> dict[str, Any]:
@@ -238,6 +265,13 @@ def _files(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
         value = list(value.values())
     for each in value if isinstance(value, list) else ():
         yield from _files(each, depth + 1)
+
+
+def _plain(value: Any) -> Any:
+    """A value without the properties that an application changes along with it."""
+    if isinstance(value, dict) and value.get("__type__") == "update":
+        return value.get("value")
+    return value
 
 
 def _about(path: Path, claimed: str) -> tuple[str, dict[str, Any]]:

@@ -26,6 +26,8 @@ _TEXTS = frozenset(
 )
 _PROTOCOLS = frozenset({"sse_v1", "sse_v2", "sse_v2.1", "sse_v3"})
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}")
+_NO_WORD = re.compile(r"\W+")
+_MAX_NAME_CHARS = 64
 _MAX_INPUTS = 100
 _MAX_CHOICES = 1000
 
@@ -53,6 +55,7 @@ class Function:
     places: tuple[Place, ...]
     output: int  # which of what it gives is the output
     output_kind: str
+    returns: tuple[str, ...]  # a name for each of what it gives; "" for what is no output
 
 
 def best(config: Mapping[str, Any], info: Mapping[str, Any]) -> Function:
@@ -119,7 +122,7 @@ def _function(
         inputs[place.name] = facts
     given = [components.get(number, {}) for number in _list(dependency.get("outputs"))]
     output, kind = _output(given)
-    return Function(api_name, index, inputs, tuple(places), output, kind)
+    return Function(api_name, index, inputs, tuple(places), output, kind, _returns(given, described))
 
 
 def _hidden(component: Mapping[str, Any]) -> bool:
@@ -230,6 +233,21 @@ def _output(components: list[Mapping[str, Any]]) -> tuple[int, str]:
             return index, "json"
     text = next((index for index, kind in enumerate(kinds) if kind in _TEXTS), 0)
     return text, "text" if kinds and kinds[text] in _TEXTS else "json"
+
+
+def _returns(components: list[Mapping[str, Any]], described: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of outputs by their labels: `Seed used` is `seed_used`."""
+    labels = iter(_objects(described.get("returns")))
+    names: list[str] = []
+    for component in components:
+        if _hidden(component):
+            names.append("")
+            continue
+        label = next(labels, {}).get("label") or _object(component.get("props")).get("label")
+        place = 1 + sum(bool(name) for name in names)
+        plain = _NO_WORD.sub("_", str(label or "")[:_MAX_NAME_CHARS]).strip("_").lower() or f"output_{place}"
+        names.append(plain if plain not in names else f"{plain}_{place}")
+    return tuple(names)
 
 
 def _finite(value: Any) -> float | int | None:

@@ -121,6 +121,7 @@ def arguments(function: Function) -> dict[str, Any]:
         "places": places,
         "output": function.output,
         "output_kind": function.output_kind,
+        "returns": list(function.returns),
     }
 
 
