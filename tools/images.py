@@ -46,7 +46,7 @@ from tools import lock, sizes
 BASE = "docker.io/library/python:3.11-slim"
 STAND_INS = {
     "database": "docker.io/library/postgres:18-alpine",
-    "store": "docker.io/minio/minio",
+    "store": "docker.io/chrislusf/seaweedfs:4.47",
     "proxy": "docker.io/library/nginx:1.28-alpine",
 }
 SYSTEM = "ca-certificates,netbase,tzdata,python3.11,python3-distutils,python3.11-venv"

@@ -19,6 +19,7 @@ from sixfold import settings
 from sixfold.core.relay.relay import Counts
 from sixfold.web.metrics import Metrics
 from tests.tidy import source
+from tools import images as images_tool
 
 DEPLOY = source.ROOT / "deploy"
 DEFAULTS = {field.name: field.default for field in fields(settings.Settings)}
@@ -86,6 +87,56 @@ def test_the_compose_file_hangs_together() -> None:
         for other, wanted in service.get("depends_on", {}).items() if "store" in service else ():
             assert "healthcheck" in services[other] or wanted != {"condition": "service_healthy"}
     assert {services[name]["command"][0] for name in ("server-1", "server-2")} == {"serve"}
+
+
+OWN_IMAGE = "sixfold"  # built from this checkout, so it has no tag of a registry
+IMAGE = re.compile(r"(?:^|/)[\w.-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64})?$")
+
+
+def images() -> list[tuple[str, str]]:
+    """Every image that deploy/ and its check take from a registry, with the file that names it."""
+    found: list[tuple[str, str]] = []
+    for path in sorted(DEPLOY.rglob("*")):
+        text = path.read_text() if path.is_file() else ""
+        if path.suffix == ".yaml":
+            found += [(path.name, name) for name in re.findall(r"^[\s-]*image:\s*(\S+)", text, re.MULTILINE)]
+        elif path.name == "Dockerfile":
+            stages = set(re.findall(r"^FROM .* AS (\S+)", text, re.MULTILINE))
+            names = re.findall(r"^FROM (?:--\S+ )*(\S+)", text, re.MULTILINE)
+            found += [(f"{path.parent.name}/Dockerfile", name) for name in names if name not in stages]
+        elif path.suffix == ".sh":
+            found += [
+                (path.name, name) for name in re.findall(r"(?:docker|podman) (?:run|pull) .*?(\S+)$", text)
+            ]
+    return [(file, name) for file, name in found if name != OWN_IMAGE]
+
+
+def pinned(name: str) -> bool:
+    """Whether an image's name says which one: by a digest, or by a tag that does not move with each release."""
+    found = IMAGE.search(name)
+    return "@sha256:" in name or (found is not None and found["tag"] not in (None, "latest"))
+
+
+def test_every_image_of_a_registry_has_a_tag_other_than_latest_or_a_digest() -> None:
+    assert {name for _, name in images()} >= {"nginx:1.28-alpine", "postgres:18-alpine", "python:3.11-slim"}
+    assert [(file, name) for file, name in images() if not pinned(name)] == []
+    for name in ("minio/minio", "minio/minio:latest", "host:5000/store", "host:5000/store:latest"):
+        assert not pinned(name)
+    assert pinned("host:5000/store:2.1")
+    assert pinned(f"minio/minio@sha256:{'0' * 64}")
+
+
+def test_the_check_of_the_compose_file_stands_in_for_the_images_that_it_names() -> None:
+    taken = {service["image"] for service in composed()["services"].values()} - {OWN_IMAGE}
+    known = set(images_tool.STAND_INS.values())
+    assert {name.removeprefix("docker.io/").removeprefix("library/") for name in known} == taken
+
+
+def test_only_servers_reach_the_store_of_the_compose_file() -> None:
+    services: dict[str, dict[str, Any]] = composed()["services"]
+    near = {name for name, service in services.items() if "files" in service.get("networks", ())}
+    assert near == {"server-1", "server-2", "head", "store"}
+    assert list(services["store"]["networks"]) == ["files"]
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx on this machine")
