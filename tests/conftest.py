@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -76,6 +77,10 @@ def pytest_configure(config: pytest.Config) -> None:
         if name.startswith(OUTSIDE) or name in PROXIES:
             del os.environ[name]
     sys.addaudithook(refuse_the_network)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A shell without job control starts `pytest &` with SIGINT ignored, and every program that a test
+        # starts and interrupts would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=ground.EACH_DATABASE)
