@@ -138,8 +138,5 @@ class _Relayed(Collector):
 
 def _standing() -> Transaction[tuple[dict[str, int], int]]:
     states = yield Query("prediction_states", {})
-    people = yield Query("account_people", {})
-    return (
-        {str(row["state"]): int(row["total"]) for row in states},
-        sum(int(row["held"]) for row in people),
-    )
+    held = yield Query("ledger_held", {})
+    return {str(row["state"]): int(row["total"]) for row in states}, int(held[0]["held"])

@@ -267,8 +267,8 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Groun
     await database.write(many("memory_index_put", **change, rows=old))
     again = Finder(database, Shelf(database, PageIndex))
     assert (await again.search(place.ann, Search("windmill"))).hits == ()
-    assert await database.write(renewal.step()) == 1
-    assert await database.write(renewal.step()) == 0
+    assert await renewal.renew(database) == 1
+    assert await renewal.renew(database) == 0
     fresh = Finder(database, Shelf(database, PageIndex))
     assert [hit.slug for hit in (await fresh.search(place.ann, Search("windmill"))).hits] == ["old"]
 

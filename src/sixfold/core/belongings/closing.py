@@ -23,7 +23,7 @@ _AT_ONCE = 20
 _LOG = logging.getLogger("sixfold.leaving")
 
 # In an order in which no row is left without the one that it refers to.
-_ERASURES = (
+ERASURES = (
     "erase_outbox",
     "erase_gallery_tags",
     "erase_posts",
@@ -101,7 +101,7 @@ def erase(account_id: str) -> Transaction[bool]:
     living = yield from many("closing_predictions", account_id=account_id)
     if held or living or account.closing_at is None or account.closing_at > moment:
         return False
-    for name in _ERASURES:
+    for name in ERASURES:
         yield Query(name, {"account_id": account_id})
     return True
 

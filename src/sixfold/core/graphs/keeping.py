@@ -140,8 +140,7 @@ class Names:
         return File(digest, source.content_type, path, name)
 
     async def sweep(self) -> None:
-        """Forget names whose files are gone, and outcomes whose time is up."""
-        await self._database.write(many("graph_files_sweep"), durable=False)
+        """Delete outcomes that have expired."""
         await self._database.write(many("graph_outcomes_sweep"), durable=False)
 
 

@@ -494,6 +494,7 @@ def _forget(name: str) -> Transaction[str | None]:
     gone = yield Query("media_delete", {"name": name})
     if not gone:
         return None
+    yield Query("graph_files_of_media", {"media": name})
     blob = str(gone[0]["blob"])
     still_named = yield Query("media_blob_names", {"blob": blob})
     return None if still_named else blob

@@ -73,8 +73,7 @@ class Finder:
     async def run(self) -> None:
         """Renew old entries, make ready for the first search, then embed what is written until cancelled."""
         with contextlib.suppress(errors.StoreFailed):  # the next start tries again
-            while await self._database.write(renewal.step(), durable=False):
-                pass
+            await renewal.renew(self._database)
             if await self._database.read(one("memory_in_use")) is not None:
                 await asyncio.to_thread(self._warm)
         while not await self.look():  # noqa: ASYNC110  # a folder tells nobody that a file has come

@@ -1,20 +1,34 @@
-"""Entries of another form, which an older program has written, are written anew by a newer one."""
+"""Rewrites index entries of an older form, batch by batch, so that no statement reads the whole index."""
 
 from __future__ import annotations
 
-from sixfold.core.database import Query, Transaction
+from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory import pages
 from sixfold.core.memory.indexing import entries as index
 
-_AT_ONCE = 100
+_BATCH = 200  # entries that one statement reads
 
 
-def step() -> Transaction[int]:
-    """Renew the entries of some pages; gives how many it was. Until then search does not find them."""
-    rows = yield Query(
-        "memory_index_outdated",
-        {"prefix": index.PREFIX, "length": len(index.PREFIX), "limit": _AT_ONCE},
-    )
+async def renew(database: Database) -> int:
+    """Rewrite every outdated entry and return how many there were; search finds their pages from then on."""
+    renewed, after = 0, ""
+    while True:
+        batch = await database.read(one("memory_index_batch", after=after, limit=_BATCH))
+        if batch is None or batch["last"] is None:
+            return renewed
+        last = str(batch["last"])
+        if await database.read(_outdated(after, last)):
+            renewed += await database.write(_rewrite(after, last), durable=False)
+        after = last
+
+
+def _rewrite(after: str, last: str) -> Transaction[int]:
+    rows = yield from _outdated(after, last)
     for row in rows:
         yield from pages.reindex(pages.of(row))
     return len(rows)
+
+
+def _outdated(after: str, last: str) -> Transaction[Rows]:
+    form = {"prefix": index.PREFIX, "length": len(index.PREFIX)}
+    return (yield Query("memory_index_outdated", {"after": after, "last": last, **form}))

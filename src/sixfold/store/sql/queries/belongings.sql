@@ -115,10 +115,10 @@ DELETE FROM memory_index WHERE account_id = :account_id;
 DELETE FROM memory_change WHERE account_id = :account_id;
 
 -- name: erase_timelines | Entries of timelines.
-DELETE FROM timeline_entry WHERE account_id = :account_id;
+DELETE FROM timeline_entry WHERE page_id IN (SELECT id FROM page WHERE account_id = :account_id);
 
 -- name: erase_links | Links between pages.
-DELETE FROM page_link WHERE account_id = :account_id;
+DELETE FROM page_link WHERE page_id IN (SELECT id FROM page WHERE account_id = :account_id);
 
 -- name: erase_collections | Pages in collections.
 DELETE FROM page_collection WHERE account_id = :account_id;

@@ -14,8 +14,8 @@ SELECT COUNT(*) AS count FROM graph_file
 WHERE account_id = :account_id AND kind = :kind AND subfolder = :subfolder
   AND name >= :least AND name < :below;
 
--- name: graph_files_sweep | Forget names whose files are gone.
-DELETE FROM graph_file WHERE NOT EXISTS (SELECT 1 FROM media m WHERE m.name = graph_file.media);
+-- name: graph_files_of_media | Delete the names of one file.
+DELETE FROM graph_file WHERE media = :media;
 
 -- name: graph_outcome_put | What a node gave, under its key.
 INSERT INTO graph_outcome (account_id, key, media, shown, expires_at)

@@ -66,6 +66,9 @@ FROM account a
 WHERE a.posted <> COALESCE((SELECT SUM(amount) FROM transfer WHERE credit = a.id), 0)
                 - COALESCE((SELECT SUM(amount) FROM transfer WHERE debit = a.id), 0);
 
+-- name: ledger_held | The sum of all pending holds.
+SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) AS held FROM hold WHERE state = 'pending';
+
 -- name: ledger_drift_held | Accounts whose held money differs from their pending holds.
 SELECT a.id, a.held,
        CAST(COALESCE((SELECT SUM(amount) FROM hold WHERE account_id = a.id AND state = 'pending'), 0)

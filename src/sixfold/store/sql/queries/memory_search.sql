@@ -27,11 +27,16 @@ SELECT page_id, change, entry FROM memory_index
 WHERE account_id = :account_id AND (change, page_id) > (:change, :page_id)
 ORDER BY change, page_id LIMIT :limit;
 
--- name: memory_index_outdated | Pages whose entries are of another form than this program's.
+-- name: memory_index_batch | The last page of the next batch of entries; NULL after the last entry.
+SELECT MAX(page_id) AS last FROM (
+    SELECT page_id FROM memory_index WHERE page_id > :after ORDER BY page_id LIMIT :limit) AS batch;
+
+-- name: memory_index_outdated | Pages of a batch whose entries are of another form than this program's.
 SELECT p.*, v.head, v.body, v.path FROM memory_index i
 JOIN page p ON p.id = i.page_id
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
-WHERE i.entry <> '' AND SUBSTR(i.entry, 1, CAST(:length AS INTEGER)) <> :prefix AND p.deleted_at IS NULL LIMIT :limit;
+WHERE i.page_id > :after AND i.page_id <= :last
+  AND i.entry <> '' AND SUBSTR(i.entry, 1, CAST(:length AS INTEGER)) <> :prefix AND p.deleted_at IS NULL;
 
 -- name: memory_links_changed | The links that lead from or to pages which have changed in between.
 SELECT l.page_id, l.target_id, i.page_id AS changed FROM memory_index i
@@ -81,5 +86,8 @@ ON CONFLICT (page_id) DO UPDATE SET
 
 -- name: memory_embed_anew | What another model has embedded waits again; at most so many pages at once.
 UPDATE memory_index SET embedded = '' WHERE page_id IN (
-    SELECT page_id FROM memory_index WHERE embedded NOT IN ('', :model) LIMIT :limit)
+    SELECT page_id FROM memory_index WHERE embedded <> '' AND embedded < :model
+    UNION ALL
+    SELECT page_id FROM memory_index WHERE embedded <> '' AND embedded > :model
+    LIMIT :limit)
 RETURNING page_id;

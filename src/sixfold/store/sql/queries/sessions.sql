@@ -37,7 +37,8 @@ RETURNING id;
 
 -- name: session_lost | Open sessions of servers that let them lapse.
 SELECT * FROM session
-WHERE closed_at IS NULL AND holder <> :holder AND lease_until < :before ORDER BY id LIMIT :limit;
+WHERE closed_at IS NULL AND holder <> :holder AND lease_until < :before
+ORDER BY lease_until, id LIMIT :limit;
 
 -- name: session_count | How many open sessions an account has.
 SELECT COUNT(*) AS total FROM session WHERE account_id = :account_id AND closed_at IS NULL;

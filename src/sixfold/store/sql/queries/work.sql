@@ -100,17 +100,19 @@ ORDER BY lease_until LIMIT :limit;
 -- name: prediction_orphans | What servers other than this one hold.
 SELECT * FROM prediction
 WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder
-ORDER BY id LIMIT :limit;
+ORDER BY lease_until, id LIMIT :limit;
 
 -- name: prediction_stale | What has waited longer than the queue's time to live.
-SELECT * FROM prediction WHERE state = 'queued' AND created_at < :before ORDER BY id LIMIT :limit;
+SELECT * FROM prediction WHERE state = 'queued' AND created_at < :before ORDER BY created_at, id LIMIT :limit;
 
 -- name: prediction_engines_waiting | Which engines have work.
 SELECT engine, COUNT(*) AS waiting FROM prediction WHERE state = 'queued' GROUP BY engine;
 
 -- name: prediction_states | How many predictions are in each living state.
+SELECT 'queued' AS state, COUNT(*) AS total FROM prediction WHERE state = 'queued'
+UNION ALL
 SELECT state, COUNT(*) AS total FROM prediction
-WHERE state IN ('queued', 'starting', 'running', 'canceling') GROUP BY state;
+WHERE state IN ('starting', 'running', 'canceling') GROUP BY state;
 
 -- name: prediction_upstream_costs | What engines took in, and what other services took for them.
 SELECT engine, COUNT(*) AS runs, CAST(SUM(cost) AS BIGINT) AS earned,

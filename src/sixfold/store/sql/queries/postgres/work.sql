@@ -9,7 +9,7 @@ RETURNING *;
 -- name: prediction_orphans | What servers hold that are gone.
 SELECT * FROM prediction
 WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder AND NOT server_lives(holder)
-ORDER BY id LIMIT :limit;
+ORDER BY lease_until, id LIMIT :limit;
 
 -- name: predictions_by_id | Several predictions; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json));

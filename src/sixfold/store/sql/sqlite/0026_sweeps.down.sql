@@ -1,0 +1,11 @@
+DROP INDEX signin_expiry;
+DROP INDEX ceremony_expiry;
+DROP INDEX oauth_client_age;
+DROP INDEX oauth_grant_expiry;
+DROP INDEX media_expiry;
+DROP INDEX webhook_ended;
+DROP INDEX relay_once_age;
+DROP INDEX memory_index_embedded;
+DROP INDEX graph_file_media;
+DROP INDEX account_operator;
+DROP INDEX oauth_grant_account;

@@ -1,0 +1,235 @@
+"""Fills tables with many rows and reads which tables and indexes a statement's plan walks from end to end."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sixfold.core.database import Value
+from sixfold.store import sql
+from sixfold.store.postgres_binding import translate
+
+ROWS = 50_000
+COUNT = "SELECT COUNT(*) FROM {}"
+_INSERT = "INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT DO NOTHING"
+_NUMBERS = f"WITH RECURSIVE rows (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM rows WHERE n < {ROWS}) "  # noqa: S608
+_BYTES = "convert_to({}, 'UTF8')"  # of a text, in PostgreSQL
+_NAMES = re.compile(r"(?<!:):([a-z_]\w*)")
+_SCAN = re.compile(r"SCAN (?P<table>\w+)(?: USING (?:COVERING )?INDEX (?P<index>\w+))?")
+_SLOTS = re.compile(r"\$(\d+)::(text|bigint|bytea)")
+
+# Partial indexes that hold only rows that are under way: walking one is as short as the work at hand.
+LIVE = {
+    "account_closing",
+    "account_operator",
+    "hold_pending",
+    "memory_index_waiting",
+    "prediction_leased",
+    "prediction_queue",
+    "prediction_waiting",
+    "session_open",
+    "webhook_due",
+}
+
+# Tables that grow with use and that unattended statements read.
+SWEPT_TABLES = {
+    "account",
+    "ceremony",
+    "graph_file",
+    "graph_outcome",
+    "hold",
+    "idempotency",
+    "media",
+    "memory_index",
+    "oauth_client",
+    "oauth_grant",
+    "page",
+    "page_version",
+    "prediction",
+    "relay_call",
+    "relay_once",
+    "relay_response",
+    "session",
+    "signin",
+    "transfer",
+    "webhook_outbox",
+}
+
+# Values of parameters: about one row in a thousand is due.
+_DUE = ROWS // 1000
+_VALUES: Mapping[str, Value] = {
+    "now": _DUE,
+    "before": _DUE,
+    "life": 0,
+    "lease": 1,
+    "limit": 200,
+    "length": 3,
+    "delay": 1,
+    "attempt": 1,
+    "seq": 1,
+    "standing": b"x",
+    "vectors": b"x",
+    "of_change": 1,
+    "block": 1,
+    "change": 1,
+    "most": 1000,
+    "ids": '["id-100001"]',
+    "boots": '["boot-1"]',
+    "after": "page_id-100001",
+    "last": "page_id-100201",
+    "account_id": "account-1",
+    "id": "id-100050",
+    "media": "name-100001",
+    "model": "model-1",
+    "engine": "engine-1",
+}
+
+# Columns whose values matter to a plan, as SQL over the row's number `n`; of the others each row has its own.
+_COLUMNS = {
+    "account_id": "'account-' || (n % 10000)",
+    "engine": "'engine-' || (n % 50)",
+    "holder": "'boot-' || (n % 3)",
+    "model": "'model-' || (n % 50)",
+    "account.id": "'account-' || n",
+    "account.kind": "CASE WHEN n = 1 THEN 'operator' ELSE 'customer' END",
+    "account.closing_at": "CASE WHEN n % 5000 = 0 THEN n END",
+    "account.subscription": "CASE WHEN n % 2 = 0 THEN 'plan-' || n END",
+    "account.held": "0",
+    "account.can_go_negative": "0",
+    "graph_file.kind": "'output'",
+    "graph_outcome.media": "'name-' || (100000 + n)",
+    "hold.captured": "0",
+    "hold.state": "CASE WHEN n % 5000 = 0 THEN 'pending' ELSE 'captured' END",
+    "media.expires_at": "CASE WHEN n % 2 = 0 THEN n END",
+    "media.kind": "'output'",
+    "memory_index.embedded": "CASE WHEN n % 5000 = 0 THEN '' ELSE 'model-1' END",
+    "memory_statement.subject_id": "'page_id-' || (100000 + n)",
+    "own_model.name": "'name-' || n",
+    "page.id": "'page_id-' || (100000 + n)",
+    "page_link.maker": "'body'",
+    "page_link.origin": "'explicit'",
+    "page_version.version": "1",
+    "prediction.completed_at": "n",
+    "prediction.lease_until": "CASE WHEN n % 5000 = 1 THEN n END",
+    "prediction.meter": "'fixed'",
+    "prediction.parent_id": "CASE WHEN n % 100 = 0 THEN 'id-' || (100000 + n - 1) END",
+    "prediction.state": "CASE n % 5000 WHEN 0 THEN 'queued' WHEN 1 THEN 'running' ELSE 'succeeded' END",
+    "relay_call.state": "'succeeded'",
+    "relay_response.previous": "CASE WHEN n % 2 = 0 THEN 'id-' || (100000 + n - 1) END",
+    "session.closed_at": "CASE WHEN n % 5000 <> 0 THEN n END",
+    "signin.kind": "'session'",
+    "timeline_entry.maker": "'body'",
+    "transfer.credit": "CASE WHEN n % 2 = 0 THEN 'revenue' ELSE 'account-' || (n % 10000) END",
+    "transfer.debit": "CASE WHEN n % 2 = 0 THEN 'account-' || (n % 10000) ELSE 'world' END",
+    "webhook_outbox.ended_at": "CASE WHEN n % 5000 <> 0 THEN n END",
+    "webhook_outbox.event": "'completed'",
+    "webhook_outbox.prediction_id": "'id-' || (100000 + n)",
+}
+_ONE_TO_AN_ACCOUNT = {"deposit_address", "memory_change", "memory_usage"}
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    type: str
+    needed: bool
+
+
+def values(table: str, columns: list[Column], blob: str) -> str:
+    """The SQL values of row `n`; `blob` is the SQL of a binary value for a text."""
+    return ", ".join(_value(table, column, blob) for column in columns)
+
+
+def _value(table: str, column: Column, blob: str) -> str:
+    known = _COLUMNS.get(f"{table}.{column.name}", _COLUMNS.get(column.name))
+    if known is not None and not (table in _ONE_TO_AN_ACCOUNT and column.name == "account_id"):
+        return known
+    if not column.needed:
+        return "NULL"
+    if column.type.upper() in ("BLOB", "BYTEA"):
+        return blob.format(f"'{column.name}-' || n")
+    return f"'{column.name}-' || (100000 + n)" if column.type.upper() == "TEXT" else "n"
+
+
+def fill_sqlite(connection: sqlite3.Connection) -> None:
+    """Give each of `SWEPT_TABLES` its rows, and SQLite its statistics."""
+    connection.execute("PRAGMA foreign_keys = OFF")
+    for table in sorted(SWEPT_TABLES):
+        found = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        columns = [Column(name, kind, bool(needed or key)) for _, name, kind, needed, _, key in found]
+        listed = ", ".join(column.name for column in columns)
+        row = values(table, columns, "CAST({} AS BLOB)")
+        connection.execute(_NUMBERS + _INSERT.format(table, listed, row, "rows WHERE true"))
+    connection.execute("ANALYZE")
+
+
+def walked_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
+    """The tables and indexes that a statement reads from end to end; those of `LIVE` do not count."""
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    text = sql.queries("sqlite")[name].sql
+    walked: set[str] = set()
+    for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}", _params(text)):
+        scan = _SCAN.match(step)
+        if scan is not None and scan["index"] not in LIVE:
+            alias = re.compile(rf"\b(\w+)\s+(?:AS\s+)?{re.escape(scan['table'])}\b")
+            walked |= tables & {scan["table"], *alias.findall(text)}
+    return walked
+
+
+async def fill_postgres(connection: Any) -> None:
+    """Give each of `SWEPT_TABLES` its rows, and PostgreSQL its statistics."""
+    found = await connection.fetch(
+        "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable FROM information_schema.columns c "
+        "JOIN information_schema.tables t USING (table_schema, table_name) "
+        "WHERE t.table_schema = 'public' AND t.table_type = 'BASE TABLE' AND c.is_generated = 'NEVER' "
+        "ORDER BY c.table_name, c.ordinal_position"
+    )
+    tables: dict[str, list[Column]] = {}
+    for table, name, kind, nullable in found:
+        tables.setdefault(table, []).append(Column(name, kind, nullable == "NO"))
+    await connection.execute("SET session_replication_role = replica")  # neither foreign keys nor triggers
+    for table in sorted(SWEPT_TABLES):
+        columns = tables[table]
+        listed = ", ".join(column.name for column in columns)
+        row = values(table, columns, _BYTES)
+        rows = f"generate_series(1, {ROWS}) AS rows (n)"
+        await connection.execute(_INSERT.format(table, listed, row, rows))
+    await connection.execute("SET session_replication_role = DEFAULT")
+    await connection.execute("ANALYZE")
+
+
+async def walked_on_postgres(connection: Any, name: str) -> set[str]:
+    """The same of a plan of PostgreSQL for values of which one row in a thousand is due."""
+    text = sql.queries("postgres")[name].sql
+    params = _params(text)
+    prepared = translate(text, params)
+    given = [_literal(params[param]) for param in prepared.names]
+    bound = _SLOTS.sub(lambda slot: f"{given[int(slot[1]) - 1]}::{slot[2]}", prepared.text)
+    plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) {bound}")
+    return set(_walks(json.loads(plan)[0]["Plan"])) - LIVE
+
+
+def _params(text: str) -> dict[str, Value]:
+    """A value for each parameter of a statement."""
+    names = _NAMES.findall(text)
+    return {name: _VALUES.get(name, 1 if name.endswith("_us") else "x") for name in names}
+
+
+def _literal(value: Value) -> str:
+    if isinstance(value, bytes):
+        return f"'\\x{value.hex()}'"
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _walks(node: Mapping[str, Any]) -> Iterator[str]:
+    kind = node["Node Type"]
+    if kind == "Seq Scan" and node["Relation Name"] in SWEPT_TABLES:
+        yield node["Relation Name"]
+    elif "Index Name" in node and "Index Cond" not in node:
+        yield node["Index Name"]
+    for below in node.get("Plans", ()):
+        yield from _walks(below)

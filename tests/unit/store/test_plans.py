@@ -1,0 +1,195 @@
+"""Whatever runs without a person asking finds its rows by an index, however many other rows there are."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import assembly, settings
+from sixfold.core.belongings import closing
+from sixfold.core.work import outbox, supervisor
+from sixfold.store import sql, sqlite
+from sixfold.upstreams.chat import opening
+from tests import ground, postgres
+from tests.unit.store import plans
+
+# Every statement that a timer, a start, a heartbeat, the outbox or a scrape of /metrics runs.
+UNATTENDED = {
+    "assembly: media": ("media_expired", "media_delete", "media_blob_names", "graph_files_of_media"),
+    "assembly: accounts": (
+        "idempotency_sweep",
+        "ceremony_sweep",
+        "signin_sweep",
+        "oauth_sweep_grants",
+        "oauth_sweep_clients",
+        "key_rate_sweep",
+    ),
+    "assembly: graphs": ("graph_outcomes_sweep",),
+    "assembly: closed accounts": (
+        "closing_plans",
+        "closing_due",
+        "closing_predictions",
+        "closing_sessions",
+        "closing_held",
+        *closing.ERASURES,
+    ),
+    "outbox": (
+        "outbox_due",
+        "outbox_claim",
+        "outbox_again",
+        "outbox_end",
+        "outbox_sweep",
+        "prediction_by_id",
+        "account_by_id",
+    ),
+    "supervisor": (
+        "clock",
+        "prediction_orphans",
+        "prediction_engines_waiting",
+        "prediction_stale",
+        "prediction_lapsed",
+        "prediction_heartbeat",
+        "prediction_claim",
+        "prediction_claim_on",
+        "prediction_requeue",
+        "prediction_put_back",
+        "prediction_end",
+        "prediction_children",
+        "servers_living",
+    ),
+    "neighbours": ("predictions_by_id", "predictions_ended"),
+    "sessions": ("session_heartbeat", "session_lost", "session_note", "session_end", "session_forget"),
+    "gateway": (
+        "relay_orphans",
+        "relay_abandon",
+        "relay_once_sweep",
+        "relay_forget",
+        "response_sweep",
+        "response_crowd",
+    ),
+    "memory": (
+        "memory_in_use",
+        "memory_index_batch",
+        "memory_index_outdated",
+        "memory_embed_anew",
+        "memory_waiting",
+        "memory_embedded",
+        "memory_vector_put",
+    ),
+    "own models": ("own_models_all", "account_operator", "own_models_of"),
+    "deposits": ("deposit_addresses", "deposit_scan", "deposit_scan_set"),
+    "/metrics": ("prediction_states", "ledger_held"),
+}
+
+# Unattended statements that read a whole table, and why that stays short.
+WHOLE = {
+    "deposit_addresses": "every address is sent to the chain's node, and only where [deposits] is set",
+    "key_rate_sweep": "a row for each key that asked within the hour; an index would be written by each call",
+    "memory_in_use": "reads one row",
+    "own_models_all": "every own model is kept in memory from the start on",
+}
+
+# Statements that read a whole table and run only when a person asks.
+ATTENDED = {
+    "account_people": "sixfold account list",
+    "ledger_drift_held": "sixfold ledger verify",
+    "ledger_drift_posted": "sixfold ledger verify",
+    "ledger_holds_without_transfer": "sixfold ledger verify",
+    "ledger_overdrawn": "sixfold ledger verify",
+    "ledger_predictions_unsettled": "sixfold ledger verify",
+    "ledger_sessions_unsettled": "sixfold ledger verify",
+    "ledger_sum_posted": "sixfold ledger verify",
+    "oauth_grant_of_key": "a program gives its access back",
+    "oversight_keepers": "the operator's page",
+    "oversight_storage": "the operator's page",
+    "prediction_upstream_costs": "the operator's page",
+}
+SWEPT = [name for names in UNATTENDED.values() for name in names]
+
+
+@pytest.fixture(scope="module")
+def empty() -> sqlite3.Connection:
+    """A database of this schema without statistics, as SQLite's planner sees it in a server."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    sqlite.migrate(connection)
+    return connection
+
+
+def test_sqlite_without_statistics_any_statement_walks_no_table_unless_listed(
+    empty: sqlite3.Connection,
+) -> None:
+    walked = {name: plans.walked_on_sqlite(empty, name) for name in sql.queries("sqlite")}
+    assert {name for name, tables in walked.items() if tables} == WHOLE.keys() | ATTENDED.keys(), walked
+
+
+@pytest.mark.slow
+def test_sqlite_with_statistics_of_large_tables_no_unattended_statement_walks_one() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    sqlite.migrate(connection)
+    plans.fill_sqlite(connection)
+    for table in plans.SWEPT_TABLES:
+        (rows,) = connection.execute(plans.COUNT.format(table)).fetchone()
+        assert rows >= plans.ROWS, table
+    walked = {name: plans.walked_on_sqlite(connection, name) for name in SWEPT if name not in WHOLE}
+    assert {name: tables for name, tables in walked.items() if tables} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
+async def test_postgresql_with_statistics_of_large_tables_no_unattended_statement_walks_one(
+    tmp_path: Path,
+) -> None:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    connection: Any = await asyncpg.connect(ground.database_url(tmp_path, "postgres"))
+    try:
+        await plans.fill_postgres(connection)
+        for table in plans.SWEPT_TABLES:
+            assert await connection.fetchval(plans.COUNT.format(table)) >= plans.ROWS, table
+        walked = {
+            name: await plans.walked_on_postgres(connection, name) for name in SWEPT if name not in WHOLE
+        }
+    finally:
+        await connection.close()
+    assert {name: tables for name, tables in walked.items() if tables} == {}
+
+
+class Recorded(dict[str, sql.Statement]):
+    """Named statements that remember which of them were looked up."""
+
+    def __init__(self, statements: Mapping[str, sql.Statement]) -> None:
+        super().__init__(statements)
+        self.names: Counter[str] = Counter()
+
+    def __getitem__(self, name: str) -> sql.Statement:
+        self.names[name] += 1
+        return super().__getitem__(name)
+
+
+async def test_an_idle_server_runs_only_statements_that_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in (
+        (assembly, "_SWEEP_SECONDS"),
+        (assembly, "_LOOK_SECONDS"),
+        (supervisor, "_SWEEP_SECONDS"),
+        (outbox, "_LOOK_SECONDS"),
+        (opening, "_SWEEP_SECONDS"),
+    ):
+        monkeypatch.setattr(module, name, 0.02)
+    product = assembly.build(settings.Settings(data_dir=tmp_path, probe=False, lease_seconds=0.1))
+    assert isinstance(product.database, sqlite.SqliteDatabase)
+    recorded = Recorded(product.database._queries)
+    product.database._queries = recorded
+    loops = {"closing_due", "prediction_stale", "outbox_due", "response_sweep", "session_heartbeat"}
+    async with assembly.running(product), asyncio.timeout(60):
+        while any(recorded.names[name] < 3 for name in loops):  # noqa: ASYNC110 - a statement sets no event
+            await asyncio.sleep(0.01)
+    assert set(recorded.names) - set(SWEPT) == set()
