@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import uvicorn
 import uvloop
 
-from sixfold import assembly, errors, settings, storage
+from sixfold import assembly, errors, openfiles, settings, storage
 from sixfold.assembly import Product
 from sixfold.cli import banner, first_start, locking, opening
 from sixfold.cli.locking import ServerLock
@@ -50,6 +50,7 @@ def serve(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
     )
     _configure_logs(configured)
+    openfiles.raise_limit()
     _refuse_idleness(configured)
     _refuse_exposure(configured)
     os.umask(opening.PRIVATE)

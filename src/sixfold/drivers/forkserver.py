@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from sixfold import openfiles
 from sixfold.worker import protocol
 
 _FIXED = {
@@ -204,7 +205,7 @@ def _kill_group(pid: int | None) -> None:
 
 
 def _spawn(control: int, environ: Mapping[str, str], preload: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+    process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [sys.executable, "-m", "sixfold.worker.zygote", str(control), *preload],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -213,3 +214,5 @@ def _spawn(control: int, environ: Mapping[str, str], preload: Sequence[str]) -> 
         cwd="/",
         start_new_session=True,
     )
+    openfiles.restore(process.pid)
+    return process

@@ -116,6 +116,7 @@ class ProbeEngine:
         seen: dict[str, Any] = {
             "environ": dict(os.environ),  # noqa: TID251 - looking at it is the point
             "core": list(resource.getrlimit(resource.RLIMIT_CORE)),
+            "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             "address_space": resource.getrlimit(resource.RLIMIT_AS)[0],
             "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],  # noqa: PTH208 - names
             "pid": os.getpid(),

@@ -6,12 +6,14 @@ connection that stays is written as one piece, and one look a second finds who h
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from sixfold.web import overload
 from sixfold.web.plain import LINE, Answer
 
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})  # in a header
@@ -21,6 +23,14 @@ class Line(HttpToolsProtocol):
     """One connection; `idle_since` in the event loop's seconds, 0 while something is asked."""
 
     idle_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, or refuse it where this process has too many."""
+        capacity = overload.capacity()
+        if capacity.is_full(self.connections, transport.get_extra_info("socket").fileno()):
+            capacity.refuse(transport, self.loop)
+            return
+        super().connection_made(transport)
 
     def on_message_begin(self) -> None:
         """Something is asked."""

@@ -13,6 +13,8 @@ import resource
 import socket
 import sys
 
+from sixfold import openfiles
+
 _PIECE_BYTES = 1 << 16
 
 
@@ -45,6 +47,7 @@ def main(words: list[str]) -> int:
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    openfiles.lower_limit()
     os.umask(0o077)
     listening = socket.socket(fileno=int(words[0]))
     return asyncio.run(run(listening, int(words[1]), words[3:]))
