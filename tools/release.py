@@ -49,11 +49,19 @@ def packed(wheel: Path) -> set[str]:
         return {name for name in archive.namelist() if name.startswith("sixfold/")}
 
 
-def build(folder: Path, *what: str) -> list[Path]:
-    """Build into `folder`: both archives, or what is named, such as `--wheel`."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), *what]
+def build(folder: Path) -> list[Path]:
+    """Build both archives into `folder`; needs the package `build` of the extra `dev`."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
     subprocess.run(command, cwd=lock.ROOT, check=True, stdout=subprocess.PIPE)
     return sorted(folder.glob("sixfold-*"))
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel alone, with the build backend that every environment of this checkout has."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=lock.ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("sixfold-*.whl")
+    return wheel
 
 
 class Clean:

@@ -105,14 +105,13 @@ def images() -> list[tuple[str, str]]:
             names = re.findall(r"^FROM (?:--\S+ )*(\S+)", text, re.MULTILINE)
             found += [(f"{path.parent.name}/Dockerfile", name) for name in names if name not in stages]
         elif path.suffix == ".sh":
-            found += [
-                (path.name, name) for name in re.findall(r"(?:docker|podman) (?:run|pull) .*?(\S+)$", text)
-            ]
+            command = r"(?:docker|podman) (?:run|pull) .*?(\S+)$"
+            found += [(path.name, name) for name in re.findall(command, text, re.MULTILINE)]
     return [(file, name) for file, name in found if name != OWN_IMAGE]
 
 
 def pinned(name: str) -> bool:
-    """Whether an image's name says which one: by a digest, or by a tag that does not move with each release."""
+    """Whether an image's name has a digest, or a tag other than `latest`."""
     found = IMAGE.search(name)
     return "@sha256:" in name or (found is not None and found["tag"] not in (None, "latest"))
 

@@ -18,8 +18,7 @@ from tools import release
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of what lies here now."""
-    (built,) = release.build(tmp_path_factory.mktemp("dist"), "--wheel")
-    return built
+    return release.build_wheel(tmp_path_factory.mktemp("dist"))
 
 
 def test_every_file_of_the_package_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
