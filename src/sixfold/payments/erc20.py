@@ -29,6 +29,7 @@ _LOG = logging.getLogger("sixfold.deposits")
 _TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"  # keccak of its signature
 _BLOCKS, _ADDRESSES = 1000, 500  # of one question
 _LOOK_SECONDS = 15.0
+_EXTRA = "[deposits] needs the extra, on Python 3.11 to 3.13: pip install 'sixfold[tokens]'"
 _OFF = "Token deposits are off here: name a chain in the table [deposits] of sixfold.toml"
 
 
@@ -103,7 +104,7 @@ class Deposits:
         try:
             return importlib.import_module("bip_utils")
         except ModuleNotFoundError as error:
-            raise InvalidSetting("[deposits] needs the extra: pip install 'sixfold[tokens]'") from error
+            raise InvalidSetting(_EXTRA) from error
 
     @cached_property
     def _branch(self) -> Any:

@@ -24,6 +24,8 @@ from sixfold.settings import InvalidSetting
 from tests import databases
 from tests.mcp.loopback import served
 
+pytest.importorskip("bip_utils", reason="needs the extra `tokens`, which Python 3.14 has no wheels for")
+
 # the public branch m/44'/60'/0' of the mnemonic that everybody knows; its first addresses are known, too
 XPUB = (
     "xpub6DCoCpSuQZB2jawqnGMEPS63ePKWkwWPH4TU45Q7LPXWuNd8TMtVxRrgjtEshuqpK3mdhaWHPFsB"

@@ -1,0 +1,33 @@
+"""Every layer of the lock installs without a compiler on each Python that Sixfold supports."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.requirements import Requirement
+
+from tools import lock
+
+# Releases that have no wheel for a Python, as a pin would name them; "" stands for every release.
+WITHOUT_A_WHEEL = [
+    ("pocketsphinx", "5.1.1", "3.12"),
+    ("pocketsphinx", "", "3.14"),
+    ("coincurve", "", "3.14"),
+]
+
+
+def pinned(name: str, python: str) -> set[str]:
+    """The versions of a distribution that the lock installs on a Python."""
+    pins = [Requirement(pin) for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text())]
+    environment = {"python_version": python, "python_full_version": f"{python}.1"}
+    return {
+        str(pin.specifier).removeprefix("==")
+        for pin in pins
+        if pin.name == name and (pin.marker is None or pin.marker.evaluate(environment))
+    }
+
+
+@pytest.mark.parametrize(("name", "version", "python"), WITHOUT_A_WHEEL)
+def test_the_lock_leaves_out_a_release_without_a_wheel(name: str, version: str, python: str) -> None:
+    assert pinned(name, "3.11"), f"{name} is no longer locked: take it out of this table"
+    found = pinned(name, python)
+    assert not found if version == "" else version not in found
