@@ -24,7 +24,7 @@ class Line(HttpToolsProtocol):
 
     idle_since = 0.0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Take a connection, or refuse it where this process has too many."""
         capacity = overload.capacity()
         if capacity.is_full(self.connections, transport.get_extra_info("socket").fileno()):

@@ -15,7 +15,7 @@ from sixfold.store.postgres_binding import translate
 ROWS = 50_000
 COUNT = "SELECT COUNT(*) FROM {}"
 _INSERT = "INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT DO NOTHING"
-_NUMBERS = f"WITH RECURSIVE rows (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM rows WHERE n < {ROWS}) "  # noqa: S608
+_NUMBERS = "WITH RECURSIVE rows (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM rows WHERE n < {}) "
 _BYTES = "convert_to({}, 'UTF8')"  # of a text, in PostgreSQL
 _NAMES = re.compile(r"(?<!:):([a-z_]\w*)")
 _SCAN = re.compile(r"SCAN (?P<table>\w+)(?: USING (?:COVERING )?INDEX (?P<index>\w+))?")
@@ -163,7 +163,7 @@ def fill_sqlite(connection: sqlite3.Connection) -> None:
         columns = [Column(name, kind, bool(needed or key)) for _, name, kind, needed, _, key in found]
         listed = ", ".join(column.name for column in columns)
         row = values(table, columns, "CAST({} AS BLOB)")
-        connection.execute(_NUMBERS + _INSERT.format(table, listed, row, "rows WHERE true"))
+        connection.execute(_NUMBERS.format(ROWS) + _INSERT.format(table, listed, row, "rows WHERE true"))
     connection.execute("ANALYZE")
 
 
