@@ -46,6 +46,7 @@ class SixfoldError(Exception):
     status = 500
     code = "internal_error"
     retry_after = 0  # seconds until it is worth asking again; 0: nobody knows
+    permanent = False  # whether the same request fails until somebody changes this installation
 
     def __init__(self, message: str = "") -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
@@ -241,6 +242,7 @@ class EngineUnavailable(SixfoldError):
     """No engine on this server can do this."""
 
     status = 503
+    permanent = True
     code = "engine_unavailable"
 
 
@@ -248,6 +250,7 @@ class NotConfigured(SixfoldError):
     """This is not set up on this server."""
 
     status = 503
+    permanent = True
     code = "not_configured"
 
 

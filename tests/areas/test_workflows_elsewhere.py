@@ -183,7 +183,7 @@ async def test_what_neither_has_and_what_only_both_have_together_is_refused_at_o
     mixed = {**TINT, "4": node("SixfoldSaveText", text="words")}
     told = await two.home.client.post(check, json={"workflow": mixed}, headers=two.home.bearer)
     assert told.json()["missing_classes"] == ["SixfoldSaveText"]
-    sentences = {"unknown": "Its ComfyUI has not got them either", "mixed": "a graph is not divided"}
+    sentences = {"unknown": "The connected ComfyUI lacks them too", "mixed": "a graph is not divided"}
     for name, graph in (("unknown", unknown), ("mixed", mixed)):
         await two.imported(graph, name)
         refused = await two.run(name, image="data:image/png;base64," + base64.b64encode(png()).decode())

@@ -33,7 +33,7 @@ from sixfold.upstreams.containers import Containers, ContainersFailed, Wanted, f
 from sixfold.worker import protocol
 
 KIND = "container"  # of engines in the catalogue, and the factory that leads here
-UNLOCK = "start Docker, or Podman's socket"
+UNLOCK = "start Docker, or Podman's socket (`systemctl start podman.socket`, SIXFOLD_CONTAINER_SOCKET)"
 START_SECONDS = 300.0
 _LOOK_SECONDS = 5.0
 _END_SECONDS = 10.0
@@ -323,7 +323,7 @@ def _document(image: str, started: _Started, name: str, hardware: str | None) ->
         "concurrency": 1,
         "idle_seconds": 300,
         "start_seconds": START_SECONDS,
-        "unlock": f"{UNLOCK}, and see that it has the image {image}",
+        "unlock": f"{UNLOCK} and pull the image (`docker pull {image}`)",
         "options": {"image": image},
     }
     model = {

@@ -28,7 +28,7 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OF_GRADIO = ", or write `sdk: gradio` and its `sdk_version` into README.md"
 _INSTALL_SECONDS = 1800
 _SAID_CHARACTERS = 1000
-_NO_CONTAINERS = "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
+NO_CONTAINERS = "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class HostedSpaces:
 
     async def _place(self, space: SpaceId, way: str, folder: str) -> Place:
         if way == "container" and not self.containers:
-            raise errors.EngineUnavailable(_NO_CONTAINERS)
+            raise errors.EngineUnavailable(NO_CONTAINERS)
         if not folder:
             image = await self._hub.image(space, self._terms.image)
             return Place(image=image, network=self._terms.network)
@@ -82,7 +82,7 @@ class HostedSpaces:
             return Place(image=await self._built(folder, found), network=self._terms.network)
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise errors.EngineUnavailable(
-                f"No sandbox can be made here, since {fault}: {bubblewrap.UNLOCK}, or Docker or Podman"
+                f"No sandbox can be made here, since {fault}: {bubblewrap.UNLOCK}, Docker or Podman"
             )
         packages = await asyncio.to_thread(_installed, found) if found.requirements else ""
         return Place(folder=str(found.path), app=found.app, packages=packages)
@@ -121,7 +121,7 @@ def _why(space: SpaceId, place: Place, said: str) -> str:
 def _engine(place: Place, asked: dict[str, Any]) -> dict[str, Any]:
     """An engine's row; the standings go by its kind."""
     where = {name: getattr(place, name) for name in Place.__slots__ if getattr(place, name)}
-    shut = {"kind": "container", "unlock": f"{UNLOCK}, and see that it has the image {place.image}"}
+    shut = {"kind": "container", "unlock": f"{UNLOCK} and pull the image (`docker pull {place.image}`)"}
     sandbox = {"kind": "sandbox", "unlock": bubblewrap.UNLOCK}
     return {
         **(shut if place.image else sandbox),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import sixfold
 
-UNLOCK = "install bubblewrap"
+UNLOCK = "install Bubblewrap (`apt install bubblewrap`)"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _FACTS = (
     "/etc/ld.so.cache",

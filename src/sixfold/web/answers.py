@@ -35,6 +35,8 @@ def error_headers(error: SixfoldError) -> dict[str, str]:
     """What goes with an error in every dialect: when to ask again, how to identify oneself."""
     if error.retry_after:
         return {"Retry-After": str(error.retry_after)}
+    if error.permanent:  # the official clients of OpenAI and Anthropic repeat any other 503
+        return {"x-should-retry": "false"}
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
     return {}

@@ -45,7 +45,8 @@ async def terms(services: Services, principal: Principal, wanted: RunRequest) ->
 
 def quote(services: Services, found: Terms, wanted: RunRequest) -> Quote:
     """What it would cost; raises `InvalidInput` or `EngineUnavailable`."""
-    return services.pipeline.quote(found.model, wanted.inputs, hardware=found.hardware)
+    stored = mounts.named(found.model, wanted.mounts, wanted.inputs)
+    return services.pipeline.quote(found.model, wanted.inputs, hardware=found.hardware, stored=stored)
 
 
 async def order(

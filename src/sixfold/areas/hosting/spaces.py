@@ -18,7 +18,7 @@ from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 
-_NONE_HERE = "No container can be started here: install Docker or Podman, or import it with run: remote"
+_NONE_HERE = 'No container can be started here: install Docker or Podman, or send `"run": "remote"`'
 
 
 class SpaceImport:

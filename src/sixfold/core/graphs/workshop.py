@@ -213,7 +213,9 @@ class Workshop:
         built_in, own = self._pipeline.catalog, self._pipeline.own
         model = built_in[asked.model] if asked.model in built_in else own.known(asked.model, account_id)
         if model is None:
-            sentence = f"There is no model {asked.model}: no engine can serve this graph here."
+            sentence = (
+                f"There is no model {asked.model} for this graph; `GET /api/services` lists the models."
+            )
             raise errors.EngineUnavailable(sentence)
         if model.price == CHILDREN:  # they would wait for each other's places
             raise errors.BadRequest(f"A graph cannot run another graph ({asked.model})")
@@ -273,7 +275,7 @@ class Workshop:
         ours = ", ".join(name for name in missing if self._runs({"class_type": name}))
         if ours:
             return f"{ours} run only here, and other nodes only on the ComfyUI: a graph is not divided."
-        return f"{told} Its ComfyUI has not got them either: install them there."
+        return f"{told} The connected ComfyUI lacks them too: install their custom nodes there."
 
     def refuse(self, verdict: Verdict, inputs: tuple[ApiInput, ...] = ()) -> None:
         """Raise what keeps a graph from running: `EngineUnavailable`, or `InvalidInput` with every fault."""

@@ -15,7 +15,7 @@ from sixfold.core.relay.ports import Upstream
 DEFAULT = ("default", "text-llm", CHAT, "auto", VISION)
 UNLOCK = (
     "No model server is known here: run `sixfold engines add chat`, start Ollama, set OPENAI_API_KEY or "
-    "ANTHROPIC_API_KEY, or name one in [gateway.upstreams] of sixfold.toml."
+    "ANTHROPIC_API_KEY, or name one in `[gateway.upstreams]` of sixfold.toml."
 )
 NO_CHAT = (
     "No model server here lists a chat model: pull one (`ollama pull qwen3`), run "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -167,10 +167,13 @@ class Model:
         width, _, height = size.partition("x")
         return int(width), int(height)
 
-    def choose(self, values: Mapping[str, Any], terms: Terms) -> tuple[EngineSpec, Quality]:
-        """The first engine that may serve these inputs.
+    def choose(
+        self, values: Mapping[str, Any], terms: Terms, stored: Collection[str] = ()
+    ) -> tuple[EngineSpec, Quality]:
+        """Return the first engine that may serve these inputs, and its quality.
 
-        Raises `EngineUnavailable` with the unlock, or `InvalidInput` where no engine could serve them.
+        `stored` names the media inputs whose bytes are stored already, so their values are no addresses.
+        Raises `EngineUnavailable` with the remedy, or `InvalidInput` where no engine could serve them.
         """
         held_back = False
         able = [engine for engine in self.engines if engine.can(values)]
@@ -178,20 +181,20 @@ class Model:
             if not terms.standing(engine.name).ready or (engine.kind == "provider" and not terms.paid):
                 continue
             quality = engine.quality_for(values)
-            if quality == "full" or terms.previews:
+            if quality == "full" or (terms.previews and not terms.full_only):
                 return engine, quality
             held_back = True
-        if astray := self._astray(values):
+        if astray := self._astray(values, stored):
             raise errors.InvalidInput(astray)
         what = "Only a preview engine" if held_back else "No engine"
-        allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back else ""
+        allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back and not terms.full_only else ""
         parts = (f"{what} can serve {self.name} here.", _unlock(able, terms, self.served_by), allow)
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
 
-    def _astray(self, values: Mapping[str, Any]) -> tuple[errors.Problem, ...]:
+    def _astray(self, values: Mapping[str, Any], stored: Collection[str]) -> tuple[errors.Problem, ...]:
         """What no engine could make use of: but a graph's files may have names of their own."""
         media = () if self.price == metering.CHILDREN else (*self.media_inputs, *self.picture_lists)
-        return tuple(inputs.astray(media, values))
+        return tuple(inputs.astray([each for each in media if each.name not in stored], values))
 
     def unlock(self, terms: Terms) -> str:
         """What would let an engine serve that cannot now, as one sentence; empty when all can."""

@@ -41,12 +41,14 @@ class Terms:
     """What an order may be served by.
 
     `previews`: engines of quality preview too. `paid`: providers that take money from the operator.
+    `full_only`: this order refuses a preview even where previews are served.
     `standing` tells of an engine, by name, whether it can run here now.
     """
 
     previews: bool
     paid: bool = True
     standing: Callable[[str], Standing] = lambda _name: Standing(True)
+    full_only: bool = False
 
 
 def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:

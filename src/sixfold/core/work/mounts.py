@@ -62,6 +62,12 @@ async def sources(
     return found
 
 
+def named(model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]) -> frozenset[str]:
+    """The media inputs that name one of the mounted files."""
+    paths = tuple(f"{PATH}/{name}" for name in mounts)  # a value of any type compares with a tuple's items
+    return frozenset(each.name for each in model.media_inputs if given.get(each.name) in paths)
+
+
 def local(files: Mapping[str, Path], text: str) -> Path | None:
     """For engines: the file of a task that an input's text names as mounted; None where it names none."""
     return files.get(PREFIX + text.removeprefix(f"{PATH}/")) if text.startswith(f"{PATH}/") else None

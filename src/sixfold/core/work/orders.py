@@ -19,7 +19,8 @@ class Order:
 
     `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
     model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
-    are media inputs whose bytes are stored already. A child (`parent`) has no hold of its own.
+    are media inputs whose bytes are stored already. A child (`parent`) has no hold of its own. `full_only`
+    refuses engines of quality preview.
     """
 
     account_id: str
@@ -36,6 +37,7 @@ class Order:
     webhook: Webhook | None = None
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     parent: Parent | None = None
+    full_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

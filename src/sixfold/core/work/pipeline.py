@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from sixfold import errors
@@ -98,17 +98,21 @@ class Pipeline:
         *,
         charged: bool = True,
         hardware: str | None = None,
+        stored: Collection[str] = (),
+        full_only: bool = False,
     ) -> Quote:
         """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
 
         What nobody is charged for is never given to a provider, who would charge the operator. An order that
-        names hardware is paid by time, whatever the model's own price.
+        names hardware is paid by time, whatever the model's own price. `stored` names the media inputs whose
+        bytes are stored already; `full_only` refuses engines of quality preview.
         """
         model = self._catalog[wanted] if isinstance(wanted, str) else wanted
         values = self.check(model, given)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
         hire = self._catalog.rates.hire(model.name, hardware or model.hardware) if by_time else None
-        engine, quality = model.choose(values, dataclasses.replace(self._policy.terms, paid=charged))
+        terms = dataclasses.replace(self._policy.terms, paid=charged, full_only=full_only)
+        engine, quality = model.choose(values, terms, stored)
         if model.price in self.appraisers and hardware is None:
             price = self.appraisers[model.price](model, values, charged=charged)
             return Quote(price, engine, quality, values)
@@ -126,7 +130,14 @@ class Pipeline:
             raise errors.ShuttingDown
         began = time.perf_counter_ns()
         model = await self.find(order.model, order.account_id)
-        quote = self.quote(model, order.inputs, charged=order.charged, hardware=order.hardware)
+        quote = self.quote(
+            model,
+            order.inputs,
+            charged=order.charged,
+            hardware=order.hardware,
+            stored=order.sources,
+            full_only=order.full_only,
+        )
         if model.price in self.admit:
             await self.admit[model.price](quote.values)
         sources = await self._resolve(order, model, quote.values)

@@ -26,6 +26,14 @@ from sixfold.errors import EngineUnavailable
 
 _SEEDS = 2**31
 _EFFECTS = "sound-effects"
+CLONING = (
+    "Cloning a voice needs a recording of it in `voice_sample` and weights: run `pip install chatterbox-tts` "
+    "and set `source` in `[engines.weights-clone]` of sixfold.toml to the folder of its weights."
+)
+_UNKNOWN_SOUND = (
+    "No engine on this server makes the sound that the prompt describes; set `model` to another model, "
+    "which `GET /api/services` lists."
+)
 Ask = Callable[[Mapping[str, Any]], Asked]
 Take = Callable[[NodeContext, Child, Mapping[str, Any]], Given]
 _FILM_TYPES = ("video/mp4", "video/webm", "video/quicktime")
@@ -125,15 +133,14 @@ def _transcribe(inputs: Mapping[str, Any]) -> Asked:
 def _speak(inputs: Mapping[str, Any]) -> Asked:
     sample, words = inputs.get("voice_sample"), inputs.get("sample_text")
     if isinstance(words, str) and words.strip() and sample is None:
-        unlock = "Cloning a voice takes a sample of it and weights: run `sixfold engines add clone`."
-        raise EngineUnavailable(unlock)
+        raise EngineUnavailable(CLONING)
     return Asked("tts-a", {"input": _as(str, inputs.get("text") or ""), **_given(voice_sample=sample)})
 
 
 def _effects(inputs: Mapping[str, Any]) -> Asked:
     prompt, model = inputs.get("prompt"), _named(inputs.get("model"), _EFFECTS)
     if model == _EFFECTS and isinstance(prompt, str) and not effects.known(prompt):
-        raise EngineUnavailable("No engine here makes the sound of these words: name another in `model`.")
+        raise EngineUnavailable(_UNKNOWN_SOUND)
     told = {"prompt": prompt, "duration_seconds": inputs.get("duration_seconds")}
     return Asked(model, told)
 

@@ -55,7 +55,7 @@ class GradioSpaces:
             "factory": _FACTORY,
             "kind": "space",
             "lanes": 4,
-            "unlock": f"wake the space {space}",
+            "unlock": f"open {self.home(space)} to wake the space",
             "options": {**place, **arguments(function)},
         }
         title = str(config.get("title") or space.name)[:200]

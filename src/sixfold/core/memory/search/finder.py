@@ -40,7 +40,7 @@ _MOST_GUESSED, _CANDIDATES = 4, 3  # words of a query that stand nowhere, and wh
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _SAYS_NOTHING = tokens.terms("happened changed wrote written new")  # beside a time
 _LOOK_SECONDS = 10.0
-_UNLOCK = "Semantic search needs an embedding model: sixfold engines add embeddings"
+UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -101,7 +101,7 @@ class Finder:
             wanted, query=wanted.query.replace("\0", " ")
         )  # in no page, and no database takes it
         if wanted.mode in ("semantic", "hybrid") and self._questions is None:
-            raise errors.EngineUnavailable(_UNLOCK)
+            raise errors.EngineUnavailable(UNLOCK)
         await self._shelf.index(caller.account_id)
         vector = None
         if self._questions is not None and wanted.mode != "lexical":

@@ -1,0 +1,130 @@
+"""What an answer of 503 tells: a command or a variable that can be copied, for every model and engine."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors, inventory
+from sixfold.core.graphs import workshop
+from sixfold.core.memory.search import finder
+from sixfold.core.relay import routing
+from sixfold.core.work import catalog
+from sixfold.core.work.catalog import Catalog, EngineSpec, Model
+from sixfold.core.work.choosing import Standing, Terms
+from sixfold.drivers import container, hosted
+from sixfold.engines.nodes import hosted as nodes
+from sixfold.settings import Settings
+from sixfold.upstreams import bubblewrap
+
+ROOT = Path(__file__).parents[3]
+# A command in backticks, a table of sixfold.toml in backticks, or an environment variable.
+EXACT = re.compile(
+    r"`(pip install [^`]+|sixfold [^`]+|apt install [^`]+|systemctl [^`]+|docker pull [^`]+|ollama serve)`"
+    r"|`\[[a-z.-]+\]` of sixfold\.toml"
+    r"|\b(SIXFOLD_[A-Z_]+|[A-Z]+_(KEY|API_KEY|API_TOKEN))\b"
+)
+
+
+def document() -> dict[str, Any]:
+    return dict(inventory.models_document())
+
+
+def known() -> Catalog:
+    return catalog.build(document(), inventory.price_table(Settings(data_dir=Path("/nonexistent"))), {})
+
+
+CATALOG = known()
+ENGINES = tuple(CATALOG.engines().values())
+MODELS = CATALOG.models()
+LACKING = [model for model in MODELS if any(engine.unlock for engine in model.engines)]
+NOTHING = Terms(previews=True, standing=lambda _name: Standing(False))
+
+
+def clauses(engine: EngineSpec) -> Iterator[str]:
+    """The commands that a remedy names."""
+    yield from re.findall(r"`([^`]+)`", engine.unlock)
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+def test_remedy_of_an_engine_names_an_exact_command_or_variable(engine: EngineSpec) -> None:
+    needs_something = engine.packages or engine.setting or engine.family
+    assert bool(engine.unlock) or not needs_something
+    assert not engine.unlock or EXACT.search(engine.unlock), engine.unlock
+
+
+@pytest.mark.parametrize("model", LACKING, ids=lambda model: model.name)
+def test_refusal_of_a_model_without_engines_names_an_exact_command_or_variable(model: Model) -> None:
+    with pytest.raises(errors.EngineUnavailable) as caught:
+        model.choose({}, NOTHING)
+    assert EXACT.search(caught.value.message), caught.value.message
+
+
+def test_every_extra_that_a_remedy_installs_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    named = [re.findall(r"sixfold\[([a-z]+)\]", one) for engine in ENGINES for one in clauses(engine)]
+    assert {extra for found in named for extra in found} <= extras.keys()
+    assert any(named)
+
+
+def test_every_family_that_a_remedy_adds_can_be_added() -> None:
+    families = tomllib.loads((resources.files("sixfold.data") / "weights.toml").read_text("utf-8"))
+    text = "\n".join([*(engine.unlock for engine in ENGINES), nodes.CLONING, finder.UNLOCK, routing.UNLOCK])
+    named = set(re.findall(r"sixfold engines add ([\w-]+)", text))
+    assert named <= families.keys()
+    assert {"image", "embeddings", "chat"} <= named
+
+
+def test_every_key_that_a_remedy_sets_is_a_setting() -> None:
+    for engine in ENGINES:
+        if engine.setting:
+            assert engine.setting.upper() in engine.unlock, engine.name
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        routing.UNLOCK,
+        finder.UNLOCK,
+        workshop.UNLOCK,
+        workshop.PUBLIC,
+        nodes.CLONING,
+        container.UNLOCK,
+        hosted.NO_CONTAINERS,
+        bubblewrap.UNLOCK,
+    ],
+)
+def test_remedy_outside_the_catalog_names_an_exact_command_or_variable(sentence: str) -> None:
+    assert EXACT.search(sentence), sentence
+
+
+def test_held_back_preview_names_the_setting_that_serves_it() -> None:
+    terms = Terms(previews=False, standing=lambda name: Standing(name == "hashed-embeddings"))
+    with pytest.raises(errors.EngineUnavailable, match="SIXFOLD_PREVIEWS=allow"):
+        CATALOG["embeddings"].choose({}, terms)
+
+
+def test_order_that_refuses_previews_is_not_told_to_allow_them() -> None:
+    terms = Terms(previews=True, standing=lambda name: Standing(name == "hashed-embeddings"), full_only=True)
+    with pytest.raises(errors.EngineUnavailable) as caught:
+        CATALOG["embeddings"].choose({}, terms)
+    assert "`sixfold engines add embeddings`" in caught.value.message
+    assert "SIXFOLD_PREVIEWS" not in caught.value.message
+
+
+MEDIA = [(model, each.name) for model in MODELS for each in model.media_inputs if model.price != "children"]
+
+
+@pytest.mark.parametrize(("model", "name"), MEDIA, ids=lambda found: getattr(found, "name", found))
+def test_stored_media_lack_an_engine_and_other_text_is_no_address(model: Model, name: str) -> None:
+    values = {name: "blobs/12/3456"}
+    with pytest.raises(errors.InvalidInput):
+        model.choose(values, NOTHING)
+    with pytest.raises(errors.EngineUnavailable):
+        model.choose(values, NOTHING, {name})
