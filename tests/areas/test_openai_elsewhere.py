@@ -40,6 +40,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
             name: {"kind": "openai", "base_url": server.url, "api_key": "sk-1", "models": [*MODELS, "free"]}
             for name, server in (("acme", first.acme), ("other", first.anth))
         }
+        rows["near"] = {"kind": "openai", "base_url": first.acme.url, "local": True, "models": ["vec-near"]}
         rows["anth"] = {"kind": "anthropic", "base_url": first.anth.url, "api_key": "k", "models": ["small"]}
         prices = {**PRICES, "other/vec": PRICES["acme/vec"]}
         aliases = {"vectors": ["acme/vec", "other/vec"], "mixed": ["anth/small", "acme/vec"]}
@@ -76,6 +77,12 @@ async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(door: Gate
         "server",
     )
     assert call["cost_usd"] == "0.0014"
+
+
+async def test_token_arrays_reach_a_local_server_as_text_and_another_as_they_are(door: Gateway) -> None:
+    for model, sent in (("near/vec-near", ["hello world"]), ("acme/vec", [[15339, 1917]])):
+        await door.openai().embeddings.create(model=model, input=[[15339, 1917]], encoding_format="float")
+        assert door.acme.seen[-1].document["input"] == sent
 
 
 async def test_a_server_that_fails_is_free_and_the_next_of_the_alias_is_asked(door: Gateway) -> None:

@@ -70,7 +70,7 @@ _IMAGE: Node = {"url": {"type": "string"}, "b64_json": {"type": "string"}}
 _DRAWN: Node = {
     "model": {
         "type": "string",
-        "description": f"ra2, or a name that begins {', '.join(making.OURS['ra2'][1:])}",
+        "description": f"a text-to-image model, or a name that begins {', '.join(making.OURS['ra2'][1:])}",
     },
     "n": _COUNT,
     "size": {"type": "string", "pattern": r"^([1-9][0-9]{2,3}x[1-9][0-9]{2,3}|auto)$"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -11,7 +13,7 @@ from sixfold.areas.gateway import log, service, training
 from sixfold.areas.gateway.anthropic import errors as anthropic_errors
 from sixfold.areas.gateway.anthropic import messages
 from sixfold.areas.gateway.asking import SERVICES, Door, Talker, passed_on, require
-from sixfold.areas.gateway.openai import chat, making, references, responses
+from sixfold.areas.gateway.openai import chat, image_models, making, references, responses
 from sixfold.areas.gateway.openai import errors as openai_errors
 from sixfold.areas.gateway.openai.audio import Audio
 from sixfold.areas.gateway.openai.elsewhere import Elsewhere
@@ -23,7 +25,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.relay.ports import Ask
 from sixfold.core.relay.relay import Relay
-from sixfold.errors import UnknownModel
+from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
 from sixfold.web import answers, calls
 from sixfold.web.plain import Answer, Call, Plain
 from sixfold.web.routing import Face, Route
@@ -36,9 +38,11 @@ _CREATED = 1_763_683_200  # models have no age here
 class Models:
     """`/v1/models`: every name that a key can ask for, in both dialects at once."""
 
-    def __init__(self, door: Door, relay: Relay) -> None:
+    def __init__(self, services: Services, door: Door, images: Sequence[str]) -> None:
+        self._services = services
         self._door = door
-        self._relay = relay
+        self._relay = services.relay
+        self._own = tuple(dict.fromkeys((*making.OURS, *images)))
 
     async def page(self, request: Request) -> Response:
         """All of them."""
@@ -64,14 +68,26 @@ class Models:
         """What the relay knows, and what is made here, as far as the key may use it."""
         known = self._relay.router.models()
         taken = {name for name, _ in known}
-        ours = [(name, "sixfold") for name in making.OURS if name not in taken]
         allowed = principal.scope.services
+        models = [name for name in self._own if not allowed or name in allowed]
+        aliases = [
+            name for model in models for name in making.LISTED.get(model, ()) if self._serves(model, name)
+        ]
+        ours = [(name, "sixfold") for name in (*models, *aliases) if name not in taken]
         if not allowed:
             return [*known, *ours]
         anything = not _KINDS.isdisjoint(allowed)  # what a server's model is for is not known by its name
-        return [row for row in known if anything or row[0] in allowed] + [
-            row for row in ours if row[0] in allowed
-        ]
+        return [row for row in known if anything or row[0] in allowed] + ours
+
+    def _serves(self, model: str, name: str) -> bool:
+        """Whether an engine is ready that may serve a model under this name."""
+        full_only = making.is_full_only(model, name)
+        terms = dataclasses.replace(self._services.pipeline.terms, full_only=full_only)
+        try:
+            self._services.catalog[model].choose({}, terms)
+        except (EngineUnavailable, NotFound):
+            return False
+        return True
 
 
 def _row(name: str, owner: str) -> dict[str, Any]:
@@ -141,9 +157,11 @@ class Talk:
 def faces(services: Services) -> tuple[Face, ...]:
     """The part of Area B that talks with models."""
     relay, door = services.relay, Door(services)
-    talk, models, body = Talk(services, door, relay), Models(door, relay), services.settings.inline_body_bytes
+    drawing = image_models.names(services.catalog)
+    talk, models = Talk(services, door, relay), Models(services, door, drawing)
+    body = services.settings.inline_body_bytes
     maker = Maker(services, door)
-    elsewhere = Elsewhere(relay)
+    elsewhere = Elsewhere(relay, drawing)
     images, audio = Images(services, maker, elsewhere), Audio(maker, elsewhere)
     kept = KeptResponses(door, services.responses, body)
     openai = Face(

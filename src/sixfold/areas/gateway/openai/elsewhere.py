@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,16 +48,21 @@ class Passed:
 
 
 class Elsewhere:
-    """What is not made here."""
+    """What is not made here; `images` are the text-to-image models that are."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Relay, images: Collection[str] = ()) -> None:
         self._relay = relay
+        self._own = OWN.union(images)
 
     def makes(self, wire: str, model: Any) -> bool:
         """Whether a model server is asked for a model of this name; our own names are ours."""
-        if not isinstance(model, str) or model in OWN or model.startswith("custom:"):
+        if not isinstance(model, str) or model in self._own or model.startswith("custom:"):
             return False
         return self._relay.router.passes(model, wire)
+
+    def is_local(self, model: str) -> bool:
+        """Whether a model server on this machine or in its network may be asked for this model."""
+        return any(target.upstream.local for target in self._relay.router.resolve(model))
 
     async def answer(
         self, request: Request, principal: Principal, passed: Passed, scope: str | None

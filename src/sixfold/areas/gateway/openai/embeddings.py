@@ -1,4 +1,4 @@
-"""Embeddings: texts in, vectors out, as numbers or as base64.
+"""Embeddings: texts or token ids in, vectors out, as numbers or as base64.
 
 Source: https://platform.openai.com/docs/api-reference/embeddings.
 """
@@ -14,7 +14,8 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.areas.gateway.openai import making
+from sixfold import errors
+from sixfold.areas.gateway.openai import making, token_arrays
 from sixfold.areas.gateway.openai.elsewhere import Elsewhere, Passed
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.areas.gateway.openai.making import Maker
@@ -27,6 +28,7 @@ MODEL = "embeddings"
 _MOST = 2048
 _DIMENSIONS = 384  # of every engine of this model
 _CHARS_PER_TOKEN = 3.5  # as where a model server does not count
+_PREVIEW = "The model `embeddings` gives preview vectors, from spelling and not from meaning, without one."
 
 
 class Embeddings:
@@ -43,36 +45,68 @@ class Embeddings:
             raw = await request.body()
             body = bodies.parse_object(raw)
             if self._elsewhere.makes(MODEL, body.get("model")):
+                raw = await self._readable(body, raw)
                 passed = Passed(MODEL, MODEL, body["model"], raw, Usage(tokens_of(len(raw))))
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)
-            model = making.ours(MODEL, body.get("model"))
-            texts = _texts(body.get("input"))
-            if body.get("dimensions") not in (None, _DIMENSIONS):
-                raise Wrong(f"dimensions must be {_DIMENSIONS} or left out", param="dimensions")
-            encoding = making.choice(body, "encoding_format", ("float", "base64"), "float")
-            order = making.asked(request, principal, model, {"texts": texts}, idempotency_id=idempotency_id)
-            (prediction,) = await self._maker.made(order)
-            vectors = cast("list[list[float]]", making.told(prediction, MODEL)[MODEL])
-            return answers.json(
-                _told(body, texts, vectors, encoding), headers=answers.result_headers(prediction)
-            )
+            return await self._own(request, principal, body, idempotency_id)
 
         return await self._maker.once(request, work)
 
+    async def _readable(self, body: dict[str, Any], raw: bytes) -> bytes:
+        """The request with text for token ids, which a local server would read as its own model's."""
+        if not token_arrays.is_tokens(body.get("input")) or not self._elsewhere.is_local(body["model"]):
+            return raw
+        texts, _ = await token_arrays.decoded(body["input"])
+        return answers.encode({**body, "input": texts})
 
-def _texts(given: Any) -> list[str]:
-    texts = cast("list[Any]", given) if isinstance(given, list) else [given]
+    async def _own(
+        self, request: Request, principal: Principal, body: dict[str, Any], idempotency_id: str | None
+    ) -> Response:
+        """The vectors of this server's own engines."""
+        name = body.get("model")
+        model = making.ours(MODEL, name)
+        texts, used = await _texts(body.get("input"))
+        if body.get("dimensions") not in (None, _DIMENSIONS):
+            sentence = f"dimensions must be {_DIMENSIONS}, the length of every vector here, or left out"
+            raise Wrong(sentence, param="dimensions")
+        encoding = making.choice(body, "encoding_format", ("float", "base64"), "float")
+        order = making.asked(
+            request,
+            principal,
+            model,
+            {"texts": texts},
+            idempotency_id=idempotency_id,
+            full_only=making.is_full_only(model, name),
+            words={"texts": "input"},
+        )
+        try:
+            (prediction,) = await self._maker.made(order)
+        except errors.EngineUnavailable as error:
+            if not order.full_only:
+                raise
+            raise errors.EngineUnavailable(f"{error.message} {_PREVIEW}") from error
+        vectors = cast("list[list[float]]", making.told(prediction, MODEL)[MODEL])
+        told = _told(body, vectors, used, encoding)
+        return answers.json(told, headers=answers.result_headers(prediction))
+
+
+async def _texts(given: Any) -> tuple[list[str], int]:
+    """The texts to embed, and how many tokens they have, counted or estimated."""
+    texts, used = [given], 0
+    if token_arrays.is_tokens(given):
+        texts, used = await token_arrays.decoded(given)
+    elif isinstance(given, list):
+        texts = cast("list[Any]", given)
     if not 0 < len(texts) <= _MOST:
         raise Wrong(f"input must hold 1 to {_MOST} texts", param="input")
     if any(not isinstance(text, str) for text in texts):
-        raise Wrong("input must be a text or a list of texts; tokens are not read here", param="input")
+        raise Wrong("input must be a text, a list of texts, or token ids", param="input")
     if any(not text for text in texts):
         raise Wrong("input must not hold empty texts", param="input")
-    return cast("list[str]", texts)
+    return texts, used or sum(math.ceil(len(text) / _CHARS_PER_TOKEN) for text in texts)
 
 
-def _told(body: dict[str, Any], texts: list[str], vectors: list[list[float]], encoding: str) -> Any:
-    used = sum(math.ceil(len(text) / _CHARS_PER_TOKEN) for text in texts)
+def _told(body: dict[str, Any], vectors: list[list[float]], used: int, encoding: str) -> Any:
     rows = [
         {
             "object": "embedding",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.areas.gateway.openai import elsewhere, making
+from sixfold.areas.gateway.openai import elsewhere, image_models, making
 from sixfold.areas.gateway.openai.elsewhere import EVENTS, Elsewhere, Passed
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.areas.gateway.openai.making import Asked, Maker
@@ -32,7 +31,6 @@ FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
 _INLINE = ("gpt-image-", "chatgpt-image-")  # these always gave the picture itself
 _DRAWN, _MOST_DRAWN = {"low": 600, "medium": 2500}, 8000  # tokens of a picture, by its quality
 _SHOWN = 6500  # tokens of a picture that came along
-_SIZE = re.compile(r"([1-9]\d{1,4})x([1-9]\d{1,4})", re.ASCII)
 _INPUTS = {"source_image_url": "image", "image": "image", "mask": "mask", "style_prompt": "prompt"}
 
 
@@ -43,6 +41,11 @@ class Images:
         self._services = services
         self._maker = maker
         self._elsewhere = elsewhere
+        self._names = frozenset(image_models.names(services.catalog))
+
+    def _model(self, name: Any) -> str:
+        """The text-to-image model that a client means by a name; raises `UnknownModel`."""
+        return name if isinstance(name, str) and name in self._names else making.ours(MODEL, name)
 
     async def generate(self, request: Request) -> Response:
         """Pictures of a prompt."""
@@ -53,8 +56,9 @@ class Images:
             if self._elsewhere.makes("images", body.get("model")):
                 passed = _passed("images", body, raw)
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)
-            model = making.ours(MODEL, body.get("model"))
-            inputs = {"prompt": making.text(body, "prompt"), **_size(body)}
+            model = self._model(body.get("model"))
+            size = image_models.inputs(self._services.catalog, model, body.get("size"))
+            inputs = {"prompt": making.text(body, "prompt"), **size}
             order = making.asked(request, principal, model, inputs, idempotency_id=idempotency_id)
             return await self._answer(body, order)
 
@@ -78,7 +82,7 @@ class Images:
             picture = found.files.get("image") or found.files.get("image[]")
             if picture is None:
                 raise Wrong("image is required and must be a file", param="image")
-            _size(found.values)
+            image_models.inputs(self._services.catalog, MODEL, found.values.get("size"))
             prompt = making.text(found.values, "prompt")
             order = await self._edited(request, principal, picture, found.files.get("mask"), prompt)
             order = dataclasses.replace(order, idempotency_id=idempotency_id)
@@ -155,13 +159,3 @@ def _renamed(error: errors.InvalidInput) -> errors.InvalidInput:
         for each in error.problems
     ]
     return errors.InvalidInput(problems)
-
-
-def _size(values: Mapping[str, Any]) -> dict[str, int]:
-    size = values.get("size")
-    if size is None or size in ("", "auto"):
-        return {}
-    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if found is None:
-        raise Wrong("size must be WIDTHxHEIGHT or auto", param="size")
-    return {"width": int(found[1]), "height": int(found[2])}

@@ -27,13 +27,22 @@ from sixfold.web import calls, sniffing
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
-# The models that these faces serve, and how else clients call them: names, and how names begin.
+# The models that these routes serve, and how else clients call them: names, and how names begin.
 OURS: Mapping[str, tuple[str, ...]] = {
     "embeddings": ("default", "text-embedding-", "all-minilm"),
     "ra2": ("default", "gpt-image-", "chatgpt-image-", "dall-e-"),
     "tts": ("default", "tts-1", "gpt-4o-mini-tts"),
     "stt": ("default", "whisper-", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
 }
+# Names of OpenAI's that `/v1/models` lists where the model can serve them.
+LISTED: Mapping[str, tuple[str, ...]] = {
+    "embeddings": ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002"),
+    "ra2": ("dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini"),
+    "tts": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
+    "stt": ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
+}
+# Under a name of OpenAI's these refuse previews: a store of preview vectors has to be built again later.
+FULL_ONLY = frozenset({"embeddings"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,7 @@ class Asked:
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
     idempotency_id: str | None = None
     words: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's own, of our inputs
+    full_only: bool = False
 
 
 def ours(model: str, name: Any) -> str:
@@ -61,6 +71,11 @@ def ours(model: str, name: Any) -> str:
     if model == "ra2" and said.startswith("custom:"):
         return said
     raise UnknownModel(f"There is no model {said[:100]!r} here that does this; {model} does")
+
+
+def is_full_only(model: str, name: Any) -> bool:
+    """Whether a model that is asked for by this name may not be served by a preview engine."""
+    return model in FULL_ONLY and bool(name) and name not in (model, "default")
 
 
 class Maker:
@@ -118,6 +133,7 @@ class Maker:
             idempotency_id=asked.idempotency_id if first else None,
             sources=asked.sources,
             extras=asked.extras,
+            full_only=asked.full_only,
         )
         try:
             return await self._services.pipeline.submit(order)
