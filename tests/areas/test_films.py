@@ -133,6 +133,7 @@ async def test_a_form_is_as_good_as_json(cinema: House) -> None:
     assert (answer.status_code, answer.json()["result"]["seed"]) == (200, 7)
 
 
+SEEDS = f"from 0 to {2**31 - 1}"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"image_url": None}, BAD["error"]),
     ({"image_url": ""}, BAD["error"]),
@@ -148,21 +149,24 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": None}, BAD["error"]),
     ({"prompt": " "}, BAD["error"]),
     ({"prompt": "x" * 4001}, BAD["error"]),
-    ({"num_frames": 80}, "Invalid num_frames"),
-    ({"num_frames": 122}, "Invalid num_frames"),
-    ({"num_frames": 81.5}, "Invalid num_frames"),
-    ({"frames_per_second": 3}, "Invalid frames_per_second"),
-    ({"frames_per_second": 61}, "Invalid frames_per_second"),
-    ({"resolution": "1080p"}, "Invalid resolution"),
-    ({"aspect_ratio": "4:3"}, "Invalid aspect_ratio"),
-    ({"seed": -1}, "Invalid seed"),
-    ({"seed": 2**31}, "Invalid seed"),
-    ({"num_inference_steps": 0}, "Invalid num_inference_steps"),
-    ({"guidance_scale": "high"}, "Invalid guidance_scale"),
-    ({"enable_safety_checker": 1}, "Invalid enable_safety_checker"),
-    ({"interpolator_model": "dis"}, "Invalid interpolator_model"),
-    ({"num_interpolated_frames": 5}, "Invalid num_interpolated_frames"),
-    ({"response_mode": "later"}, "Invalid response_mode"),
+    ({"num_frames": 80}, "Invalid num_frames: it must be from 81 to 121; got 80"),
+    ({"num_frames": 122}, "Invalid num_frames: it must be from 81 to 121; got 122"),
+    ({"num_frames": 81.5}, "Invalid num_frames: it must be a whole number from 81 to 121"),
+    ({"frames_per_second": 3}, "Invalid frames_per_second: it must be from 4 to 60; got 3"),
+    ({"frames_per_second": 61}, "Invalid frames_per_second: it must be from 4 to 60; got 61"),
+    ({"resolution": "1080p"}, "Invalid resolution: it must be one of 480p, 580p, 720p; got 1080p"),
+    ({"aspect_ratio": "4:3"}, "Invalid aspect_ratio: it must be one of auto, 16:9, 9:16, 1:1; got 4:3"),
+    ({"seed": -1}, f"Invalid seed: it must be {SEEDS}; got -1"),
+    ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS}; got {2**31}"),
+    ({"num_inference_steps": 0}, "Invalid num_inference_steps: it must be from 1 to 200; got 0"),
+    ({"guidance_scale": "high"}, "Invalid guidance_scale: it must be a number from 0 to 30"),
+    ({"enable_safety_checker": 1}, "Invalid enable_safety_checker: it must be true or false"),
+    (
+        {"interpolator_model": "dis"},
+        "Invalid interpolator_model: it must be one of none, film, rife; got dis",
+    ),
+    ({"num_interpolated_frames": 5}, "Invalid num_interpolated_frames: it must be from 0 to 4; got 5"),
+    ({"response_mode": "later"}, "Invalid response_mode: it must be polling or inline"),
 ]
 
 
@@ -236,14 +240,17 @@ async def test_a_picture_alone_is_enough_where_it_drives(cinema: House, name: st
     good = await cinema.client.post(f"/api/{name}", json=asked(cinema, prompt=None, duration=1))
     without = await cinema.client.post(f"/api/{name}", json=asked(cinema, image_url=None))
     assert good.status_code == 200
-    assert (without.status_code, without.json()["error"]) == (400, "Invalid image_url")
+    assert (without.status_code, without.json()["error"]) == (400, "Invalid image_url: it is required")
 
 
 @pytest.mark.parametrize("duration", [0, 0.9, 20.1, 21, "5", True])
 async def test_a_duration_is_one_to_twenty_seconds(cinema: House, duration: Any) -> None:
     for name in ("video-c", "video-text", "video-image"):
         answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, duration=duration))
-        assert (answer.status_code, answer.json()) == (400, {"error": "Invalid duration", "status": 400})
+        number = "a number " if isinstance(duration, str | bool) else ""
+        got = "" if number else f"; got {duration}"
+        told = f"Invalid duration: it must be {number}from 1 to 20{got}"
+        assert (answer.status_code, answer.json()) == (400, {"error": told, "status": 400})
 
 
 @pytest.mark.parametrize("name", FILMS)
@@ -252,7 +259,7 @@ async def test_the_key_comes_first_and_the_balance_last(cinema: House, name: str
     poor = await cinema.client.post(f"/api/{name}", json=asked(cinema, api_key=cinema.poor))
     wrong = await cinema.client.post(f"/api/{name}", json=asked(cinema, api_key=cinema.poor, seed=-1))
     assert (keyless.status_code, keyless.json()["error"]) == (401, "Invalid API key")
-    assert (wrong.status_code, wrong.json()["error"]) == (400, "Invalid seed")
+    assert (wrong.status_code, wrong.json()["error"]) == (400, f"Invalid seed: it must be {SEEDS}; got -1")
     assert (poor.status_code, poor.json()) == (402, {"error": "Insufficient credits", "status": 402})
 
 

@@ -79,24 +79,31 @@ async def test_a_bearer_header_and_x_www_forms_are_as_good_as_a_json_body(home: 
     assert by_form.json()["credits_charged"] == 2
 
 
+SIZES = "it must be one of 1024x1024, 1152x768, 768x1152, 1152x864, 864x1152, 1360x768, 768x1360"
+SEEDS = f"from 0 to {2**31 - 1}"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": None}, "Prompt is required"),
     ({"prompt": ""}, "Prompt is required"),
     ({"prompt": "  \n"}, "Prompt is required"),
-    ({"prompt": 5}, "Invalid prompt"),
-    ({"prompt": ["x"]}, "Invalid prompt"),
+    ({"prompt": 5}, "Invalid prompt: it must be a string"),
+    ({"prompt": ["x"]}, "Invalid prompt: it must be a string"),
     ({"prompt": "x" * 1001}, "Prompt must be at most 1000 characters"),
-    ({"size": "1x1"}, "Invalid size"),
-    ({"size": "1024X1024"}, "Invalid size"),
-    ({"size": 1024}, "Invalid size"),
-    ({"seed": -1}, "Invalid seed"),
-    ({"seed": 2**31}, "Invalid seed"),
-    ({"seed": "7"}, "Invalid seed"),
-    ({"seed": 1.5}, "Invalid seed"),
-    ({"seed": True}, "Invalid seed"),
-    ({"enable_safety_checker": "yes"}, "Invalid enable_safety_checker"),
-    ({"response_mode": "webhook"}, "Invalid response_mode"),
-    ({"response_mode": 1}, "Invalid response_mode"),
+    ({"size": "1x1"}, f"Invalid size: {SIZES}; got 1x1"),
+    ({"size": "512x512"}, f"Invalid size: {SIZES}; got 512x512"),
+    ({"size": "1024X1024"}, f"Invalid size: {SIZES}; got 1024X1024"),
+    ({"size": 1024}, f"Invalid size: {SIZES}; got 1024"),
+    ({"size": "x" * 41}, f"Invalid size: {SIZES}"),
+    ({"size": "\n"}, f"Invalid size: {SIZES}"),
+    ({"size": {"a": 1}}, f"Invalid size: {SIZES}"),
+    ({"seed": -1}, f"Invalid seed: it must be {SEEDS}; got -1"),
+    ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS}; got {2**31}"),
+    ({"seed": 10**400}, f"Invalid seed: it must be {SEEDS}"),
+    ({"seed": "7"}, f"Invalid seed: it must be a whole number {SEEDS}"),
+    ({"seed": 1.5}, f"Invalid seed: it must be a whole number {SEEDS}"),
+    ({"seed": True}, f"Invalid seed: it must be a whole number {SEEDS}"),
+    ({"enable_safety_checker": "yes"}, "Invalid enable_safety_checker: it must be true or false"),
+    ({"response_mode": "webhook"}, "Invalid response_mode: it must be polling or inline"),
+    ({"response_mode": 1}, "Invalid response_mode: it must be polling or inline"),
 ]
 
 
@@ -110,7 +117,9 @@ async def test_a_refused_parameter_is_named(home: House, change: dict[str, Any],
 @pytest.mark.parametrize("count", [0, 9, "2", 1.5, [1]])
 async def test_anime_makes_one_to_eight(home: House, count: Any) -> None:
     answer = await home.client.post("/api/anime", json=asked(home, num_images=count))
-    assert (answer.status_code, answer.json()) == (400, {"error": "Invalid num_images", "status": 400})
+    text = f"from 1 to 8; got {count}" if count in (0, 9) else "a whole number from 1 to 8"
+    told = {"error": f"Invalid num_images: it must be {text}", "status": 400}
+    assert (answer.status_code, answer.json()) == (400, told)
 
 
 async def test_the_longest_prompts_are_taken_and_what_is_unknown_is_ignored(home: House) -> None:
@@ -132,7 +141,7 @@ async def test_the_key_is_looked_at_before_the_parameters(home: House, key: Any)
 async def test_the_parameters_are_looked_at_before_the_balance(home: House) -> None:
     bad = await home.client.post("/api/ra1", json={"api_key": home.poor, "prompt": "x", "size": "1x1"})
     good = await home.client.post("/api/ra1", json={"api_key": home.poor, "prompt": "x"})
-    assert (bad.status_code, bad.json()["error"]) == (400, "Invalid size")
+    assert (bad.status_code, bad.json()["error"]) == (400, f"Invalid size: {SIZES}; got 1x1")
     assert (good.status_code, good.json()) == (402, POOR)
 
 

@@ -52,9 +52,7 @@ def undecodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def client(home: House) -> openai.AsyncOpenAI:
     visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(home.app, client=("127.0.0.1", 40000)))
-    return openai.AsyncOpenAI(
-        api_key=home.key, base_url=f"{ORIGIN}/v1", http_client=visitor, max_retries=0
-    )
+    return openai.AsyncOpenAI(api_key=home.key, base_url=f"{ORIGIN}/v1", http_client=visitor, max_retries=0)
 
 
 def ids(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""`/v1/images/generations` and `/v1/models` with every text-to-image model of the catalog, by the official client."""
+"""Every text-to-image model of the catalog by its own name on `/v1`, with the official client."""
 
 from __future__ import annotations
 

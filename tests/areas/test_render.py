@@ -129,34 +129,40 @@ async def test_tracks_lie_over_each_other_where_their_clips_say(studio: House, t
 
 
 WRONG: list[tuple[Any, str]] = [
-    (None, "Invalid project"),
-    ("nonsense", "Invalid project"),
-    ([], "Invalid project"),
+    (None, "Invalid project: it is required"),
+    ("nonsense", "Invalid project: it must be an object"),
+    ([], "Invalid project: it must be an object"),
     ({}, "Invalid project: tracks: must be a list"),
     ({"tracks": []}, "Invalid project: project must have 1 to 256 clips"),
     ({"tracks": {}}, "Invalid project: tracks: must be a list"),
     ({"tracks": [TITLE] * 33}, "Invalid project: tracks: must be at most 32"),
-    (project(width=15), "Invalid project: project width must be from 16 to 3840"),
-    (project(height=3841), "Invalid project: project height must be from 16 to 3840"),
-    (project(fps=0), "Invalid project: project fps must be from 1 to 60"),
+    (project(width=15), "Invalid project: project width must be from 16 to 3840; got 15"),
+    (project(height=3841), "Invalid project: project height must be from 16 to 3840; got 3841"),
+    (project(fps=0), "Invalid project: project fps must be from 1 to 60; got 0"),
     (project(background="nope"), "Invalid project: project background must be a colour such as #ffcc00"),
-    (project({"type": "film"}), "Invalid project: tracks[0]: type must be one of video, image, text, audio"),
+    (
+        project({"type": "film"}),
+        "Invalid project: tracks[0]: type must be one of video, image, text, audio",
+    ),
     (project(TITLE, {"type": "text"}), "Invalid project: tracks[1].clips: must be a list"),
     (project({"type": "image", "clips": [{}]}), "Invalid project: tracks[0].clips[0]: url is required"),
 ]
 CLIPS: list[tuple[dict[str, Any], str]] = [
     ({"text": ""}, "text is required"),
-    ({"start": -1}, "start must be from 0 to 600"),
-    ({"duration": 0}, "duration must be from 0.01 to 600"),
-    ({"duration": "long"}, "duration must be a number"),
-    ({"fit": "crop"}, "fit must be one of contain, cover, fill"),
-    ({"opacity": 1.1}, "opacity must be from 0 to 1"),
-    ({"speed": 0}, "speed must be from 0.1 to 16"),
-    ({"volume": True}, "volume must be a number"),
-    ({"rotation": "90"}, "rotation must be a number"),
+    ({"start": -1}, "start must be from 0 to 600; got -1"),
+    ({"duration": 0}, "duration must be from 0.01 to 600; got 0"),
+    ({"duration": "long"}, "duration must be a number from 0.01 to 600"),
+    ({"fit": "crop"}, "fit must be one of contain, cover, fill; got crop"),
+    ({"opacity": 1.1}, "opacity must be from 0 to 1; got 1.1"),
+    ({"speed": 0}, "speed must be from 0.1 to 16; got 0"),
+    ({"volume": True}, "volume must be a number from 0 to 8"),
+    ({"rotation": "90"}, "rotation must be a number from -36000 to 36000"),
     ({"style": {"color": "#12"}}, "tracks[0].clips[0].style: color must be a colour such as #ffcc00"),
-    ({"style": {"align": "top"}}, "tracks[0].clips[0].style: align must be one of left, center, right"),
-    ({"transition": {"type": "spin"}}, "transition: type must be one of crossfade, wipe, slide"),
+    (
+        {"style": {"align": "top"}},
+        "tracks[0].clips[0].style: align must be one of left, center, right; got top",
+    ),
+    ({"transition": {"type": "spin"}}, "transition: type must be one of crossfade, wipe, slide; got spin"),
     ({"transition": {}}, "transition: type is required"),
     ({"start": 599, "duration": 2}, "project lasts 601 seconds, and 600 are the most"),
 ]
@@ -172,7 +178,10 @@ async def test_what_is_wrong_with_a_project_is_named_and_free(studio: House) -> 
         assert answer.status_code == 400, change
         assert answer.json()["error"].endswith(text), answer.text
     bad_format = await ordered(studio, project(), format="avi")
-    assert bad_format.json() == {"error": "Invalid format", "status": 400}
+    assert bad_format.json() == {
+        "error": "Invalid format: it must be one of mp4, webm, gif; got avi",
+        "status": 400,
+    }
     assert await studio.standing() == ("5.00", "0.00")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,12 @@ async def test_photoreal_is_painted_at_the_size_that_is_told(real: House) -> Non
     [
         ({"prompt": ""}, "Prompt is required"),
         ({"prompt": "x" * 4001}, "Prompt must be at most 4000 characters"),
-        ({"aspect_ratio": "5:4"}, "Invalid aspect_ratio"),
-        ({"resolution": "8K"}, "Invalid resolution"),
-        ({"resolution": 4}, "Invalid resolution"),
+        (
+            {"aspect_ratio": "5:4"},
+            "Invalid aspect_ratio: it must be one of 1:1, 16:9, 9:16, 4:3, 3:4, 3:2, 2:3; got 5:4",
+        ),
+        ({"resolution": "8K"}, "Invalid resolution: it must be one of 1K, 2K, 4K; got 8K"),
+        ({"resolution": 4}, "Invalid resolution: it must be one of 1K, 2K, 4K; got 4"),
     ],
 )
 async def test_photoreal_names_what_it_refuses(home: House, change: dict[str, Any], text: str) -> None:
@@ -146,11 +150,19 @@ WRONG_SIZES: list[Any] = [
 ]
 
 
+SIZES_TOLD = re.compile(
+    r"Invalid target_sizes: it (is required|must (be 1 to 20 sizes|be a list of sizes"
+    r"|be from 16 to 4096; got .+|be a whole number from 16 to 4096"
+    r"|hold sizes as \"WxH\" or as width and height))"
+)
+
+
 @pytest.mark.parametrize("sizes", WRONG_SIZES)
 async def test_sizes_that_cannot_be_are_refused(home: House, sizes: Any) -> None:
     body = {"api_key": home.key, "image_url": uri(subject()), "target_sizes": sizes}
     answer = await home.client.post("/api/smart-resize", json=body)
-    assert (answer.status_code, answer.json()) == (400, {"error": "Invalid target_sizes", "status": 400})
+    assert (answer.status_code, answer.json()["status"]) == (400, 400)
+    assert re.fullmatch(SIZES_TOLD, answer.json()["error"]), answer.json()
     assert await home.standing() == ("5.00", "0.00")
 
 

@@ -40,12 +40,34 @@ def test_defaults_are_filled_in_and_unknown_names_left_out() -> None:
 def test_every_failing_input_is_named_at_once() -> None:
     assert _problems({"size": "c", "width": "wide", "strength": 2, "fast": 1, "image": 3}) == {
         "prompt": "prompt is required",
-        "size": "size must be one of a, b",
-        "width": "width must be a whole number",
-        "strength": "strength must be from 0.1 to 1",
+        "size": "size must be one of a, b; got c",
+        "width": "width must be a whole number from 64 to 2048",
+        "strength": "strength must be from 0.1 to 1; got 2",
         "fast": "fast must be true or false",
         "image": "image must be a URL or an upload",
     }
+
+
+def test_pattern_of_words_is_told_as_the_words_and_another_by_an_example() -> None:
+    voice = Descriptor("voice", "string", pattern="|ava|ben", like="ava")
+    name = Descriptor("name", "string", pattern="[a-z]{2}", like="my")
+    assert inputs.check((voice, name), {"voice": "", "name": "ab"}) == {"voice": "", "name": "ab"}
+    with pytest.raises(InvalidInput) as refused:
+        inputs.check((voice, name), {"voice": "zoe", "name": "A"})
+    assert [problem.message for problem in refused.value.problems] == [
+        "voice must be one of ava, ben; got zoe",
+        "name must look like `my`; got A",
+    ]
+
+
+def test_limit_on_one_side_is_named_for_values_of_another_type_too() -> None:
+    least, most = Descriptor("a", "integer", min=0), Descriptor("b", "number", max=2)
+    with pytest.raises(InvalidInput) as refused:
+        inputs.check((least, most), {"a": "x", "b": "y"})
+    assert [problem.message for problem in refused.value.problems] == [
+        "a must be a whole number of at least 0",
+        "b must be a number of at most 2",
+    ]
 
 
 @pytest.mark.parametrize("blank", ["", "   ", None])
@@ -61,7 +83,7 @@ def test_whole_numbers_are_snapped_and_none_is_the_default(given_width: object, 
 def test_an_empty_text_is_a_value_but_for_a_url_and_is_refused_where_it_does_not_fit() -> None:
     assert _problems({"prompt": "x", "size": "", "width": "", "image": " "}) == {
         "size": "size must be one of a, b",
-        "width": "width must be a whole number",
+        "width": "width must be a whole number from 64 to 2048",
     }
 
 
@@ -107,7 +129,7 @@ def test_a_text_may_have_to_look_like_an_example_and_an_input_may_need_another()
     with pytest.raises(InvalidInput) as refused:
         inputs.check((score, plan, key), {"score": "CDE", "plan": "off", "key": "H"})
     assert [problem.message for problem in refused.value.problems] == [
-        "key must look like `C`",
+        "key must look like `C`; got H",
         "score requires plan full or melody",
     ]
     assert inputs.check((score, plan), {"score": "", "plan": "off"}) == {"score": "", "plan": "off"}

@@ -31,7 +31,7 @@ def sentence(problem: Problem) -> str:
         return problem.message[0].upper() + problem.message[1:]
     if problem.kind in _EXPLAINED:
         return f"Invalid {problem.message}"
-    return f"Invalid {problem.input}"
+    return f"Invalid {problem.input}: it {problem.message.removeprefix(f'{problem.input} ')}"
 
 
 def _sentence(error: InvalidInput) -> str:

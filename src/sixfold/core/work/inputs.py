@@ -36,6 +36,8 @@ LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns"
 ROLES = ("user", "assistant", "model")  # of a turn; a model is an assistant
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
+_WORDS = re.compile(r"\w*(\|\w+)+")  # a pattern that only lists words
+_MAX_SHOWN = 40  # characters of a refused value that an error repeats
 _ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
 
 
@@ -166,17 +168,24 @@ def _fill(descriptor: Descriptor, checked: dict[str, Any]) -> None:
 
 
 def _string(descriptor: Descriptor, value: Any) -> str:
+    if descriptor.choices and value not in descriptor.choices:
+        kind = "enum" if isinstance(value, str) else "string_type"
+        raise _Refused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", kind)
     if not isinstance(value, str):
         raise _Refused("must be a string", "string_type")
-    if descriptor.choices and value not in descriptor.choices:
-        raise _Refused(f"must be one of {', '.join(descriptor.choices)}", "enum")
     if descriptor.max_chars is not None and len(value) > descriptor.max_chars:
         raise _Refused(f"must be at most {descriptor.max_chars} characters", "string_too_long")
     if descriptor.pattern and not re.fullmatch(descriptor.pattern, value):
-        raise _Refused(f"must look like `{descriptor.like}`", "string_pattern")
+        raise _Refused(f"must {_shape(descriptor)}{_got(value)}", "string_pattern")
     if any("\ud800" <= char <= "\udfff" for char in value):
         raise _Refused("must be valid Unicode", "string_unicode")
     return value
+
+
+def _shape(descriptor: Descriptor) -> str:
+    if _WORDS.fullmatch(descriptor.pattern):
+        return f"be one of {', '.join(word for word in descriptor.pattern.split('|') if word)}"
+    return f"look like `{descriptor.like}`"
 
 
 def _integer(descriptor: Descriptor, value: Any) -> int:
@@ -184,18 +193,20 @@ def _integer(descriptor: Descriptor, value: Any) -> int:
     if (isinstance(value, float) and value.is_integer()) or value in descriptor.choices:
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int):
-        raise _Refused("must be a whole number", "int_type")
+        if descriptor.choices:
+            raise _Refused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "int_type")
+        raise _Refused(f"must be a whole number{_limits(descriptor, ' of')}", "int_type")
     if descriptor.snap:
         number = round(number / descriptor.snap) * descriptor.snap if abs(number) < 2**53 else number
     if descriptor.choices and str(number) not in descriptor.choices:
-        raise _Refused(f"must be one of {', '.join(descriptor.choices)}", "enum")
+        raise _Refused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "enum")
     _in_range(descriptor, number)
     return number
 
 
 def _number(descriptor: Descriptor, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Refused("must be a number", "float_type")
+        raise _Refused(f"must be a number{_limits(descriptor, ' of')}", "float_type")
     if isinstance(value, float) and not math.isfinite(value):
         raise _Refused("must be finite", "finite_number")
     _in_range(descriptor, value)
@@ -205,12 +216,27 @@ def _number(descriptor: Descriptor, value: Any) -> float:
 def _in_range(descriptor: Descriptor, value: float) -> None:
     low, high = descriptor.min, descriptor.max
     if (low is not None and value < low) or (high is not None and value > high):
-        if low is None or high is None:
-            bound = f"at least {low:g}" if low is not None else f"at most {high:g}"
-            raise _Refused(f"must be {bound}", "out_of_range")
-        raise _Refused(f"must be from {_plain(low)} to {_plain(high)}", "out_of_range")
+        raise _Refused(f"must be{_limits(descriptor)}{_got(value)}", "out_of_range")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:  # nothing on the way to an engine holds more
         raise _Refused(f"must be from {-(2**63)} to {2**63 - 1}", "out_of_range")
+
+
+def _limits(descriptor: Descriptor, of: str = "") -> str:
+    """` from 1 to 8`, ` at least 1` (after `of`) or nothing, as a descriptor has limits."""
+    low, high = descriptor.min, descriptor.max
+    if low is not None and high is not None:
+        return f" from {_plain(low)} to {_plain(high)}"
+    if low is not None:
+        return f"{of} at least {low:g}"
+    return f"{of} at most {high:g}" if high is not None else ""
+
+
+def _got(value: object) -> str:
+    """`; got 9` for a value that fits into a sentence, nothing for another."""
+    if isinstance(value, int) and value.bit_length() > _MAX_SHOWN * 3:
+        return ""
+    text = str(value) if isinstance(value, str | int | float) else ""
+    return f"; got {text}" if 0 < len(text) <= _MAX_SHOWN and text.isprintable() else ""
 
 
 def _plain(bound: float) -> str:

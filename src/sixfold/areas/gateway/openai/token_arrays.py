@@ -42,7 +42,8 @@ async def decoded(given: Sequence[Any]) -> tuple[list[str], int]:
     arrays = given if isinstance(given[0], list) else [given]
     if len(arrays) > MOST_ARRAYS or not all(map(_is_array, arrays)):
         sentence = (
-            f"input must be an array of 1 to {MOST_TOKENS} token ids, or a list of 1 to {MOST_ARRAYS} such arrays"
+            f"input must be an array of 1 to {MOST_TOKENS} token ids, "
+            f"or a list of 1 to {MOST_ARRAYS} such arrays"
         )
         raise Wrong(sentence, param="input")
     count = sum(map(len, arrays))
