@@ -126,7 +126,7 @@ def speak() -> None:
 
 def rest() -> None:
     """Vectors, models, and what goes wrong."""
-    vectors = client.embeddings.create(model="text-embedding-3-small", input=["a fox", "a wolf"])
+    vectors = client.embeddings.create(model="embeddings", input=["a fox", "a wolf"])
     told("embeddings", f"{len(vectors.data)} of {len(vectors.data[0].embedding)} numbers")
     names = [model.id for model in client.models.list()]
     told("models", f"{'tts' in names}, {client.models.retrieve('tts').owned_by}")
