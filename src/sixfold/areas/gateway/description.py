@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.areas.gateway.openai import audio, images, making
+from sixfold.areas.gateway.openai import audio, images, making, token_arrays
 from sixfold.web import openapi
 from sixfold.web.openapi import Document, Node
 
@@ -157,10 +157,16 @@ def _models() -> dict[str, Node]:
     }
 
 
+def _array(items: Node, most: int) -> Node:
+    return {"type": "array", "items": items, "minItems": 1, "maxItems": most}
+
+
 def _made() -> dict[str, Node]:
     """What is made by the models of this server."""
-    texts: Node = {"anyOf": [_SAID, {"type": "array", "items": _SAID, "minItems": 1, "maxItems": 2048}]}
-    embed = _with({"input": texts}, {"model": _TEXT, "encoding_format": {"enum": ["float", "base64"]}})
+    ids = _array({"type": "integer", "minimum": 0, "maximum": 100_255}, token_arrays.MOST_TOKENS)
+    most = token_arrays.MOST_ARRAYS
+    given: Node = {"anyOf": [_SAID, _array(_SAID, most), ids, _array(ids, most)]}
+    embed = _with({"input": given}, {"model": _TEXT, "encoding_format": {"enum": ["float", "base64"]}})
     speech: Node = {
         "model": _TEXT,
         "response_format": {"enum": list(audio.FORMATS)},

@@ -135,6 +135,13 @@ class Model:
         """The inputs that are films' projects."""
         return frozenset(descriptor.name for descriptor in self.inputs if descriptor.type == "project")
 
+    def measured(self, values: Mapping[str, Any], lengths: Mapping[str, float | None]) -> dict[str, Any]:
+        """The inputs with what the files of a project say of its length, in seconds by their names."""
+        return {
+            name: timeline.measured(value, lengths) if name in self.projects else value
+            for name, value in values.items()
+        }
+
     @property
     def media_inputs(self) -> tuple[Descriptor, ...]:
         """The inputs that name a file or a URL."""

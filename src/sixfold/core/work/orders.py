@@ -19,8 +19,7 @@ class Order:
 
     `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
     model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
-    are media inputs whose bytes are stored already. A child (`parent`) has no hold of its own. `full_only`
-    refuses engines of quality preview.
+    are media inputs whose bytes are stored. A child (`parent`) has no hold; `full_only` refuses previews.
     """
 
     account_id: str

@@ -104,8 +104,7 @@ class Pipeline:
         """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
 
         What nobody is charged for is never given to a provider, who would charge the operator. An order that
-        names hardware is paid by time, whatever the model's own price. `stored` names the media inputs whose
-        bytes are stored already; `full_only` refuses engines of quality preview.
+        names hardware is paid by time. Media inputs in `stored` have bytes; `full_only` refuses previews.
         """
         model = self._catalog[wanted] if isinstance(wanted, str) else wanted
         values = self.check(model, given)
@@ -141,7 +140,9 @@ class Pipeline:
         if model.price in self.admit:
             await self.admit[model.price](quote.values)
         sources = await self._resolve(order, model, quote.values)
-        quote = self._measured(model, quote, sources)
+        if model.projects:
+            values = model.measured(quote.values, {name: source.seconds for name, source in sources.items()})
+            quote = dataclasses.replace(quote, values=values, price=self._catalog.price(model, values))
         order = await self._on_a_backend(order, model, quote)
         draft = self._draft(order, model, quote, sources)
         priced_us = (time.perf_counter_ns() - began) // 1000
@@ -175,17 +176,6 @@ class Pipeline:
             wanted = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
             sources |= await self._media.resolve_all(order.account_id, wanted)
         return sources
-
-    def _measured(self, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Quote:
-        """The quote with what a project's files say of its length."""
-        if not model.projects:
-            return quote
-        lengths = {name: source.seconds for name, source in sources.items()}
-        values = {
-            name: timeline.measured(value, lengths) if name in model.projects else value
-            for name, value in quote.values.items()
-        }
-        return dataclasses.replace(quote, values=values, price=self._catalog.price(model, values))
 
     def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
         values = {**model.for_engine(quote.values), **order.extras}
