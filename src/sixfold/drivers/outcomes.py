@@ -25,6 +25,7 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
                 run_us=reply.run_us,
                 upstream_cost_micros=reply.upstream_cost_micros,
                 billed=reply.billed,
+                lines=reply.lines,
             )
         case protocol.Fail():
             return ports.Failed(reply.message, reply.public, reply.detail, reply.unusable)

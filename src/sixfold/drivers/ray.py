@@ -250,6 +250,7 @@ class RayWorker:
             run_us=outcome.run_us,
             upstream_cost_micros=outcome.upstream_cost_micros,
             billed=outcome.billed,
+            lines=outcome.lines,
         )
 
     async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:

@@ -260,9 +260,8 @@ class _Run:
         for node_id, ui in outputs.items():
             heard(Event("executed", {"node": node_id, "display_node": node_id, "output": ui}))
         result = await self._result(Ended(outputs, tuple(verdict.nodes), fetched.cached))
-        return dataclasses.replace(
-            result, billed=self._workshop.estimate(verdict, without=fetched.cached).micros
-        )
+        cost = self._workshop.estimate(verdict, without=fetched.cached)
+        return dataclasses.replace(result, billed=cost.micros, lines=cost.lines)
 
     async def _brought(self, node_id: str, shown: Mapping[str, Any]) -> dict[str, Any]:
         """What an output node showed there, its files kept here."""

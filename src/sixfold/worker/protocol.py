@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from sixfold.core.accounts.charges import LineItem
+
 MAX_FRAME_BYTES = 64 << 20
 MAX_RECORD_BYTES = 64 << 10
 _HEADER_BYTES = 4
@@ -125,6 +127,7 @@ class Done(Message, frozen=True, array_like=True, tag="done"):
     run_us: int
     upstream_cost_micros: int | None = None
     billed: float | None = None
+    lines: tuple[LineItem, ...] = ()
 
 
 class Fail(Message, frozen=True, array_like=True, tag="fail"):

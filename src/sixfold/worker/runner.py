@@ -235,6 +235,7 @@ def settle(
             run_us=run_us,
             upstream_cost_micros=ending.upstream_cost_micros,
             billed=ending.billed,
+            lines=ending.lines,
         )
         protocol.frame(done)  # what cannot be told is a failure of this run, not of the worker
     except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its run

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core import money
+from sixfold.core.accounts import charges
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.relay import requestlog
@@ -67,6 +68,7 @@ def _shown(row: Row) -> dict[str, Any]:
         },
         "held_usd": money.format_usd(row["held"]),
         "cost_usd": money.format_usd(row["cost"]),
+        "charge": charges.plain(charges.decode(row["charge"])),
         "first_ms": row["first_us"] / 1000,
         "total_ms": row["total_us"] / 1000,
         "error": row["error"] or None,

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, journal
+from sixfold.core.accounts import accounts, charges, journal
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.web import answers
@@ -55,6 +55,7 @@ class Accounts:
                 "kind": row["kind"],
                 "description": row["description"],
                 "request_id": row["request_id"],
+                "charge": charges.plain(charges.decode(row["charge"])),
             }
             for row in page.entries
         ]

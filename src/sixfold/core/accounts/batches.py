@@ -144,7 +144,7 @@ def _purchase_row(purchase: Purchase) -> dict[str, Value]:
 
 def _charge_row(charge: Charge) -> dict[str, Value]:
     """What ends a hold, and what the journal says of it."""
-    kind, description, request_id = charge.entry
+    kind, description, request_id, itemized = charge.entry
     return {
         "id": charge.hold_id,
         "account_id": charge.account_id,
@@ -155,4 +155,5 @@ def _charge_row(charge: Charge) -> dict[str, Value]:
         "kind": kind,
         "description": description,
         "request_id": request_id,
+        "charge": itemized,
     }

@@ -23,11 +23,12 @@ class LedgerFault(Exception):
 
 
 class Entry(NamedTuple):
-    """Why money moved: what a person reads beside the amount."""
+    """Why money moved: what a person reads beside the amount, and the lines that add up to it, as JSON."""
 
     kind: str
     description: str
     request_id: str | None = None
+    charge: str | None = None
 
 
 def hold(

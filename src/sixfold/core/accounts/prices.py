@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import LineItem
 
 Meter = Literal["fixed", "time", "units", "children"]
 
 _MILLI = 1000
 _PER_UNIT_CREDITS = frozenset({"image"})
+_REQUEST = "request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,8 @@ class Price:
     """What one request costs at most: micro-dollars, the credits shown for them, and the sum in words.
 
     `meter` says by what it is captured: as it stands, by the time of the run or by the units that the run
-    tells of (`rate` micro-dollars an hour or a unit), or by what its children cost.
+    tells of (`rate` micro-dollars an hour or a unit), or by what its children cost. `lines` add up to
+    `micros` where a table has the price.
     """
 
     micros: int
@@ -27,6 +31,7 @@ class Price:
     text: str
     meter: Meter = "fixed"
     rate: int = 0
+    lines: tuple[LineItem, ...] = ()
 
     @property
     def cost(self) -> str:
@@ -51,12 +56,15 @@ class Rate:
         """The price of `quantity` units (to the thousandth), rounded up to the micro-dollar."""
         unit = self.variants.get(variant or "", self.unit)
         milli_units = round(quantity * _MILLI)
-        micros = -(-unit * milli_units // _MILLI) + self.request
+        lines = [LineItem(self.per, milli_units, unit, _MILLI)]
+        if self.request:
+            lines.append(LineItem(_REQUEST, 1, self.request))
+        micros = charges.total(lines)
         if self.per in _PER_UNIT_CREDITS:
             shown = money.credits_for(unit) * -(-milli_units // _MILLI) + money.credits_for(self.request)
         else:
             shown = money.credits_for(micros)
-        return Price(micros, shown, self._in_words(unit))
+        return Price(micros, shown, self._in_words(unit), lines=tuple(lines))
 
     @property
     def dearest(self) -> str | None:

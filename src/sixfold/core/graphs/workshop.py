@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import Price
 from sixfold.core.graphs import estimate, interface, spaces
 from sixfold.core.graphs.documents import mapping
@@ -51,7 +54,13 @@ class Estimate:
     def price(self) -> Price:
         """What is held for it."""
         text = "what its nodes cost"
-        return Price(self.micros, money.credits_for(self.micros), text, "children")
+        return Price(self.micros, money.credits_for(self.micros), text, "children", lines=self.lines)
+
+    @property
+    def lines(self) -> tuple[LineItem, ...]:
+        """What its orders cost, those alike as one line."""
+        alike = Counter((model, micros) for _, model, micros in self.orders)
+        return charges.grouped((model, micros, count) for (model, micros), count in alike.items())
 
     @property
     def record(self) -> dict[str, Any]:

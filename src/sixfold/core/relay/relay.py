@@ -17,7 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core.accounts import limits
+from sixfold.core.accounts import charges, limits
+from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
@@ -44,12 +45,16 @@ _MAX_KNOWN = 1024
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A whole answer: `raw` as the server gave it where it speaks the caller's dialect, else `answer`."""
+    """A whole answer: `raw` as the server gave it where it speaks the caller's dialect, else `answer`.
+
+    `charge` has the lines that add up to `cost`.
+    """
 
     target: str
     model: str
     usage: Usage
     cost: int
+    charge: CostBreakdown
     raw: bytes | None = None
     answer: Answer | None = None
     cached: bool = False
@@ -120,8 +125,7 @@ class Relay:
         except BaseException as error:
             await self._settle(asked, Ending("failed", error=_told(error)))
             raise
-        ending = Ending("succeeded", reply.usage, reply.cost, counted_by=_counted_by(reply.usage))
-        await self._settle(asked, ending)
+        await self._settle(asked, _ending("succeeded", reply.usage, reply.charge))
         if self._cache is not None:
             self._cache.put(ask, reply, _size(ask, reply))
         return reply
@@ -314,11 +318,11 @@ class Relay:
             except ValueError as error:
                 raise errors.EngineFailed("The model server gave an answer that cannot be read") from error
             answer = Answer(found.id, found.model, found.parts, found.stop, usage)
-        cost = min(opened.rates.cost(usage), asked.plan.held)
+        charge = charges.of(opened.rates.lines(usage), asked.plan.held)
         raw = body if answer is None else None
         if self.policy.log_bodies:
             asked.call.response = body[:_KEPT_CHARS].decode("utf-8", "replace")
-        return Reply(opened.target.name, opened.target.model, usage, cost, raw, answer)
+        return Reply(opened.target.name, opened.target.model, usage, charge.amount, charge, raw, answer)
 
     # -- money -------------------------------------------------------------------------------------
 
@@ -362,7 +366,8 @@ class Relay:
         call = Call(
             ask.request_id, ask.account_id, ask.key_id, ask.face, ask.model[:200], kept.target, streamed=False
         )
-        ending = Ending("succeeded", kept.usage, counted_by="cache")
+        free = charges.encode(charges.of(FREE.lines(kept.usage)))
+        ending = Ending("succeeded", kept.usage, counted_by="cache", charge=free)
         await self._till.end(call, ending)
 
     async def _end(self, asked: Asked, opened: Opened, usage: Usage | None, state: str, error: str) -> None:
@@ -371,13 +376,13 @@ class Relay:
             self._health.failed(opened.target.name)
             ending = Ending(state, error=error)
         else:
-            cost = min(opened.rates.cost(usage), asked.plan.held)
-            ending = Ending(state, usage, cost, counted_by=_counted_by(usage))
+            ending = _ending(state, usage, charges.of(opened.rates.lines(usage), asked.plan.held))
         await self._settle(asked, ending)
 
 
-def _counted_by(usage: Usage) -> str:
-    return "server" if usage.reported else "estimate"
+def _ending(state: str, usage: Usage, charge: CostBreakdown) -> Ending:
+    counted_by = "server" if usage.reported else "estimate"
+    return Ending(state, usage, charge.amount, counted_by=counted_by, charge=charges.encode(charge))
 
 
 def _estimate(ask: Ask) -> int:

@@ -6,7 +6,7 @@ the model is asked again, and the second answer is free.
 
 from __future__ import annotations
 
-from sixfold.core.accounts import idempotency, ledger
+from sixfold.core.accounts import charges, idempotency, ledger
 from sixfold.core.database import Query, Transaction, one
 
 _PAID = frozenset({"succeeded", "left"})
@@ -23,7 +23,7 @@ def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
         return int(before["cost"])
     if before is not None and before["state"] == "running":
         earlier = str(before["call_id"])
-        if (yield Query("relay_abandon", {"id": earlier, "error": _ASKED_AGAIN})):
+        if (yield Query("relay_abandon", {"id": earlier, "error": _ASKED_AGAIN, "charge": charges.NOTHING})):
             yield from ledger.release(earlier)
     yield Query("relay_once_put", {"id": scope, "call_id": call_id})
     return None

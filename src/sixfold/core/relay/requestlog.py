@@ -13,7 +13,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import batches, ledger
+from sixfold.core.accounts import batches, charges, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Row, Transaction, Value, now
 from sixfold.core.relay.usage import NOTHING, Usage
@@ -47,13 +47,17 @@ class Call(msgspec.Struct):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a call ended: succeeded, left (by its caller, in the middle) or failed; `cost` in micro-dollars."""
+    """How a call ended: succeeded, left (by its caller, in the middle) or failed; `cost` in micro-dollars.
+
+    `charge` has the lines that add up to it, as JSON.
+    """
 
     state: str
     usage: Usage = NOTHING
     cost: int = 0
     error: str = ""
     counted_by: str = ""
+    charge: str = charges.NOTHING
 
 
 def begin(call: Call, holder: str, payer: Payer | None) -> Transaction[None]:
@@ -65,7 +69,7 @@ def begin(call: Call, holder: str, payer: Payer | None) -> Transaction[None]:
 def finish(call: Call, ending: Ending, holder: str) -> Transaction[None]:
     """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
     if (yield Query("relay_finish", _row(call, ending, holder))):
-        yield from ledger.capture(call.id, ending.cost, _entry(call))
+        yield from ledger.capture(call.id, ending.cost, _entry(call, ending))
 
 
 def insert(call: Call, ending: Ending, holder: str) -> Transaction[None]:
@@ -114,7 +118,9 @@ def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transact
     rows = yield Query("relay_orphans", {"holder": holder, "before": before})
     for row in rows:
         if row["late"] or suspects is None or row["holder"] in suspects:
-            ended = yield Query("relay_abandon", {"id": row["id"], "error": _ABANDONED})
+            ended = yield Query(
+                "relay_abandon", {"id": row["id"], "error": _ABANDONED, "charge": charges.NOTHING}
+            )
             if ended:
                 yield from ledger.release(str(row["id"]))
     return frozenset(str(row["holder"]) for row in rows if row["holder"] != holder)
@@ -161,17 +167,17 @@ def page(
 def _charge(call: Call, ending: Ending) -> batches.Charge:
     key_id = call.key_id if call.counted else None
     return batches.Charge(
-        call.account_id, call.id, call.held, ending.cost, _entry(call), key_id, call.held_at
+        call.account_id, call.id, call.held, ending.cost, _entry(call, ending), key_id, call.held_at
     )
 
 
 def _purchase(call: Call, payer: Payer | None, ending: Ending) -> batches.Purchase:
-    return batches.Purchase(call.account_id, call.id, call.held, ending.cost, _entry(call), payer)
+    return batches.Purchase(call.account_id, call.id, call.held, ending.cost, _entry(call, ending), payer)
 
 
-def _entry(call: Call) -> ledger.Entry:
+def _entry(call: Call, ending: Ending) -> ledger.Entry:
     kind = "charge" if call.face in _MADE else "chat"
-    return ledger.Entry(kind, f"{call.model} by {call.target}", call.id)
+    return ledger.Entry(kind, f"{call.model} by {call.target}", call.id, ending.charge)
 
 
 def _about(call: Call, holder: str) -> str:
@@ -217,4 +223,5 @@ def _row(call: Call, ending: Ending, holder: str) -> dict[str, Value]:
         "request": call.request,
         "response": call.response,
         "words": words[:_MAX_WORDS].casefold(),
+        "charge": ending.charge,
     }

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import LineItem
 
 _MILLION = 1_000_000
-_MINUTE_MS = 60_000
 _MOST = 1_000_000_000  # tokens that any call has taken
 
 
@@ -95,37 +96,57 @@ class Rates:
 
     def cost(self, used: Usage) -> int:
         """Micro-dollars, rounded up."""
+        return charges.total(self.lines(used))
+
+    def lines(self, used: Usage) -> tuple[LineItem, ...]:
+        """What was used, each kind at its rate; cached, reasoning and other special tokens by themselves."""
         is_long = bool(self.long_tokens) and used.input > self.long_tokens
         rate_in = self.long_input if is_long and self.long_input is not None else self.input
         rate_out = self.long_output if is_long and self.long_output is not None else self.output
         special = used.cached + used.cache_write + used.cache_write_long + used.image_in + used.audio_in
-        if special or used.audio_out or used.input < 0 or used.output < 0:
-            total = max(0, used.input - special) * rate_in + max(0, used.output - used.audio_out) * rate_out
-            total += self._of_special(used, rate_in, rate_out)
-        else:
-            total = used.input * rate_in + used.output * rate_out
-        if used.units is not None:
-            total += self._of_units(used.units, rate_out)
-        return -(-total // _MILLION)
+        if not special and not used.audio_out and not used.reasoning and used.units is None:
+            plain = LineItem("input_tokens", used.input, rate_in, _MILLION)
+            said = LineItem("output_tokens", used.output, rate_out, _MILLION)
+            if used.input > 0 < used.output:
+                return plain, said
+            return tuple([line for line in (plain, said) if line.quantity > 0])
+        found = (
+            ("input_tokens", used.input - special, rate_in),
+            *self._of_input(used, rate_in),
+            *self._of_output(used, rate_out),
+        )
+        lines = [LineItem(unit, count, rate, _MILLION) for unit, count, rate in found if count > 0]
+        return tuple(lines if used.units is None else lines + self._of_units(used.units))
 
-    def _of_units(self, units: Units, rate_out: int) -> int:
-        drawn = 0 if self.image_output is None else units.image_out * (self.image_output - rate_out)
-        apiece = units.images * self.per_image * _MILLION
-        timed = -(-units.milliseconds * self.per_minute * _MILLION // _MINUTE_MS)
-        return drawn + apiece + timed + units.characters * self.character
+    def _of_input(self, used: Usage, usual: int) -> tuple[tuple[str, int, int], ...]:
+        long = self.cache_write or usual if self.cache_write_long is None else self.cache_write_long
+        return (
+            ("cached_tokens", used.cached, usual if self.cached_input is None else self.cached_input),
+            ("cache_write_tokens", used.cache_write, usual if self.cache_write is None else self.cache_write),
+            ("cache_write_1h_tokens", used.cache_write_long, long),
+            ("image_input_tokens", used.image_in, usual if self.image_input is None else self.image_input),
+            ("audio_input_tokens", used.audio_in, usual if self.audio_input is None else self.audio_input),
+        )
 
-    def _of_special(self, used: Usage, rate_in: int, rate_out: int) -> int:
-        total = 0
-        for tokens, rate, usual in (
-            (used.cached, self.cached_input, rate_in),
-            (used.cache_write, self.cache_write, rate_in),
-            (used.cache_write_long, self.cache_write_long, self.cache_write or rate_in),
-            (used.image_in, self.image_input, rate_in),
-            (used.audio_in, self.audio_input, rate_in),
-            (used.audio_out, self.audio_output, rate_out),
-        ):
-            total += tokens * (usual if rate is None else rate)
-        return total
+    def _of_output(self, used: Usage, usual: int) -> tuple[tuple[str, int, int], ...]:
+        left = max(0, used.output - used.audio_out)
+        drawn = min(left, used.units.image_out if used.units is not None else 0)
+        reasoning = min(left - drawn, used.reasoning)
+        spoken = usual if self.audio_output is None else self.audio_output
+        return (
+            ("output_tokens", left - drawn - reasoning, usual),
+            ("reasoning_tokens", reasoning, usual),
+            ("image_output_tokens", drawn, usual if self.image_output is None else self.image_output),
+            ("audio_output_tokens", used.audio_out, spoken),
+        )
+
+    def _of_units(self, units: Units) -> list[LineItem]:
+        found = (
+            ("images", units.images, self.per_image, 1),
+            ("audio_seconds", units.milliseconds, self.per_minute, charges.MINUTE_MS),
+            ("characters", units.characters, self.character, _MILLION),
+        )
+        return [LineItem(unit, count, rate, per) for unit, count, rate, per in found if count > 0]
 
 
 FREE = Rates(0, 0)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from sixfold.core.accounts.charges import LineItem
+
 Quality = Literal["full", "preview"]
 
 
@@ -59,7 +61,8 @@ class Result:
     """What a run gave: files, JSON data beside or instead of them, and the quality it reached.
 
     `upstream_cost_micros` is what another service took from the operator for it, where it says so;
-    `billed` is how many priced units it came to, where the price is captured by them (seconds, minutes).
+    `billed` is how many priced units it came to, where the price is captured by them (seconds, minutes);
+    `lines` itemize it where it is an amount of micro-dollars.
 
     One artifact is the output itself and several are a list; where one's `info` has a `name`, the output is
     an object that holds each under its name, with `data` beside them.
@@ -70,6 +73,7 @@ class Result:
     quality: Quality | None = None
     upstream_cost_micros: int | None = None
     billed: float | None = None
+    lines: tuple[LineItem, ...] = ()
 
 
 class Context(Protocol):

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
+from sixfold.core.clock import HOUR_US
 from sixfold.core.work.records import Prediction
 
 CONTAINER_TIME = "container-time"  # the price row of what is paid by the time of its run
 CHILDREN = "children"  # that of what is paid by the runs that it orders
 TOKENS = "tokens"  # that of what is paid by what a language model read and wrote
-_HOUR_US = 3_600_000_000
+_RUN = "run"  # the unit of what is told as an amount
 _PARTS = 1_000_000  # of a priced unit, which may be as long as a minute
+
+
+def run_time(us: int, hour_micros: int) -> LineItem:
+    """A time on hardware at a price per hour."""
+    return LineItem("run_ms", us, hour_micros, HOUR_US)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +35,10 @@ class Hire:
 
     def price(self, limit_seconds: float) -> Price:
         """What is held for a run that may take `limit_seconds`."""
-        micros = -(-self.hour_micros * round(limit_seconds * 1_000_000) // _HOUR_US)
+        line = run_time(round(limit_seconds * 1_000_000), self.hour_micros)
+        micros = charges.total((line,))
         text = f"{money.format_usd(self.hour_micros)} USD per hour"
-        return Price(micros, money.credits_for(micros), text, "time", self.hour_micros)
+        return Price(micros, money.credits_for(micros), text, "time", self.hour_micros, (line,))
 
 
 class Rates(Protocol):
@@ -54,32 +63,49 @@ class FlatRates:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What is captured, in micro-dollars, and the credits shown for it."""
+    """What is captured, in micro-dollars, the credits shown for it, and the lines that add up to it."""
 
     micros: int
     credits: int
+    breakdown: CostBreakdown
 
     @classmethod
-    def of(cls, micros: int, held: int) -> Charge:
-        """So much, but no more than was held."""
-        least = min(micros, held)
-        return cls(least, money.credits_for(least))
+    def of(cls, lines: Iterable[LineItem], held: int) -> Charge:
+        """Charge the sum of lines, but no more than was held."""
+        breakdown = charges.of(lines, held)
+        return cls(breakdown.amount, money.credits_for(breakdown.amount), breakdown)
 
 
-def charge(prediction: Prediction, run_us: int, billed: float | None) -> Charge | None:
+def charge(
+    prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem] = ()
+) -> Charge | None:
     """What a successful run costs by its own meter; None where that is its price, or its children's sum.
 
-    `billed` are the units that the engine told; a run that tells none costs what was held for it.
+    `billed` are the units that the engine told; a run that tells none costs what was held for it. `lines` add
+    up to it where it is an amount, in micro-dollars.
     """
     match prediction.meter:
         case "time":
-            return Charge.of(-(-prediction.rate * run_us // _HOUR_US), prediction.price)
+            return Charge.of((run_time(run_us, prediction.rate),), prediction.price)
         case "units" if billed is not None:
-            return Charge.of(-(-prediction.rate * round(billed * _PARTS) // _PARTS), prediction.price)
+            metered = LineItem(_unit(prediction), round(billed * _PARTS), prediction.rate, _PARTS)
+            return Charge.of(_itemized(metered, lines), prediction.price)
         case "children" if billed is not None:  # micro-dollars of what no child did
-            return Charge.of(round(billed), prediction.price)
+            return Charge.of(_itemized(LineItem(_RUN, 1, round(billed)), lines), prediction.price)
         case _:
             return None
+
+
+def _unit(prediction: Prediction) -> str:
+    """The unit that a prediction is priced by, from what was quoted for it."""
+    quoted = prediction.charge.lines if prediction.charge is not None else ()
+    return quoted[0].unit if quoted else _RUN
+
+
+def _itemized(metered: LineItem, lines: Sequence[LineItem]) -> Sequence[LineItem]:
+    """The lines of an amount that the engine told, or that amount where they do not add up to it."""
+    told = 0 < len(lines) <= charges.MOST_LINES and all(line.rate >= 0 <= line.quantity for line in lines)
+    return lines if told and charges.total(lines) >= charges.total((metered,)) else (metered,)
 
 
 class Appraiser(Protocol):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from sixfold.core.accounts.charges import LineItem
 from sixfold.core.work.engines import Quality, Task
 
 
@@ -137,6 +138,7 @@ class Completed:
     run_us: int
     upstream_cost_micros: int | None = None
     billed: float | None = None
+    lines: tuple[LineItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import charges, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, now, one
@@ -120,9 +120,15 @@ def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
         "meter": draft.price.meter,
         "rate": draft.price.rate,
         "hardware": draft.hardware,
+        "charge": _quoted(draft.price),
         "webhook": None if draft.webhook is None else _json(draft.webhook),
         "priced_us": draft.priced_us,
     }
+
+
+def _quoted(price: Price) -> str | None:
+    """The lines of a price, as stored; None for one that only its run can itemize."""
+    return charges.encode(charges.of(price.lines)) if price.lines or not price.micros else None
 
 
 def _of_parent(draft: Draft) -> Transaction[Row | None]:
@@ -304,6 +310,7 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
             "upstream_cost": success.upstream_cost_micros,
             "cost": None if charge is None else charge.micros,
             "credits": None if charge is None else charge.credits,
+            "charge": None if charge is None else charges.encode(charge.breakdown),
         },
     )
     if not ended:
@@ -312,7 +319,7 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
         yield Query("media_insert", record)
     prediction = Prediction.of(ended[0])
     if prediction.price and prediction.parent_id is None:
-        entry = ledger.Entry("charge", prediction.model, prediction.request_id)
+        entry = ledger.Entry("charge", prediction.model, prediction.request_id, ended[0]["charge"])
         yield from ledger.capture(prediction_id, prediction.cost, entry)
     yield from outbox.note(prediction)
     return prediction
@@ -320,10 +327,11 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
 
 def succeed_with_children(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
     """The same for what is paid by what its children cost."""
-    row = yield from one("prediction_children_cost", id=prediction_id)
-    if row is None:
+    rows = yield Query("prediction_children_costs", {"id": prediction_id})
+    if not rows:
         raise StaleAttempt(prediction_id)
-    sum_of_them = Charge.of(row["cost"], row["price"])
+    paid = charges.grouped((row["model"], row["cost"], row["runs"]) for row in rows if row["runs"])
+    sum_of_them = Charge.of(paid, rows[0]["price"])
     return (yield from succeed(prediction_id, attempt, replace(success, charge=sum_of_them)))
 
 

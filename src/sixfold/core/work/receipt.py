@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.clock import rfc3339
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
@@ -18,22 +20,26 @@ NAMES = ("priced", "held", "queued", "run", "stored", "captured")
 class Station:
     """One station. `at` is epoch µs and `took` µs; None where it was not reached or not measured.
 
-    `micros` is the money that moved or was named there, None where none was.
+    `micros` is the money that moved or was named there, None where none was; `charge` has its lines.
     """
 
     name: str
     at: int | None
     took: int | None
     micros: int | None
+    charge: CostBreakdown | None = None
 
     def plain(self) -> Mapping[str, Any]:
-        """The station as JSON: `name`, `at` (RFC 3339), `ms`, `usd` (decimal text)."""
-        return {
+        """The station as JSON: `name`, `at` (RFC 3339), `ms`, `usd` (decimal text), `charge` where known."""
+        plain: dict[str, Any] = {
             "name": self.name,
             "at": rfc3339(self.at),
             "ms": None if self.took is None else self.took / 1000,
             "usd": None if self.micros is None else money.format_usd(self.micros),
         }
+        if self.charge is not None:
+            plain["charge"] = charges.plain(self.charge)
+        return plain
 
 
 def of(prediction: Prediction) -> tuple[Station, ...]:
@@ -62,12 +68,22 @@ def _captured(prediction: Prediction, stored_at: int | None) -> Station:
         released = 0 if prediction.is_terminal else None
         return Station("captured", None, None, released)
     took = max(0, prediction.completed_at - stored_at - prediction.stations.stored)
-    return Station("captured", prediction.completed_at, took, charged(prediction))
+    return Station("captured", prediction.completed_at, took, charged(prediction), itemized(prediction))
 
 
 def charged(prediction: Prediction) -> int:
     """What its account paid for it by itself: nothing for a part, which is in what its parent cost."""
     return prediction.cost if prediction.parent_id is None else 0
+
+
+def itemized(prediction: Prediction) -> CostBreakdown | None:
+    """The lines of what it cost; None while it has not succeeded, and for what an older version charged."""
+    charge = prediction.charge
+    if charge is None or prediction.state is not State.SUCCEEDED:
+        return None
+    if charge.amount > prediction.cost:  # its parent failed, and it is free
+        return CostBreakdown(prediction.cost, charge.lines, prediction.cost)
+    return charge
 
 
 def plain(prediction: Prediction) -> list[Mapping[str, Any]]:

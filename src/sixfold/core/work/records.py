@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.database import Row
 from sixfold.core.work.states import TERMINAL, State
@@ -59,7 +61,8 @@ class Stations:
 class Prediction:
     """One prediction as it stands. Times are epoch µs, money is micro-dollars.
 
-    `output` is there once it succeeded; `error` and `error_kind` once it failed.
+    `output` is there once it succeeded; `error` and `error_kind` once it failed. `charge` has the lines of
+    the price, and once it succeeded those of the cost.
     """
 
     id: str
@@ -93,6 +96,7 @@ class Prediction:
     rate: int = 0
     hardware: str | None = None
     webhook: Webhook | None = None
+    charge: CostBreakdown | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -143,6 +147,7 @@ class Prediction:
             rate=row["rate"],
             hardware=row["hardware"],
             webhook=_decode_webhook(row["webhook"]) if row["webhook"] is not None else None,
+            charge=charges.decode(row["charge"]),
         )
 
 

@@ -220,7 +220,7 @@ class Run:
             trace=trace,
             media=stored.records,
             upstream_cost_micros=done.upstream_cost_micros,
-            charge=metering.charge(self.prediction, trace.run_us, done.billed),
+            charge=metering.charge(self.prediction, trace.run_us, done.billed, done.lines),
         )
         self._hit("capture.before")
         by_children = self.prediction.meter == "children" and success.charge is None

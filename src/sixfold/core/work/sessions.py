@@ -15,10 +15,11 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import keys, ledger
+from sixfold.core.accounts import charges, keys, ledger
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.clock import HOUR_US, SECOND_US
+from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
+from sixfold.core.work.metering import run_time
 from sixfold.core.work.sessions_states import TERMINAL, TRANSITIONS, Event, State
 
 SLICE_US = 60 * SECOND_US
@@ -117,7 +118,7 @@ class Opened:
 
 def worth(rate: int, us: int) -> int:
     """What a time costs at a price per hour, rounded up to the micro-dollar."""
-    return -(-rate * us // HOUR_US)
+    return charges.total((run_time(us, rate),))
 
 
 def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
@@ -200,7 +201,7 @@ def turn_slice(session_id: str, payer: Payer | None) -> Transaction[Session]:
     session = yield from fresh(session_id)
     moment = yield from now()
     while not session.is_terminal and _is_over(session, moment):
-        captured = yield from _capture(session, session.slice_amount)
+        captured = yield from _capture(session, SLICE_US)
         amount = worth(session.rate, SLICE_US)
         yield from ledger.hold(session.account_id, hold_of(session.id, session.slice + 1), amount, payer)
         session = yield from _turned(session, captured, amount)
@@ -211,7 +212,7 @@ def last_slice(session_id: str, lease: Lease) -> Transaction[Session]:
     """Capture the slice that is over, hold no other, and let the session close."""
     session = yield from fresh(session_id)
     if not session.is_terminal and _is_over(session, (yield from now())):
-        captured = yield from _capture(session, session.slice_amount)
+        captured = yield from _capture(session, SLICE_US)
         yield from _turned(session, captured, 0)
     return (yield from happen(session_id, Event.CLOSE, lease, "no credit"))
 
@@ -262,17 +263,20 @@ def _end(session: Session, *, paid: bool) -> Transaction[Session]:
     captured = 0
     if session.slice_amount and paid and session.slice_at is not None and session.closed_at is not None:
         used = min(SLICE_US, max(0, session.closed_at - session.slice_at))
-        captured = yield from _capture(session, min(session.slice_amount, worth(session.rate, used)))
+        captured = yield from _capture(session, used)
     elif session.slice_amount:
         yield from ledger.release(hold_of(session.id, session.slice))
     yield Query("session_forget", {"id": session.id})
     return Session.of((yield Query("session_settle", {"id": session.id, "captured": captured}))[0])
 
 
-def _capture(session: Session, amount: int) -> Transaction[int]:
-    entry = ledger.Entry("session", f"{session.model}: minute {session.slice + 1}", session.id)
-    yield from ledger.capture(hold_of(session.id, session.slice), amount, entry)
-    return amount
+def _capture(session: Session, used_us: int) -> Transaction[int]:
+    """Charge the time that was used of a slice, no more than was held for it; gives the micro-dollars."""
+    charge = charges.of((run_time(used_us, session.rate),), session.slice_amount)
+    description = f"{session.model}: minute {session.slice + 1}"
+    entry = ledger.Entry("session", description, session.id, charges.encode(charge))
+    yield from ledger.capture(hold_of(session.id, session.slice), charge.amount, entry)
+    return charge.amount
 
 
 def hold_of(session_id: str, number: int) -> str:

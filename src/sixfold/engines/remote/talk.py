@@ -53,7 +53,7 @@ class TalkEngine:
             raise EngineError(error.message) from error
         used = reply.usage
         context.log(f"answered by {reply.target}: {used.input} tokens read, {used.output} written")
-        return Result(data={"value": reply.answer.text}, billed=reply.cost)
+        return Result(data={"value": reply.answer.text}, billed=reply.cost, lines=reply.charge.lines)
 
     async def close(self) -> None:
         """The connections are the relay's."""

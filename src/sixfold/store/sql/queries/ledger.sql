@@ -33,12 +33,13 @@ RETURNING id;
 UPDATE account SET posted = posted + :amount WHERE id = :account_id RETURNING id;
 
 -- name: transfer_insert | One line of the journal.
-INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, created_at)
-VALUES (:id, :debit, :credit, :amount, :hold_id, :kind, :description, :request_id, :now);
+INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, charge, created_at)
+VALUES (:id, :debit, :credit, :amount, :hold_id, :kind, :description, :request_id, :charge, :now);
 
 -- name: transfer_of_each | The line of the journal of a hold that was captured, among others.
-INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, created_at)
-VALUES ('capture:' || :id, :account_id, :credit, :captured, :id, :kind, :description, :request_id, :now);
+INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, charge,
+    created_at)
+VALUES ('capture:' || :id, :account_id, :credit, :captured, :id, :kind, :description, :request_id, :charge, :now);
 
 -- name: transfer_of_hold | The capture of a hold.
 SELECT debit, amount FROM transfer WHERE hold_id = :hold_id;
@@ -47,7 +48,7 @@ SELECT debit, amount FROM transfer WHERE hold_id = :hold_id;
 SELECT id FROM transfer WHERE id = :id;
 
 -- name: ledger_page | An account's entries, newest first, from before a position.
-SELECT id, created_at, kind, description, request_id, hold_id,
+SELECT id, created_at, kind, description, request_id, hold_id, charge,
        CASE WHEN credit = :account_id THEN amount ELSE -amount END AS amount
 FROM transfer
 WHERE (debit = :account_id OR credit = :account_id)

@@ -9,7 +9,7 @@ FROM prediction p JOIN account a ON a.id = p.account_id
 WHERE p.state IN ('starting', 'running', 'canceling') ORDER BY p.started_at, p.id LIMIT :limit;
 
 -- name: oversight_predictions | Orders of all accounts, newest first, searched by what they say of themselves.
-SELECT p.id, p.request_id, p.created_at, p.completed_at, p.face, p.model, p.engine AS served, p.state, p.cost,
+SELECT p.id, p.request_id, p.created_at, p.completed_at, p.face, p.model, p.engine AS served, p.state, p.cost, p.charge,
        COALESCE(p.error, '') AS error, COALESCE(a.email, '') AS email
 FROM prediction p JOIN account a ON a.id = p.account_id
 WHERE p.id < :before AND p.parent_id IS NULL AND (:state = '' OR p.state = :state)
@@ -19,7 +19,8 @@ ORDER BY p.id DESC LIMIT :limit;
 
 -- name: oversight_calls | Calls of model servers of all accounts, the same way.
 SELECT c.id, c.id AS request_id, c.created_at, c.ended_at AS completed_at, c.face, c.model, c.target AS served,
-       c.state, c.cost, c.error, COALESCE(a.email, '') AS email
+       c.state, c.cost, c.error, COALESCE(a.email, '') AS email,
+       (SELECT ended.charge FROM relay_call ended WHERE ended.id = c.id) AS charge
 FROM relay_known c JOIN account a ON a.id = c.account_id
 WHERE c.id < :before AND (:state = '' OR c.state = :state)
   AND LOWER(c.id || ' ' || c.face || ' ' || c.model || ' ' || c.target || ' ' || c.error || ' '

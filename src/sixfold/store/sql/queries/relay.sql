@@ -1,18 +1,18 @@
 -- name: relay_insert | A call that has ended, among others.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
-    response, words, created_at, ended_at)
+    response, words, charge, created_at, ended_at)
 VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
-    :request, :response, :words, COALESCE(NULLIF(:held_at, 0), :now), :now);
+    :request, :response, :words, :charge, COALESCE(NULLIF(:held_at, 0), :now), :now);
 
 -- name: relay_finish | A call that has ended; nothing when a sweep ended it before.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
-    response, words, created_at, ended_at)
+    response, words, charge, created_at, ended_at)
 VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
-    :request, :response, :words, COALESCE(NULLIF(:held_at, 0), :now), :now)
+    :request, :response, :words, :charge, COALESCE(NULLIF(:held_at, 0), :now), :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
@@ -24,11 +24,13 @@ WHERE holder IS NOT NULL AND (holder <> :holder OR created_at < :before)
 LIMIT 1000;
 
 -- name: relay_abandon | A call that was under way failed, and was free.
-INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, held, error, created_at,
-    ended_at)
-SELECT id, account_id, key_id, face, model, target, 'failed', holder, streamed, held, :error, created_at, :now
+INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, held, error, charge,
+    created_at, ended_at)
+SELECT id, account_id, key_id, face, model, target, 'failed', holder, streamed, held, :error, :charge, created_at,
+    :now
 FROM relay_known WHERE id = :id AND state = 'running'
-ON CONFLICT (id) DO UPDATE SET state = excluded.state, error = excluded.error, ended_at = excluded.ended_at
+ON CONFLICT (id) DO UPDATE SET state = excluded.state, error = excluded.error, charge = excluded.charge,
+    ended_at = excluded.ended_at
 WHERE relay_call.state = 'running'
 RETURNING id;
 
@@ -37,7 +39,8 @@ DELETE FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'run
 
 -- name: relay_page | An account's calls, newest first, from before a position; an empty filter takes all.
 SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens, cached_tokens, output_tokens,
-       counted_by, held, cost, first_us, total_us, error, request, response, created_at, ended_at
+       counted_by, held, cost, first_us, total_us, error, request, response, created_at, ended_at,
+       (SELECT ended.charge FROM relay_call ended WHERE ended.id = relay_known.id) AS charge
 FROM relay_known
 WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)

@@ -2,11 +2,11 @@
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
-    webhook, priced_us, created_at)
+    charge, webhook, priced_us, created_at)
 VALUES (
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
     :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :meter, :rate, :hardware,
-    :webhook, :priced_us, :now);
+    :charge, :webhook, :priced_us, :now);
 
 -- name: prediction_origin | The first prediction of an account that was asked for exactly this.
 SELECT origin_id FROM prediction
@@ -61,6 +61,7 @@ RETURNING id;
 UPDATE prediction
 SET state = 'succeeded', output = :output, quality = :quality,
     cost = COALESCE(CAST(:cost AS BIGINT), price), credits = COALESCE(CAST(:credits AS BIGINT), credits),
+    charge = COALESCE(CAST(:charge AS TEXT), charge),
     engine_version = :engine_version, logs = :logs, cold_start_us = :cold_start_us, run_us = :run_us,
     stored_us = :stored_us, stored_bytes = :stored_bytes, upstream_cost = :upstream_cost,
     completed_at = :now, holder = NULL, lease_until = NULL
@@ -125,10 +126,10 @@ SELECT * FROM prediction
 WHERE parent_id = :parent_id AND state NOT IN ('succeeded', 'failed', 'canceled', 'expired')
 ORDER BY id;
 
--- name: prediction_children_cost | What the children of a prediction add up to, and what was held for all.
-SELECT p.price, CAST(COALESCE(SUM(c.cost), 0) AS BIGINT) AS cost
+-- name: prediction_children_costs | What the children of a prediction cost, those alike together, and what was held.
+SELECT p.price, c.model, c.cost, COUNT(c.id) AS runs
 FROM prediction p LEFT JOIN prediction c ON c.parent_id = p.id AND c.state = 'succeeded'
-WHERE p.id = :id GROUP BY p.id, p.price;
+WHERE p.id = :id GROUP BY p.price, c.model, c.cost ORDER BY c.model, c.cost;
 
 -- name: prediction_children_free | Whoever ordered them got nothing, so they cost nothing.
 UPDATE prediction SET cost = 0, credits = 0 WHERE parent_id = :parent_id AND cost > 0;

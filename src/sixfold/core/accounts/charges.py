@@ -1,0 +1,207 @@
+"""Itemized charges: what was counted, the rate of each unit, and the amount that follows from both.
+
+The amount is the sum of all lines, rounded up once to the next micro-dollar, and never more than was held. A
+charge is stored as JSON text with the call, the prediction or the ledger entry that it belongs to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sixfold.core import money
+from sixfold.core.clock import HOUR_US
+
+PER_MILLION = 1_000_000
+MINUTE_MS = 60_000
+_SHOWN_LINES = 8  # of a sum in words; the JSON has all
+MOST_LINES = 100  # of a stored charge
+
+
+class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """`quantity` units at `rate` micro-dollars per `per` of them.
+
+    `list_rate` is the listed rate where another one was applied.
+    """
+
+    unit: str
+    quantity: int
+    rate: int
+    per: int = 1
+    list_rate: int | None = None
+
+
+class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The `amount` charged, in micro-dollars, and its lines; `most` is the limit where that cut the sum."""
+
+    amount: int
+    lines: tuple[LineItem, ...] = ()
+    most: int | None = None
+
+
+def total(lines: Sequence[LineItem]) -> int:
+    """Sum lines to micro-dollars, rounded up once."""
+    if not lines:
+        return 0
+    per, summed = lines[0].per, 0
+    for line in lines:
+        if line.per != per:
+            summed, per = _exact((line.quantity * line.rate, line.per) for line in lines)
+            break
+        summed += line.quantity * line.rate
+    return -(-summed // per)
+
+
+def of(lines: Iterable[LineItem], most: int | None = None) -> CostBreakdown:
+    """Charge the sum of lines, but no more than `most` micro-dollars."""
+    kept = tuple(lines)
+    amount = total(kept)
+    if most is not None and amount > most:
+        return CostBreakdown(most, kept, most)
+    return CostBreakdown(amount, kept)
+
+
+def grouped(runs: Iterable[tuple[str, int, int]]) -> tuple[LineItem, ...]:
+    """Make lines of runs that were priced by themselves: (model, micro-dollars of one, how many)."""
+    dearest = sorted(runs, key=lambda run: run[1] * run[2], reverse=True)
+    lines = [LineItem(model, count, micros) for model, micros, count in dearest if micros]
+    if len(lines) > MOST_LINES:
+        lines[MOST_LINES - 1 :] = [LineItem("others", 1, total(lines[MOST_LINES - 1 :]))]
+    return tuple(lines)
+
+
+def _exact(terms: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The sum of fractions as one fraction."""
+    pairs = tuple(terms)
+    common = math.lcm(1, *[per for _, per in pairs])
+    return sum(amount * (common // per) for amount, per in pairs), common
+
+
+# -- as it is stored ---------------------------------------------------------------------------------
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(CostBreakdown).decode
+
+
+def encode(charge: CostBreakdown) -> str:
+    """Write a charge as JSON text."""
+    return _encode(charge).decode()
+
+
+def decode(text: str | None) -> CostBreakdown | None:
+    """Read a charge back; None for a row that has none."""
+    return None if text is None else _decode(text)
+
+
+NOTHING = encode(CostBreakdown(0))
+
+
+# -- as it is shown ----------------------------------------------------------------------------------
+
+
+class _Format(NamedTuple):
+    """How a unit is written: stored quantity per shown unit, the word after it, what the rate is for."""
+
+    steps: int
+    word: str
+    per: str
+
+
+_FORMATS: Mapping[tuple[str, int], _Format] = {
+    ("input_tokens", PER_MILLION): _Format(1, "", "M"),
+    ("cached_tokens", PER_MILLION): _Format(1, " cached", "M"),
+    ("cache_write_tokens", PER_MILLION): _Format(1, " cache-write", "M"),
+    ("cache_write_1h_tokens", PER_MILLION): _Format(1, " 1-hour cache-write", "M"),
+    ("image_input_tokens", PER_MILLION): _Format(1, " image", "M"),
+    ("audio_input_tokens", PER_MILLION): _Format(1, " audio", "M"),
+    ("output_tokens", PER_MILLION): _Format(1, "", "M"),
+    ("reasoning_tokens", PER_MILLION): _Format(1, " reasoning", "M"),
+    ("image_output_tokens", PER_MILLION): _Format(1, " image", "M"),
+    ("audio_output_tokens", PER_MILLION): _Format(1, " audio", "M"),
+    ("characters", PER_MILLION): _Format(1, " characters", "M"),
+    ("images", 1): _Format(1, "", "image"),
+    ("audio_seconds", MINUTE_MS): _Format(1000, " s", "min"),
+    ("run_ms", HOUR_US): _Format(1000, " ms", "h"),
+}
+
+
+def plain(charge: CostBreakdown | None) -> Mapping[str, Any] | None:
+    """A charge as JSON: `amount_usd`, `sum` in words, and `lines` of `unit`, `quantity`, `rate_usd`, `per`.
+
+    `limit_usd` is there where the hold cut the sum, a line's `list_rate_usd` where another rate was applied.
+    """
+    if charge is None:
+        return None
+    shown: dict[str, Any] = {
+        "amount_usd": money.format_usd(charge.amount),
+        "sum": in_words(charge),
+        "lines": [_plain_line(line) for line in charge.lines],
+    }
+    if charge.most is not None:
+        shown["limit_usd"] = money.format_usd(charge.most)
+    return shown
+
+
+def _plain_line(line: LineItem) -> Mapping[str, Any]:
+    steps = _format(line).steps
+    whole = line.quantity % steps == 0
+    shown: dict[str, Any] = {
+        "unit": line.unit,
+        "quantity": line.quantity // steps if whole else line.quantity / steps,
+        "rate_usd": money.format_usd(line.rate),
+        "per": line.per // steps,
+    }
+    if line.list_rate is not None:
+        shown["list_rate_usd"] = money.format_usd(line.list_rate)
+    return shown
+
+
+def in_words(charge: CostBreakdown | None) -> str | None:
+    """Write a charge as a sum: `1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD`; None for None."""
+    if charge is None:
+        return None
+    priced = [line for line in charge.lines if line.rate] or charge.lines
+    terms = [_term(line) for line in priced[:_SHOWN_LINES]]
+    if len(priced) > _SHOWN_LINES:
+        terms.append(f"{len(priced) - _SHOWN_LINES} more")
+    summed, common = _exact((line.quantity * line.rate, line.per) for line in charge.lines)
+    micros = -(-summed // common)
+    text = f"{money.format_usd(micros)} USD"
+    if terms:
+        text = f"{' + '.join(terms)} = {text}"
+    if summed % common:
+        text += ", rounded up"
+    if charge.most is not None:
+        text += f", limited to the {money.format_usd(charge.most)} USD held"
+    return text + _list_price(charge.lines)
+
+
+def _list_price(lines: Sequence[LineItem]) -> str:
+    if all(line.list_rate is None for line in lines):
+        return ""
+    listed = [(line.quantity * _listed(line), line.per) for line in lines]
+    summed, common = _exact(listed)
+    return f" (list price {money.format_usd(-(-summed // common))} USD)"
+
+
+def _listed(line: LineItem) -> int:
+    return line.rate if line.list_rate is None else line.list_rate
+
+
+def _term(line: LineItem) -> str:
+    form = _format(line)
+    return f"{_quantity(line.quantity, form.steps)}{form.word} × {money.format_usd(line.rate)}/{form.per}"
+
+
+def _format(line: LineItem) -> _Format:
+    """How a line is written; a rate that has a unit of its own is for one of it."""
+    return _FORMATS.get((line.unit, line.per)) or _Format(line.per, "", line.unit)
+
+
+def _quantity(quantity: int, steps: int) -> str:
+    """A quantity with all its decimals: `1,200`, `1.5`."""
+    return f"{(Decimal(quantity) / steps).normalize():,f}"

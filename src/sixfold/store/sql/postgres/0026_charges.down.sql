@@ -1,0 +1,3 @@
+ALTER TABLE transfer DROP COLUMN charge;
+ALTER TABLE prediction DROP COLUMN charge;
+ALTER TABLE relay_call DROP COLUMN charge;
