@@ -12,6 +12,7 @@ import pytest
 from sixfold import inventory
 from tests.areas.house import House, house, small_models
 from tests.areas.test_comfyui_face import PAINT, node
+from tests.recomputing import micros, recomputed
 
 SPACES = "/api/graph/spaces"
 MANY = {"width": 32, "height": 16, "batch_size": 3, "color": 4096}
@@ -79,6 +80,8 @@ async def test_inputs_that_only_the_run_knows_are_held_at_their_dearest(
     assert (told["valid"], told["estimate"]["price_usd"]) == (True, most)
     ended = await ran(dots, graph)
     assert (ended["status"], ended["cost"]) == ("succeeded", cost)
+    charge = ended["receipt"][-1]["charge"]
+    assert (recomputed(charge), charge["lines"][0]["unit"]) == (micros(cost), model)
     assert ended["held"] == round(float(most) * 1_000_000)
     assert await dots.standing() == (f"{5 - float(cost):.3f}".removesuffix("0"), "0.00")
     assert await dots.faults() == ()

@@ -1,4 +1,4 @@
-"""`ledger`: prove the sums, and see what was earned and spent."""
+"""`ledger`: prove the sums, list an account's entries, and see what was earned and spent."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 from sixfold.cli import opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import money
-from sixfold.core.accounts import journal
-from sixfold.core.clock import DAY_US
+from sixfold.core.accounts import accounts, charges, journal
+from sixfold.core.accounts.journal import Page
+from sixfold.core.clock import DAY_US, rfc3339
+from sixfold.core.database import Transaction
 from sixfold.core.work import costs as work_costs
 from sixfold.core.work.costs import Cost
 
 MAX_DAYS = 3660
+MAX_ENTRIES = 1000
 
 
 def verify(arguments: argparse.Namespace) -> int:
@@ -28,6 +31,37 @@ def verify(arguments: argparse.Namespace) -> int:
     else:
         Paint().line("  Every sum is right")
     return 1 if faults else 0
+
+
+def entries(arguments: argparse.Namespace) -> None:
+    """`ledger entries`: an account's entries, newest first, each with the sum that its amount came from."""
+    if not 1 <= arguments.limit <= MAX_ENTRIES:
+        raise Refused(f"--limit must be a number from 1 to {MAX_ENTRIES}; got {arguments.limit}")
+    page = opening.read(opening.settings_of(arguments), _entries(arguments))
+    if arguments.json:
+        put_json({"entries": [journal.plain(row) for row in page.entries], "next_cursor": page.next_cursor})
+        return
+    if not page.entries:
+        Paint().line("  There are no entries")
+        return
+    rows = [
+        (
+            (rfc3339(row["created_at"]) or "")[:19].replace("T", " "),
+            row["kind"],
+            money.format_usd(row["amount"]),
+            row["description"],
+            charges.in_words(charges.decode(row["charge"])) or "",
+        )
+        for row in page.entries
+    ]
+    Paint().table(("when (UTC)", "kind", "USD", "for", "sum"), rows)
+    if page.next_cursor:
+        Paint().line(f"  Older entries: --cursor {page.next_cursor}")
+
+
+def _entries(arguments: argparse.Namespace) -> Transaction[Page]:
+    account = yield from accounts.by_email(arguments.email)
+    return (yield from journal.page(account.id, arguments.limit, arguments.cursor))
 
 
 def costs(arguments: argparse.Namespace) -> None:

@@ -356,6 +356,15 @@ def _space(commands: Group) -> None:
 def _ledger(commands: Group) -> None:
     group = _group(commands, "ledger", "look after the money")
     _asking(group, "verify", "ledger:verify", "prove that every sum is right")
+    entries = _asking(
+        group,
+        "entries",
+        "ledger:entries",
+        "list the entries of an account, and the sum behind each charge",
+    )
+    entries.add_argument("email", metavar="EMAIL")
+    entries.add_argument("--limit", type=int, default=25, metavar="N", help="at most N (default: 25)")
+    entries.add_argument("--cursor", metavar="CURSOR", help="go on from where the last list ended")
     costs = _asking(
         group,
         "costs",

@@ -14,7 +14,7 @@ _COLUMN = 12
 
 
 def draw(paint: Paint, prediction: Mapping[str, Any]) -> None:
-    """Draw a prediction's receipt; a station that was not reached stays dark."""
+    """Draw a prediction's receipt and the sum that it cost; a station that was not reached stays dark."""
     stations = {str(entry["name"]): entry for entry in prediction.get("receipt") or ()}
     if not stations:
         return
@@ -28,6 +28,9 @@ def draw(paint: Paint, prediction: Mapping[str, Any]) -> None:
     paint.line("  " + _row(_same, paint.dim, lit, times, width))
     if any(details):
         paint.line("  " + _row(_same, paint.dim, lit, details, width))
+    charge = stations["captured"].get("charge") if "captured" in stations else None
+    if charge is not None and charge["lines"]:
+        paint.paragraph(str(charge["sum"]))
     if status in _ENDED_BADLY:
         paint.line(f"  {paint.bold(status)}: nothing was charged")
 

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from sixfold.core import money, quantities
+from sixfold.core.accounts import charges
 from sixfold.core.clock import rfc3339
 from sixfold.core.work import receipt
 from sixfold.core.work.own import engine_name
@@ -61,9 +62,16 @@ class Pages:
             "coded": _coded,
             "engine_name": engine_name,
             "parted": _parted,
+            "charge_sum": _charge_sum,
+            "sum_in_words": charges.in_words,
             **filters,
         }
-        self._environment.globals |= {"receipt": receipt.of, "asset": _asset, "served": frozenset(areas)}
+        self._environment.globals |= {
+            "receipt": receipt.of,
+            "itemized": receipt.itemized,
+            "asset": _asset,
+            "served": frozenset(areas),
+        }
 
     def render(self, name: str, session: Session | None, *, status: int = 200, **values: Any) -> Response:
         """One page."""
@@ -104,3 +112,9 @@ def _moment(epoch_us: int | None) -> str:
 def took(micros: int | None) -> str:
     """How long something took, or a dash where it has not ended."""
     return "–" if micros is None else quantities.duration(micros / 1000)
+
+
+def _charge_sum(stored: str | None) -> str:
+    """The sum of a charge as it is stored; empty where there is none, or no line of it."""
+    charge = charges.decode(stored)
+    return charges.in_words(charge) or "" if charge is not None and charge.lines else ""

@@ -90,6 +90,32 @@ class Document:
         }
 
 
+CHARGE: Node = {
+    "type": ["object", "null"],
+    "description": "How an amount came about; null for what moved no charge, and for rows of older versions",
+    "required": ["amount_usd", "sum", "lines"],
+    "properties": {
+        "amount_usd": {"type": "string"},
+        "sum": {"type": "string", "examples": ["1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD"]},
+        "limit_usd": {"type": "string", "description": "What was held, where the sum is above it"},
+        "lines": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["unit", "quantity", "rate_usd", "per"],
+                "properties": {
+                    "unit": {"type": "string"},
+                    "quantity": {"type": "number"},
+                    "rate_usd": {"type": "string", "description": "USD for `per` units"},
+                    "per": {"type": "integer"},
+                    "list_rate_usd": {"type": "string", "description": "The listed rate, where it differs"},
+                },
+            },
+        },
+    },
+}
+
+
 class Documents(Mapping[str, Document]):
     """OpenAPI documents by name, each built when it is first read."""
 

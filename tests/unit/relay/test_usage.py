@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sixfold.core.relay.chat import Call, Chat, Message, Outcome, Picture, Text, Tool, estimate, tokens_of
 from sixfold.core.relay.usage import PriceBook, Rates, Units, Usage, rates, settled
@@ -130,3 +134,75 @@ def test_an_estimate_counts_all_that_is_sent() -> None:
     )
     assert estimate(Chat((*short.messages, *turns))) > estimate(short)
     assert (tokens_of(0), tokens_of(1), tokens_of(35)) == (0, 1, 10)
+
+
+COUNT = st.integers(0, 2_000_000)
+RATE = st.integers(0, 200_000_000)
+MAYBE = st.none() | RATE
+PRICED = st.builds(
+    Rates,
+    *(RATE, RATE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, RATE, RATE, RATE, MAYBE, MAYBE),
+    st.sampled_from([0, 1000]),
+)
+USED = st.builds(
+    lambda special, plain, out, units: Usage(
+        sum(special[:5]) + plain,
+        out[0] + out[1] + units.image_out + out[2],
+        *special[:5],
+        audio_out=out[1],
+        reasoning=out[2],
+        units=units,
+    ),
+    st.tuples(COUNT, COUNT, COUNT, COUNT, COUNT),
+    COUNT,
+    st.tuples(COUNT, COUNT, COUNT),
+    st.builds(Units, COUNT, COUNT, COUNT, COUNT),
+)
+
+
+@given(found=PRICED, used=USED)
+def test_the_lines_of_any_usage_have_every_unit_and_add_up_to_its_cost(found: Rates, used: Usage) -> None:
+    units = used.units
+    assert units is not None
+    lines = {line.unit: line for line in found.lines(used)}
+    assert all(line.quantity > 0 for line in lines.values())
+    counted = {
+        "cached_tokens": used.cached,
+        "cache_write_tokens": used.cache_write,
+        "cache_write_1h_tokens": used.cache_write_long,
+        "image_input_tokens": used.image_in,
+        "audio_input_tokens": used.audio_in,
+        "reasoning_tokens": used.reasoning,
+        "audio_output_tokens": used.audio_out,
+        "image_output_tokens": units.image_out,
+        "images": units.images,
+        "audio_seconds": units.milliseconds,
+        "characters": units.characters,
+    }
+    for unit, quantity in counted.items():
+        assert (lines[unit].quantity if unit in lines else 0) == quantity, unit
+    read = [line.quantity for unit, line in lines.items() if unit in INPUT]
+    said = [line.quantity for unit, line in lines.items() if unit.endswith("tokens") and unit not in INPUT]
+    assert (sum(read), sum(said)) == (used.input, used.output)
+    exact = sum((Fraction(line.quantity * line.rate, line.per) for line in lines.values()), Fraction())
+    assert found.cost(used) == math.ceil(exact)
+
+
+INPUT = {
+    "input_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "cache_write_1h_tokens",
+    "image_input_tokens",
+    "audio_input_tokens",
+}
+
+
+def test_the_lines_of_a_usage_beyond_its_totals_are_clamped() -> None:
+    found = Rates(1_000_000, 1_000_000, image_output=2_000_000)
+    wrong = Usage(5, 3, cached=9, reasoning=50, units=Units(image_out=7))
+    assert [(line.unit, line.quantity) for line in found.lines(wrong)] == [
+        ("cached_tokens", 9),
+        ("image_output_tokens", 3),
+    ]
+    assert found.lines(Usage(-5, -3)) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,11 +12,16 @@ import pytest
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.accounts import charges, journal
+from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
+from sixfold.core.work import metering, receipt
 from sixfold.core.work.children import PipelineChildren
+from sixfold.core.work.metering import run_time
 from sixfold.core.work.orders import Parent
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
+from tests.recomputing import recomputed
 from tests.road import HOUR, PRICE, Options, Road, models, road
 
 HOUR_US = 3_600_000_000
@@ -46,6 +52,12 @@ async def spent(line: Road) -> int:
     return CREDIT - account.posted
 
 
+def itemized(prediction: Prediction) -> int | None:
+    """The cost as it follows from what the receipt shows."""
+    shown = receipt.plain(prediction)[-1].get("charge")
+    return None if shown is None else recomputed(shown)
+
+
 async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: Road) -> None:
     quote = line.pipeline.quote("hired", {"prompt": "x"})
     assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
@@ -53,27 +65,57 @@ async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: 
     assert ended.state is State.SUCCEEDED
     assert ended.cost == math.ceil(HOUR * ended.stations.run / HOUR_US) > 0
     assert ended.hardware == "gpu-24gb-a"
+    assert itemized(ended) == ended.cost
+    assert ended.charge == CostBreakdown(ended.cost, (run_time(ended.stations.run, HOUR),))
     assert await spent(line) == ended.cost
 
 
 async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Road) -> None:
     told = await line.run("metered", extras={"billed": 2.5})
     assert (told.price, told.cost, told.credits) == (10 * PRICE, 17_500, 2)
+    assert itemized(told) == 17_500
+    assert told.charge == charges.of((LineItem("request", 2_500_000, PRICE, 10**6),))
     untold = await line.run("metered")
-    assert untold.cost == 10 * PRICE
+    assert (untold.cost, itemized(untold)) == (10 * PRICE, 10 * PRICE)
     assert await spent(line) == 17_500 + 10 * PRICE
 
 
 async def test_a_part_of_a_unit_is_paid_to_the_micro_dollar(line: Road) -> None:
     """Two seconds of a recording are 0.0333… minutes."""
     told = await line.run("metered", extras={"billed": 2 / 60})
-    assert told.cost == math.ceil(PRICE * 2 / 60) == 234
+    assert told.cost == math.ceil(PRICE * 2 / 60) == 234 == itemized(told)
 
 
 async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
     ended = await line.run("metered", extras={"billed": 99})
-    assert ended.cost == 10 * PRICE
+    assert ended.cost == 10 * PRICE == itemized(ended)
+    assert ended.charge is not None
+    assert ended.charge.most == 10 * PRICE
     assert await spent(line) == 10 * PRICE
+
+
+async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Road) -> None:
+    ended = await line.run()
+    assert ended.charge == charges.of((LineItem("request", 1000, PRICE, 1000),))
+    page = await line.database.read(journal.page(ended.account_id, 1, None))
+    assert charges.decode(page.entries[0]["charge"]) == ended.charge
+    free = await line.run(charged=False)
+    assert (free.cost, itemized(free)) == (0, 0)
+
+
+async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_amount(line: Road) -> None:
+    ended = dataclasses.replace(await line.run("metered"), meter="children", rate=0, charge=None)
+    right = (LineItem("ra1", 2, 3000), LineItem("tts", 1, 500))
+    for lines, shown in (
+        (right, right),
+        ((), (LineItem("run", 1, 6500),)),
+        (right[:1], (LineItem("run", 1, 6500),)),
+        ((*right, LineItem("x", -1, 5)), (LineItem("run", 1, 6500),)),
+        ((LineItem("x", 1, 9),) * 101, (LineItem("run", 1, 6500),)),
+    ):
+        charge = metering.charge(ended, 0, 6500.0, lines)
+        assert charge is not None
+        assert (charge.micros, charge.breakdown.lines) == (6500, shown)
 
 
 async def test_a_failed_run_of_either_kind_costs_nothing(line: Road) -> None:
@@ -97,6 +139,7 @@ async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: 
     gate.touch()
     ended = await line.pipeline.wait(whole, 60)
     assert (ended.cost, ended.credits) == (2 * PRICE, 2)
+    assert ended.charge == charges.of((LineItem("echo", 2, PRICE),))
     assert await spent(line) == 2 * PRICE
 
 
@@ -134,7 +177,9 @@ async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp
     assert (await line.pipeline.wait(waits, 60)).state is State.CANCELED
     await line.pipeline.cancel(whole.id, whole.account_id)
     assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
-    assert (await line.pipeline.get(done.id, done.account_id)).cost == 0
+    part = await line.pipeline.get(done.id, done.account_id)
+    assert (part.cost, itemized(part)) == (0, 0)
+    assert itemized(await line.pipeline.get(whole.id, whole.account_id)) is None
     assert await spent(line) == 0
     with pytest.raises(errors.Conflict):
         await line.run(parent=Parent(whole.id, "3"))

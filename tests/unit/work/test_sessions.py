@@ -30,6 +30,7 @@ from sixfold.core.work.sessions_viewer import (
     Viewer,
 )
 from tests import databases
+from tests.recomputing import recomputed
 
 SECOND, SLICE = 1_000_000, 9_000  # 0.54 USD an hour
 LEASE = Lease("boot_test", 30 * SECOND)
@@ -117,6 +118,13 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
     ended = await desk.write(sessions.happen(session.id, Event.END, LEASE))
     assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
     assert await desk.money() == (18_000, 0)
+    page = await desk.database.read(journal.page(desk.account.id, 2, None))
+    shown = [(row["amount"], journal.plain(row)["charge"]) for row in page.entries]
+    assert [(amount, recomputed(charge)) for amount, charge in shown] == [(-3_000, 3_000), (-9_000, 9_000)]
+    assert [charge["sum"] for _, charge in shown] == [
+        "20,000 ms × 0.54/h = 0.003 USD",
+        "60,000 ms × 0.54/h = 0.009 USD",
+    ]
 
 
 async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(desk: Desk) -> None:

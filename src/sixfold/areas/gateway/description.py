@@ -135,7 +135,8 @@ def _services() -> dict[str, Node]:
     train = _operation("Teach a service of one's own", {"202": taught}, "Error")
     train |= {"requestBody": openapi.json_body(_TAUGHT), "parameters": [openapi.IDEMPOTENCY]}
     listed = openapi.answer("Every service", _listed("services", openapi.ref("Service")))
-    calls = openapi.answer("Newest first", _listed("calls", {"type": "object"}))
+    call: Node = {"type": "object", "properties": {"charge": openapi.CHARGE}}
+    calls = openapi.answer("Newest first", _listed("calls", call))
     log = _operation("The log of calls", {"200": calls}, "Error")
     log["parameters"] = [openapi.query("limit", {"type": "integer", "minimum": 1, "maximum": 200})]
     return {

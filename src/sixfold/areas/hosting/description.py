@@ -14,7 +14,13 @@ _STATUSES = ["queued", "starting", "running", "succeeded", "failed", "canceled",
 _STATION: Node = {
     "type": "object",
     "required": ["name", "at", "ms", "usd"],
-    "properties": {"name": _TEXT, "at": _MAYBE_TEXT, "ms": _MAYBE_NUMBER, "usd": _MAYBE_TEXT},
+    "properties": {
+        "name": _TEXT,
+        "at": _MAYBE_TEXT,
+        "ms": _MAYBE_NUMBER,
+        "usd": _MAYBE_TEXT,
+        "charge": openapi.CHARGE,
+    },
 }
 _OTHER_OUTPUTS: Node = {
     "type": "object",

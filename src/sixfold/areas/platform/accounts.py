@@ -7,9 +7,8 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, charges, journal
+from sixfold.core.accounts import accounts, journal
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.clock import rfc3339
 from sixfold.web import answers
 from sixfold.web.services import Services
 
@@ -47,18 +46,7 @@ class Accounts:
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
         page = await self._services.database.read(journal.page(principal.account_id, limit, cursor))
-        rows = [
-            {
-                "id": row["id"],
-                "created_at": rfc3339(row["created_at"]),
-                "amount_usd": money.format_usd(row["amount"]),
-                "kind": row["kind"],
-                "description": row["description"],
-                "request_id": row["request_id"],
-                "charge": charges.plain(charges.decode(row["charge"])),
-            }
-            for row in page.entries
-        ]
+        rows = [journal.plain(row) for row in page.entries]
         return answers.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
 
 

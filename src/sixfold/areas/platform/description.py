@@ -14,6 +14,7 @@ _ENTRY: Node = {
     "kind": _TEXT,
     "description": _TEXT,
     "request_id": _MAYBE_TEXT,
+    "charge": openapi.CHARGE,
 }
 _ACCOUNT: Node = {
     "account_id": _TEXT,

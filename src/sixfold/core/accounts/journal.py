@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.clock import rfc3339
 from sixfold.core.database import Query, Row, Transaction, one
 
 _END_OF_TIME = 2**62
@@ -28,6 +33,19 @@ def page(account_id: str, limit: int, cursor: str | None) -> Transaction[Page]:
     entries = tuple(rows[:limit])
     more = len(rows) > limit
     return Page(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if more else None)
+
+
+def plain(entry: Row) -> Mapping[str, Any]:
+    """An entry as JSON: money as decimal text in USD, `charge` as `charges.plain` gives it."""
+    return {
+        "id": entry["id"],
+        "created_at": rfc3339(entry["created_at"]),
+        "amount_usd": money.format_usd(entry["amount"]),
+        "kind": entry["kind"],
+        "description": entry["description"],
+        "request_id": entry["request_id"],
+        "charge": charges.plain(charges.decode(entry["charge"])),
+    }
 
 
 def _parse_cursor(cursor: str | None) -> tuple[int, str]:

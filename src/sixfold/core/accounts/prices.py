@@ -34,6 +34,11 @@ class Price:
     lines: tuple[LineItem, ...] = ()
 
     @property
+    def charge(self) -> str | None:
+        """The lines as they are stored; None for a price that only its run can itemize."""
+        return charges.encode(charges.of(self.lines)) if self.lines or not self.micros else None
+
+    @property
     def cost(self) -> str:
         """Decimal text in USD."""
         return money.format_usd(self.micros)

@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from sixfold.core import money
-from sixfold.core.accounts import accounts, audit, identities, journal, keys, passkeys, signins
+from sixfold.core.accounts import accounts, audit, charges, identities, journal, keys, passkeys, signins
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
 from sixfold.core.memory.exchange import transfer
@@ -191,7 +191,9 @@ def _shown(row: Row, *hidden: str) -> Mapping[str, Any]:
     for name, value in dict(row).items():
         if name in _HIDDEN or name in hidden:
             continue
-        if value is not None and name in _MONEY:
+        if name == "charge":
+            shown[name] = charges.plain(charges.decode(value))
+        elif value is not None and name in _MONEY:
             shown[f"{name}_usd"] = money.format_usd(value)
         elif name.endswith("_at"):
             shown[name] = rfc3339(value)

@@ -120,15 +120,10 @@ def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
         "meter": draft.price.meter,
         "rate": draft.price.rate,
         "hardware": draft.hardware,
-        "charge": _quoted(draft.price),
+        "charge": draft.price.charge,
         "webhook": None if draft.webhook is None else _json(draft.webhook),
         "priced_us": draft.priced_us,
     }
-
-
-def _quoted(price: Price) -> str | None:
-    """The lines of a price, as stored; None for one that only its run can itemize."""
-    return charges.encode(charges.of(price.lines)) if price.lines or not price.micros else None
 
 
 def _of_parent(draft: Draft) -> Transaction[Row | None]:

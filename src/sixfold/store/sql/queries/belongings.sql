@@ -1,11 +1,12 @@
 -- name: mine_predictions | An account's predictions, oldest first.
-SELECT id, parent_id, face, model, engine, engine_version, quality, state, inputs, output, error, cost,
+SELECT id, parent_id, face, model, engine, engine_version, quality, state, inputs, output, error, cost, charge,
        created_at, started_at, completed_at
 FROM prediction WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: mine_calls | What an account asked of model servers.
 SELECT id, key_id, face, model, target, state, input_tokens, cached_tokens, output_tokens, cost, error,
-       request, response, created_at, ended_at
+       request, response, created_at, ended_at,
+       (SELECT ended.charge FROM relay_call ended WHERE ended.id = relay_known.id) AS charge
 FROM relay_known WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: mine_responses | Responses that an account keeps.
@@ -169,7 +170,7 @@ DELETE FROM audit WHERE account_id = :account_id;
 UPDATE media SET expires_at = :now, prediction_id = NULL, upload_id = NULL WHERE account_id = :account_id;
 
 -- name: erase_descriptions | Entries of the ledger keep their kind and their amount.
-UPDATE transfer SET description = kind, request_id = NULL
+UPDATE transfer SET description = kind, request_id = NULL, charge = NULL
 WHERE debit = :account_id OR credit = :account_id;
 
 -- name: erase_account | The account is nobody's; its id and its sums stay.
