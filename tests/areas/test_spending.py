@@ -36,6 +36,9 @@ async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_recei
     assert 'aria-label="0.04 USD in 30 days"' in page
     assert re.search(r'swatch hosting"></i> <a href="/catalog/ra1">ra1</a>.*?0\.04.*?100 %', page, re.DOTALL)
     assert f'<a href="/predictions/{made}">charge</a>' in page
+    assert '<span class="sum">1 × 0.04/image = 0.04 USD</span>' in page
+    receipt = (await home.client.get(f"/predictions/{made}")).text
+    assert '<p class="sum">1 × 0.04/image = 0.04 USD</p>' in receipt
     assert (await home.client.get("/account?days=31")).text.count('class="hit"') == 14
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import sqlite3
 from pathlib import Path
 
 import pytest
 from pwdlib import PasswordHash
 
-from sixfold.core.accounts import keys
+from sixfold.cli import opening
+from sixfold.core.accounts import charges, keys, ledger
+from sixfold.core.accounts.charges import LineItem
+from sixfold.core.database import Transaction
 from tests.unit.cli.conftest import Commands
+
+SUM = "1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD"
 
 
 def rows(folder: Path, query: str, *values: object) -> list[tuple[object, ...]]:
@@ -191,6 +197,30 @@ def test_the_ledger_is_whole_until_somebody_writes_into_it(sixfold: Commands) ->
     assert "balance differs from the journal" in sixfold("ledger", "verify").err
 
 
+def test_the_entries_of_a_ledger_have_the_sum_behind_each_charge(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c", "--credit", "3")
+    account_id = sixfold.ok("account", "show", "a@b.c")["account_id"]
+    lines = (LineItem("input_tokens", 1200, 100_000, 10**6), LineItem("output_tokens", 300, 400_000, 10**6))
+    charge = charges.encode(charges.of(lines))
+
+    def paid() -> Transaction[None]:
+        yield from ledger.hold(account_id, "hold", 500)
+        yield from ledger.capture("hold", 240, ledger.Entry("chat", "m by a/m", "req_1", charge))
+
+    opening.write(opening.settings_of(argparse.Namespace(data_dir=str(sixfold.folder))), paid())
+    told = sixfold.ok("ledger", "entries", "a@b.c", "--limit", "1")
+    [entry] = told["entries"]
+    assert (entry["amount_usd"], entry["charge"]["sum"]) == ("-0.00024", SUM)
+    older = sixfold.ok("ledger", "entries", "a@b.c", "--cursor", told["next_cursor"])["entries"]
+    assert [(entry["kind"], entry["charge"]) for entry in older] == [("credit", None)]
+    assert SUM in sixfold("ledger", "entries", "a@b.c").out
+    assert "--limit must be a number from 1 to 1000; got 0" in sixfold.refused(
+        "ledger", "entries", "a@b.c", "--limit", "0"
+    )
+    assert "a@b.d" in sixfold.refused("ledger", "entries", "a@b.d")
+    assert "cursor" in sixfold.refused("ledger", "entries", "a@b.c", "--cursor", "x")
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -201,6 +231,7 @@ def test_the_ledger_is_whole_until_somebody_writes_into_it(sixfold: Commands) ->
         ("key", "create", "a@b.c"),
         ("key", "list", "a@b.c"),
         ("ledger", "verify"),
+        ("ledger", "entries", "a@b.c"),
         ("engines", "list"),
     ],
 )

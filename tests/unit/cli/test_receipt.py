@@ -80,3 +80,11 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" in Paint(Terminal()).accent("x")
     monkeypatch.setenv("NO_COLOR", "1")
     assert Paint(Terminal()).accent("x") == "x"
+
+
+def test_the_sum_of_the_charge_stands_below_the_stations() -> None:
+    charge = {"amount_usd": "0.04", "sum": "1 × 0.04/image = 0.04 USD", "lines": [{"unit": "image"}]}
+    paid = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": charge}]
+    assert drawn({"status": "succeeded", "receipt": paid})[4:] == ["  1 × 0.04/image = 0.04 USD"]
+    free = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": {**charge, "lines": []}}]
+    assert len(drawn({"status": "succeeded", "receipt": free})) == 4
