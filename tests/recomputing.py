@@ -16,7 +16,7 @@ def recomputed(charge: Mapping[str, Any]) -> int:
         for line in charge["lines"]
     )
     limit = charge.get("limit_usd")
-    return min(math.ceil(summed), math.inf if limit is None else micros(limit))
+    return math.ceil(summed) if limit is None else min(math.ceil(summed), micros(limit))
 
 
 def micros(usd: str) -> int:

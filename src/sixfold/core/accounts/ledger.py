@@ -36,8 +36,7 @@ def hold(
 ) -> Transaction[None]:
     """Set `amount` aside; raises `InsufficientCredits` when less is available.
 
-    With a `payer` it counts against that key's budgets, too; raises `BudgetExceeded`. `about` is what a crash
-    has to know of what it is held for, and is forgotten with its end.
+    A `payer` is the key whose budgets it counts against (`BudgetExceeded`), `about` what a crash has to know.
     """
     if amount <= 0:
         raise LedgerFault("a hold needs a positive amount")

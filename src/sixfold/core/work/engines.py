@@ -1,8 +1,7 @@
 """What an engine is: the one small seam between a worker and a model.
 
-An engine turns checked inputs into artifacts. It is built once per worker (its building is the cold
-start), run many times, and never sees accounts, prices, keys or the network. Its factory is called with
-the options of its row in the catalogue as keyword arguments.
+An engine turns checked inputs into artifacts. It is built once per worker, run many times, and never sees
+accounts, keys or the network. Its factory takes the options of its row in the catalogue as keywords.
 
 Three shapes, told apart by the row's `kind`:
 
@@ -45,9 +44,8 @@ class Task:
 class Artifact:
     """One file that an engine made, encoded: its bytes are `data`, or the file at `path` (which is taken).
 
-    A large file is better written under `Context.scratch` than held in memory. `info` says what a caller
-    would otherwise have to decode to learn (`width`, `height` in pixels, `duration` in seconds, `fps`), with
-    the names that the interface uses.
+    A large file is better written under `Context.scratch` than held in memory. `info` has `width` and
+    `height` in pixels, `duration` in seconds and `fps`, so that no caller has to decode the file.
     """
 
     content_type: str
@@ -61,11 +59,9 @@ class Result:
     """What a run gave: files, JSON data beside or instead of them, and the quality it reached.
 
     `upstream_cost_micros` is what another service took from the operator for it, where it says so;
-    `billed` is how many priced units it came to, where the price is captured by them (seconds, minutes);
-    `lines` itemize it where it is an amount of micro-dollars.
+    `billed` is how many priced units it came to (seconds, minutes); `lines` itemize micro-dollars of it.
 
-    One artifact is the output itself and several are a list; where one's `info` has a `name`, the output is
-    an object that holds each under its name, with `data` beside them.
+    One artifact is the output itself, several are a list, or an object where their `info` has a `name`.
     """
 
     artifacts: tuple[Artifact, ...] = ()

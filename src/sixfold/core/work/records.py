@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from sixfold.core.accounts import charges
-from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.database import Row
 from sixfold.core.work.states import TERMINAL, State
@@ -61,8 +60,7 @@ class Stations:
 class Prediction:
     """One prediction as it stands. Times are epoch µs, money is micro-dollars.
 
-    `output` is there once it succeeded; `error` and `error_kind` once it failed. `charge` has the lines of
-    the price, and once it succeeded those of the cost.
+    `output` is there once it succeeded, `error` and `error_kind` once it failed; `charge` itemizes the price.
     """
 
     id: str
@@ -96,7 +94,7 @@ class Prediction:
     rate: int = 0
     hardware: str | None = None
     webhook: Webhook | None = None
-    charge: CostBreakdown | None = None
+    charge: charges.CostBreakdown | None = None
 
     @property
     def is_terminal(self) -> bool:
