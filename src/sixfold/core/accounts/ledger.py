@@ -109,14 +109,5 @@ def transfer(
     transfer_id: str, sides: tuple[str, str], amount: int, entry: Entry, hold_id: str | None
 ) -> Query:
     """One line of the journal."""
-    return Query(
-        "transfer_insert",
-        {
-            "id": transfer_id,
-            "debit": sides[0],
-            "credit": sides[1],
-            "amount": amount,
-            "hold_id": hold_id,
-            **entry._asdict(),
-        },
-    )
+    moved = {"id": transfer_id, "debit": sides[0], "credit": sides[1], "amount": amount, "hold_id": hold_id}
+    return Query("transfer_insert", {**moved, **entry._asdict()})
