@@ -48,6 +48,8 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "max_attempts": (1, 100),
     "queue_limit": (1, math.inf),
     "session_limit": (1, math.inf),
+    "graph_nodes": (1, math.inf),
+    "graph_values": (1, math.inf),
     "lease_seconds": (_SOME, math.inf),
     "run_limit_seconds": (_SOME, math.inf),
     "graph_limit_seconds": (_SOME, math.inf),
@@ -112,6 +114,8 @@ class Settings:
     json_body_bytes: int = MIB
     inline_body_bytes: int = 32 * MIB
     upload_body_bytes: int = 512 * MIB
+    graph_nodes: int = 5_000
+    graph_values: int = 100_000
     upload_quota_bytes: int = 10 * GIB
     upload_life_days: int = 30
     fetch_allow: str = ""

@@ -12,6 +12,7 @@ from sixfold import imports
 from sixfold.core.database import Database
 from sixfold.core.graphs import spaces
 from sixfold.core.graphs.keeping import Names
+from sixfold.core.graphs.limits import GraphLimits
 from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.workshop import PUBLIC, UNLOCK, Craft, Workshop
@@ -70,6 +71,7 @@ def build(
         masked=imports.deferred("sixfold.engines.nodes.masking:masked"),
         viewed=imports.deferred("sixfold.engines.nodes.viewing:viewed"),
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
+        limits=GraphLimits(settings.graph_nodes, settings.graph_values, settings.json_body_bytes),
     )
     built = Workshop(craft, built_in_spaces(), Names(database, media, examples, signer), road, theirs)
     road.check, road.appraisers[CHILDREN] = built.checked, built.price

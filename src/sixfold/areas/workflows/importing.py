@@ -16,7 +16,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
 from sixfold.core.graphs import diff, embedded, interface, models, spaces
-from sixfold.core.graphs.convert import Converted, convert
+from sixfold.core.graphs.convert import Converted
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.nodes import Graph
 from sixfold.core.graphs.spaces import PREFIX, Space
@@ -25,7 +25,7 @@ from sixfold.web import answers, auth, bodies, calls
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
-_MOST_NAME, _MOST_NODES = 80, 5000
+_MOST_NAME = 80
 _PICTURES = {b"\x89PNG": "image/png", b"RIFF": "image/webp", b"\xff\xd8\xff": "image/jpeg"}
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
 _SHAPES = "3d"  # a kind whose output has another name
@@ -77,7 +77,7 @@ class Importing:
         """Every fault of a workflow at once, and what it would cost."""
         account_id = await self._guest(request)
         body = bodies.parse_object(await request.body())
-        converted = self._converted(_document(body, "workflow"))
+        converted = self._workshop.convert(_document(body, "workflow"))
         strict = body.get("strict_models") is True
         await self._workshop.look(converted.graph, account_id)
         verdict = self._workshop.check(converted.graph, strict_models=strict)
@@ -95,7 +95,7 @@ class Importing:
         """What is different between two workflows."""
         await self._guest(request)
         body = bodies.parse_object(await request.body())
-        a, b = (self._converted(_document(body, name)).graph for name in ("a", "b"))
+        a, b = (self._workshop.convert(_document(body, name)).graph for name in ("a", "b"))
         return answers.json(diff.compare(a, b).record)
 
     async def _enter(self, request: Request) -> Principal:
@@ -110,12 +110,6 @@ class Importing:
             return ""
         return (await self._enter(request)).account_id
 
-    def _converted(self, document: Mapping[str, Any]) -> Converted:
-        converted = convert(document, self._workshop.classes)
-        if len(converted.graph) > _MOST_NODES:
-            raise errors.BadRequest(f"A workflow may have at most {_MOST_NODES} nodes")
-        return converted
-
     def _estimate(self, verdict: Verdict, account_id: str) -> dict[str, Any] | None:
         if not verdict.valid:
             return None
@@ -126,7 +120,7 @@ class Importing:
             return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}
 
     async def _import(self, account_id: str, brought: Brought) -> Space:
-        converted = self._converted(brought.document)
+        converted = self._workshop.convert(brought.document)
         if not converted.graph:
             raise errors.BadRequest("The workflow has no nodes that run")
         media = self._services.media

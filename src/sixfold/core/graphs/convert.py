@@ -8,6 +8,7 @@ from typing import Any
 
 from sixfold.core.graphs import sheet, widgets
 from sixfold.core.graphs.documents import listed, mapping
+from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits
 from sixfold.core.graphs.nodes import Graph, NodeSpec, Registry, is_link
 from sixfold.core.graphs.sheet import BYPASS, NEVER, NOTES, Drawn, Source
 from sixfold.errors import BadRequest
@@ -40,12 +41,13 @@ class _Fixed:
     value: Any
 
 
-def convert(document: object, registry: Registry) -> Converted:
-    """A document in either format as a graph; raises `NotAWorkflow`."""
+def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS) -> Converted:
+    """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
     known = mapping(document)
     known = mapping(known.get("prompt")) or known
     if sheet.is_editor(known):
-        return _of_editor(known, registry)
+        return _of_editor(known, registry, limits)
+    limits.check(known)
     if not known or not all(_is_node(node) for node in known.values()):
         raise NotAWorkflow
     graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in known.items()}
@@ -56,7 +58,7 @@ def _is_node(node: object) -> bool:
     return isinstance(mapping(node).get("class_type"), str)
 
 
-def _of_editor(document: Mapping[str, Any], registry: Registry) -> Converted:
+def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLimits) -> Converted:
     try:
         nodes = sheet.flatten(document)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
@@ -67,6 +69,7 @@ def _of_editor(document: Mapping[str, Any], registry: Registry) -> Converted:
         if not node.passes and node.mode not in (NEVER, BYPASS) and node.type not in _VIRTUAL:
             graph[node.id] = _exported(node, nodes, registry.get(node.type))
             models += node.models
+    limits.check(graph)
     _drop_dangling(graph)
     return Converted(graph, _unknown(graph, registry), tuple(models))
 

@@ -18,6 +18,7 @@ from typing import Any
 from sixfold import errors
 from sixfold.core.graphs import keys as merkle
 from sixfold.core.graphs.context import Context, Home
+from sixfold.core.graphs.limits import GraphTooLarge
 from sixfold.core.graphs.outcomes import call, finish
 from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Given, Packer, Shelf, Stored
 from sixfold.core.graphs.validate import Node, Verdict
@@ -43,7 +44,6 @@ class Place:
 class Limits:
     """How much one run may take; `memory_bytes` is that of values that wait for another node."""
 
-    nodes: int = 25_000
     seconds: float = 3600.0
     memory_bytes: int = 4 * 2**30
 
@@ -73,12 +73,6 @@ class NodeFailed(errors.EngineFailed):
         super().__init__(message)
 
 
-class GraphTooLarge(errors.BadRequest):
-    """The graph asks for more than a run may take."""
-
-    code = "graph_too_large"
-
-
 Emit = Callable[[Event], None]
 
 
@@ -88,19 +82,12 @@ async def execute(verdict: Verdict, place: Place, emit: Emit, limits: Limits | N
     Raises `NodeFailed`, `GraphTooLarge`, or what finding a file raises. `emit` is called on the loop.
     """
     bounds = limits or Limits()
-    within(verdict, bounds)
     run = _Run(verdict, place, emit, bounds)
     try:
         async with asyncio.timeout(bounds.seconds):
             return await run.go()
     except TimeoutError:
         raise errors.EngineFailed(f"The graph took longer than {bounds.seconds:g} seconds") from None
-
-
-def within(verdict: Verdict, limits: Limits) -> None:
-    """Raise `GraphTooLarge` for more nodes than a run may have."""
-    if len(verdict.nodes) > limits.nodes:
-        raise GraphTooLarge(f"The graph has {len(verdict.nodes)} nodes; at most {limits.nodes} may run")
 
 
 def unrunnable(verdict: Verdict) -> tuple[str, ...]:

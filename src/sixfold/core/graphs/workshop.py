@@ -16,13 +16,15 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import Price
 from sixfold.core.graphs import estimate, interface, spaces
+from sixfold.core.graphs.convert import Converted, convert
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.elsewhere import Elsewhere, adopted
 from sixfold.core.graphs.estimate import Unknown
-from sixfold.core.graphs.execute import Limits, unrunnable, within
+from sixfold.core.graphs.execute import unrunnable
 from sixfold.core.graphs.hub import Hub
 from sixfold.core.graphs.interface import ApiInput
 from sixfold.core.graphs.keeping import Names, Outcomes
+from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits
 from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.ports import Asked, Packer
 from sixfold.core.graphs.spaces import Space
@@ -94,6 +96,7 @@ class Craft:
     masked: Callable[[bytes, bytes], bytes]
     viewed: Callable[[bytes, str | None, str], tuple[bytes, str]]
     unlock: str = UNLOCK
+    limits: GraphLimits = DEFAULT_LIMITS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ class Workshop:
         self.names = names
         self.packer = craft.packer
         self.masked, self.viewed = craft.masked, craft.viewed
+        self.limits = craft.limits
         self.media = names.media
         self.elsewhere = elsewhere
         self._found: _Theirs | None = None
@@ -163,6 +167,10 @@ class Workshop:
                 with contextlib.suppress(errors.NotFound):
                     await self._pipeline.own.find(name, account_id)
 
+    def convert(self, document: object) -> Converted:
+        """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
+        return convert(document, self.classes, self.limits)
+
     def _runs(self, node: Mapping[str, Any]) -> bool:
         spec = self.registry.get(str(node.get("class_type")))
         return spec is not None and spec.run is not None
@@ -170,7 +178,11 @@ class Workshop:
     def check(
         self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
     ) -> Verdict:
-        """Whether a graph can run: here, or whole on the ComfyUI where that alone has its classes."""
+        """Whether a graph can run: here, or whole on the ComfyUI where that alone has its classes.
+
+        Raises `GraphTooLarge` before anything else is looked at.
+        """
+        self.limits.check(graph)
         theirs = self._theirs()
         named = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
         if theirs is None or all(name in self.registry for name in named):
@@ -270,8 +282,7 @@ class Workshop:
         return self.estimate(verdict, str(model.fixed.get("_owner", "")), charged=charged).price
 
     def require(self, verdict: Verdict) -> None:
-        """Raise `EngineUnavailable` where nothing runs some known class, `GraphTooLarge` for a giant."""
-        within(verdict, Limits())
+        """Raise `EngineUnavailable` where nothing runs some known class."""
         if not verdict.elsewhere and unrunnable(verdict):
             raise errors.EngineUnavailable(self.lacking(verdict))
 

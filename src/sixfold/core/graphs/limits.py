@@ -1,0 +1,87 @@
+"""Limits of a graph, the same wherever one is read, validated, imported, compared or run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sixfold import errors
+from sixfold.core.graphs.documents import mapping
+
+
+class GraphTooLarge(errors.BadRequest):
+    """The graph exceeds a limit."""
+
+    code = "graph_too_large"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLimits:
+    """The largest graph that is accepted.
+
+    `nodes` are counted after subgraphs and group nodes are opened, `values` are those of all inputs with
+    the members of lists and objects. `json_bytes` bounds the document itself, and again the text of the
+    nodes after opening.
+    """
+
+    nodes: int = 5_000
+    values: int = 100_000
+    json_bytes: int = 2**20
+
+    def check(self, graph: object) -> None:
+        """Raise `GraphTooLarge` for a graph in API format with too many nodes or values."""
+        nodes = mapping(graph)
+        budget = GraphBudget(self)
+        budget.spend(nodes=len(nodes))
+        for node in nodes.values():
+            budget.spend(values=count_values(mapping(node).get("inputs"), self.values))
+
+
+class GraphBudget:
+    """What remains of a graph's limits while it is read; spent before anything is built."""
+
+    __slots__ = ("_limits", "_nodes", "_text_bytes", "_values")
+
+    def __init__(self, limits: GraphLimits) -> None:
+        self._limits = limits
+        self._nodes = limits.nodes
+        self._values = limits.values
+        self._text_bytes = limits.json_bytes
+
+    def spend(self, nodes: int = 0, values: int = 0, text_bytes: int = 0) -> None:
+        """Take from the budget; raises `GraphTooLarge` where less is left."""
+        self._nodes -= nodes
+        self._values -= values
+        self._text_bytes -= text_bytes
+        limits = self._limits
+        if self._nodes < 0:
+            raise GraphTooLarge(
+                f"A graph may have at most {limits.nodes:,} nodes after its subgraphs are opened"
+            )
+        if self._values < 0:
+            raise GraphTooLarge(
+                f"A graph may have at most {limits.values:,} values in the inputs of its nodes"
+            )
+        if self._text_bytes < 0:
+            size = limits.json_bytes
+            raise GraphTooLarge(
+                f"A graph may have at most {size:,} bytes of text after its subgraphs are opened"
+            )
+
+
+DEFAULT_LIMITS = GraphLimits()
+
+
+def count_values(value: object, limit: int) -> int:
+    """Count a value with all members of its lists and objects, stopping above `limit`."""
+    if not isinstance(value, list | Mapping):
+        return 1
+    count = 0
+    pending: list[Any] = [value]
+    while pending and count <= limit:
+        held: Any = pending.pop()
+        members = cast("list[Any]", list(held.values()) if isinstance(held, Mapping) else held)
+        count += len(members)
+        pending += [each for each in members if isinstance(each, list | dict)]
+    return count

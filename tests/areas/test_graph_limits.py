@@ -1,0 +1,57 @@
+"""Limits of graphs, the same on every route that reads one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import inventory
+from tests.areas.house import House, house
+from tests.areas.test_comfyui_face import node
+
+NODES = "A graph may have at most 5,000 nodes after its subgraphs are opened"
+VALUES = "A graph may have at most 100,000 values in the inputs of its nodes"
+
+
+def flat(count: int) -> dict[str, Any]:
+    """A graph of so many nodes, one of them an output."""
+    graph = {str(at): node("PrimitiveString", value="") for at in range(count - 1)}
+    return {**graph, "out": node("PreviewAny", source=["0", 0])}
+
+
+BODIES = {
+    "/api/graph/validate": lambda graph: {"workflow": graph},
+    "/api/graph/diff": lambda graph: {"a": flat(2), "b": graph},
+    "/api/graph/spaces": lambda graph: {"workflow": graph},
+    "/prompt": lambda graph: {"prompt": graph},
+}
+
+
+async def refusal(home: House, path: str, graph: Any) -> tuple[int, str, str]:
+    """The status, code and sentence of an error in the dialect of a route."""
+    answer = await home.client.post(path, json=BODIES[path](graph), headers=home.bearer)
+    told = answer.json()
+    if path == "/prompt":
+        return answer.status_code, told["error"]["type"], told["error"]["message"]
+    return answer.status_code, told["code"], told["error"]
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path, path: str) -> None:
+    listed = {"0": node("PrimitiveString", value={"__value__": [0] * 100_001})}
+    async with house(tmp_path, inventory.models_document()) as home:
+        taken = await home.client.post(path, json=BODIES[path](flat(5_000)), headers=home.bearer)
+        assert taken.status_code in (200, 201), taken.text[:300]
+        assert await refusal(home, path, flat(5_001)) == (400, "graph_too_large", NODES)
+        assert await refusal(home, path, listed) == (400, "graph_too_large", VALUES)
+
+
+async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> None:
+    async with house(tmp_path, inventory.models_document(), graph_nodes=2) as home:
+        path = "/api/graph/spaces/photoreal-text-to-image/run"
+        answer = await home.client.post(path, json={"input": {"prompt": "a hut"}}, headers=home.bearer)
+        assert (answer.status_code, answer.json()["code"]) == (400, "graph_too_large")
+        assert answer.json()["error"] == NODES.replace("5,000", "2")
+        assert await home.standing() == ("5.00", "0.00")
