@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,10 +13,12 @@ import blake3
 
 from sixfold import errors
 from sixfold.core import ids, money
-from sixfold.core.graphs import embedded, execute, spaces
+from sixfold.core.graphs import execute, spaces
 from sixfold.core.graphs import ports as graphs
 from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
+from sixfold.core.graphs.embedded import GraphEmbedder
 from sixfold.core.graphs.execute import Ended, Limits, Place
+from sixfold.core.graphs.fileorder import FileOrder
 from sixfold.core.graphs.keeping import GIVEN, Name
 from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
@@ -84,9 +85,10 @@ class _Run:
         self._graph = spaces.ordered(task.inputs, task.files)
         extra: Mapping[str, Any] = task.inputs.get("extra_data") or {}
         info: Mapping[str, Any] = extra.get("extra_pnginfo") or {}
-        self._workflow = info.get("workflow")
+        self._embedder = GraphEmbedder(self._graph, info.get("workflow"))
         self._ordered = 0  # micro-dollars
-        self._kept: Counter[bool] = Counter()  # files by whether they are only looked at
+        self._order = FileOrder(())
+        self._naming = asyncio.Lock()
         self._signed: dict[str, Manifest] = {}
         self._data: dict[str, bytes] = {}  # of small files that were just made
         self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
@@ -100,6 +102,9 @@ class _Run:
         if verdict.error is not None:
             raise UnusableInput("; ".join(str(each["message"]) for each in verdict.errors))
         self._telling.begin(len(verdict.nodes))
+        self._order = FileOrder(
+            (node_id, verdict.nodes[node_id].spec.class_type) for node_id in verdict.outputs
+        )
         if verdict.elsewhere and workshop.elsewhere is not None:
             return await self._elsewhere(workshop.elsewhere, verdict)
         place = Place(
@@ -111,8 +116,13 @@ class _Run:
             cache=workshop.outcomes(self._parent.account_id),
             threads=threads,
         )
-        ended = await execute.execute(verdict, place, self._telling.heard, limits)
+        ended = await execute.execute(verdict, place, self._heard, limits)
         return await self._result(ended)
+
+    def _heard(self, event: Event) -> None:
+        if event.type == "finished":
+            self._order.finish(str(event.data["node"]))
+        self._telling.heard(event)
 
     # -- what the graph asks for (ports.Children, Files, Shelf) -------------------------------------
 
@@ -176,15 +186,16 @@ class _Run:
 
     async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
         """Keep a file under a name of its own: signed, and a PNG or WebP with the graph that made it."""
-        manifest = self._manifest(self._kept[made.temporary], preview=preview)
-        self._kept[made.temporary] += 1
+        manifest = self._manifest(self._order.next(node_id, temporary=made.temporary), preview=preview)
         data = await asyncio.to_thread(self._written, made, manifest)
         source = await self._workshop.media.hold(data, made.content_type)
         self._signed[source.blob] = manifest
         if len(data) <= _REMEMBERED_BYTES:
             self._data[source.blob] = data
         kind = "temp" if made.temporary else "output"
-        name = await self._workshop.names.kept(self._parent.account_id, kind, made.prefix, source)
+        # The number in a name is counted in the store: two files at once would get the same.
+        async with self._naming:
+            name = await self._workshop.names.kept(self._parent.account_id, kind, made.prefix, source)
         told = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
         return {**told, "blob": source.blob, "content_type": made.content_type, "info": dict(made.info)}
 
@@ -196,7 +207,7 @@ class _Run:
         data = made.data or _taken(made)
         if made.content_type in ("image/png", "image/webp"):
             with contextlib.suppress(Unembeddable):
-                data = embedded.written(data, self._graph, self._workflow)
+                data = self._embedder.embed(data)
         return self._workshop.names.signed(data, made.content_type, manifest)
 
     # -- what came of it -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -107,20 +108,41 @@ def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None)
     return made
 
 
+class GraphEmbedder:
+    """Writes one graph into any number of PNG and WebP files; it is encoded once for each format."""
+
+    def __init__(self, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None) -> None:
+        self._prompt = prompt
+        self._workflow = workflow
+
+    def embed(self, data: bytes) -> bytes:
+        """Return the file with its graph in it; other formats are returned unchanged."""
+        if data.startswith(_PNG):
+            if data[12:16] != b"IHDR":
+                return data
+            return data[:_HEADER] + self._chunks + data[_HEADER:]  # readers look before the pixels
+        if data[:4] == b"RIFF" and data[8:15] == b"WEBPVP8":
+            whole = data if data[15:16] == b"X" else _extended(data)
+            extended = whole[:_FLAGS] + bytes([whole[_FLAGS] | _HAS_EXIF]) + whole[_FLAGS + 1 :]
+            extended += self._exif
+            return extended[:4] + (len(extended) - 8).to_bytes(4, "little") + extended[8:]
+        return data
+
+    @functools.cached_property
+    def _chunks(self) -> bytes:
+        return chunks(self._prompt, self._workflow)
+
+    @functools.cached_property
+    def _exif(self) -> bytes:
+        tags = {0x010F: ("workflow", self._workflow), 0x0110: ("prompt", self._prompt)}
+        return riff.chunk(b"EXIF", _tiff(tags))
+
+
 def written(
     data: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None
 ) -> bytes:
     """A PNG or a WebP with its graph in it, so that it can be dropped back and run again."""
-    if data.startswith(_PNG):
-        if data[12:16] != b"IHDR":
-            return data
-        return data[:_HEADER] + chunks(prompt, workflow) + data[_HEADER:]  # readers look before the pixels
-    if data[:4] == b"RIFF" and data[8:15] == b"WEBPVP8":
-        whole = data if data[15:16] == b"X" else _extended(data)
-        extended = whole[:_FLAGS] + bytes([whole[_FLAGS] | _HAS_EXIF]) + whole[_FLAGS + 1 :]
-        extended += riff.chunk(b"EXIF", _tiff({0x010F: ("workflow", workflow), 0x0110: ("prompt", prompt)}))
-        return extended[:4] + (len(extended) - 8).to_bytes(4, "little") + extended[8:]
-    return data
+    return GraphEmbedder(prompt, workflow).embed(data)
 
 
 def _extended(data: bytes) -> bytes:

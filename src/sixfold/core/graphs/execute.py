@@ -21,6 +21,7 @@ from sixfold.core.graphs.context import Context, Home
 from sixfold.core.graphs.limits import GraphTooLarge
 from sixfold.core.graphs.outcomes import call, finish
 from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Given, Packer, Shelf, Stored
+from sixfold.core.graphs.saving import OutcomeWriter
 from sixfold.core.graphs.validate import Node, Verdict
 from sixfold.core.work.engines import Canceled, EngineError
 
@@ -74,6 +75,7 @@ class NodeFailed(errors.EngineFailed):
 
 
 Emit = Callable[[Event], None]
+_Outcome = tuple[Given, Stored]
 
 
 async def execute(verdict: Verdict, place: Place, emit: Emit, limits: Limits | None = None) -> Ended:
@@ -118,10 +120,11 @@ class _Run:
         self._plan = _Plan()
         self._values: dict[str, tuple[Any, ...]] = {}
         self._shown: dict[str, Mapping[str, Any]] = {}
-        self._fresh: dict[str, Stored] = {}
+        self._outcomes = OutcomeWriter(place.cache)
         self._executed: list[str] = []
         self._previews: set[str] = set()
-        self._tasks: dict[asyncio.Task[Given], tuple[str, Context]] = {}
+        self._tasks: dict[asyncio.Task[_Outcome], tuple[str, Context]] = {}
+        self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
         self._bytes = 0
         self._home = Home(place, emit)
 
@@ -138,25 +141,21 @@ class _Run:
             await self._work()
         except asyncio.CancelledError:
             await self._stop()
+            await self._outcomes.stop()
             self._tell("execution_interrupted", **self._where())
             raise
         except BaseException as error:
             await self._stop()
             self._tell_error(error)
             with contextlib.suppress(errors.StoreFailed):  # the failure is what is told
-                await self._remember()
+                await self._outcomes.flush()
             raise
-        await self._remember()
+        await self._outcomes.flush()
         self._tell("execution_success", timestamp=_now_ms())
         self._tell("executing", node=None)
         preview = not self._previews.isdisjoint(self._outputs)
         shown = {node_id: self._shown[node_id] for node_id in self._outputs if node_id in self._shown}
         return Ended(shown, tuple(self._executed), tuple(cached), preview)
-
-    async def _remember(self) -> None:
-        """Keep what the nodes gave, for the next run; also where a later one failed."""
-        if self._place.cache is not None and self._fresh:
-            await self._place.cache.keep(self._fresh)
 
     # -- before ----------------------------------------------------------------------------------
 
@@ -237,9 +236,10 @@ class _Run:
                 if done % _BREATH_NODES == 0:
                     await asyncio.sleep(0)
             if self._tasks:
-                ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in ended:
-                    ready += await self._collect(task)
+                ready += self._collect(await self._ended.get())
+                while not self._ended.empty():
+                    ready += self._collect(self._ended.get_nowait())
+                await self._outcomes.room()
 
     def _inline(self, node: Node, context: Context) -> Given:
         try:
@@ -248,33 +248,37 @@ class _Run:
             raise _failed(node, error) from error
 
     def _start(self, node: Node, context: Context) -> None:
-        inputs = self._inputs(node)
-        loop = asyncio.get_running_loop()
-        if node.spec.where == "thread":
-            work = loop.run_in_executor(self._place.threads, call, node, context, inputs)
-        else:
-            work = call(node, context, inputs)
+        task = asyncio.create_task(self._ran(node, context, self._inputs(node)))
+        self._tasks[task] = (node.id, context)
+        task.add_done_callback(self._ended.put_nowait)
 
-        async def run() -> Given:
-            return finish(node, await work)
-
-        self._tasks[asyncio.create_task(run())] = (node.id, context)
-
-    async def _collect(self, task: asyncio.Task[Given]) -> list[str]:
-        node_id, context = self._tasks.pop(task)
-        node = self._nodes[node_id]
-        if task.cancelled():
-            raise asyncio.CancelledError
-        error = task.exception()
-        if error is not None:
+    async def _ran(self, node: Node, context: Context, inputs: Mapping[str, Any]) -> _Outcome:
+        try:
+            if node.spec.where == "thread":
+                work = asyncio.get_running_loop().run_in_executor(
+                    self._place.threads, self._called, node, context, inputs
+                )
+                given, packed = await work
+            else:
+                given = finish(node, await call(node, context, inputs))
+                packed = await asyncio.to_thread(self._packed, given)
+        except Exception as error:
             raise _failed(node, error) from error
-        given = task.result()
         preview = context.preview_part or self._is_preview(node)
-        ui = await self._kept(node_id, given, preview)
-        packed = None
-        if self._place.cache is not None and given.outputs:
-            packed = await asyncio.to_thread(self._place.packer.pack, given.outputs)
-        return self._done(node_id, given, Stored(packed, ui, preview))
+        return given, Stored(packed, await self._kept(node.id, given, preview), preview)
+
+    def _called(self, node: Node, context: Context, inputs: Mapping[str, Any]) -> tuple[Given, bytes | None]:
+        given = finish(node, call(node, context, inputs))
+        return given, self._packed(given)
+
+    def _packed(self, given: Given) -> bytes | None:
+        if self._place.cache is None or not given.outputs:
+            return None
+        return self._place.packer.pack(given.outputs)
+
+    def _collect(self, task: asyncio.Task[_Outcome]) -> list[str]:
+        node_id, _ = self._tasks.pop(task)
+        return self._done(node_id, *task.result())
 
     def _is_preview(self, node: Node) -> bool:
         """Whether something that went into it is one."""
@@ -292,7 +296,7 @@ class _Run:
             self._tell("executed", node=node_id, display_node=node_id, output=ui)
         self._tell("finished", node=node_id)
         if _is_kept(node) and (stored.packed is not None or node.spec.output_node):
-            self._fresh[self._keys[node_id]] = stored
+            self._outcomes.add(self._keys[node_id], stored)
         if plan.reads.get(node_id):
             self._values[node_id] = given.outputs
             self._weigh(node, given.outputs, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +35,10 @@ _REMEMBERED_BYTES = 32 * 2**20
 _MOST_NAME = 255
 _MOST_PREFIX = 200  # of a name: its number and extension come behind
 _PREVIEW = ""  # among what is shown: no list of ComfyUI's has this name
+_PACKED = " packed"  # likewise: the values of a small outcome in base64
+# Smaller outcomes are stored in their row: a file of its own costs two syncs of the disk.
+_ROW_BYTES = 8 * 2**10
+_WRITES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +179,23 @@ def _numbered(account_id: str, kind: Kind, prefix: str, source: Source) -> Trans
 
 def _pinned(account_id: str, source: Source, life_us: int) -> Transaction[str]:
     """A name in the media that keeps a blob for a while."""
-    file = OutputFile(
-        media_files.new_name(source.content_type), source.blob, source.content_type, source.size
-    )
-    row = media_files.record(file, account_id, "input")
+    row = _media_row(account_id, source)
     yield Query("media_insert", {**row, "expires_at": (yield from now()) + life_us})
-    return file.name
+    return str(row["name"])
+
+
+def _media_row(account_id: str, source: Source) -> dict[str, Any]:
+    name = media_files.new_name(source.content_type)
+    file = OutputFile(name, source.blob, source.content_type, source.size)
+    return media_files.record(file, account_id, "input")
+
+
+def _shown(stored: Stored, *, in_row: bool) -> str:
+    """What an outcome showed as JSON, with its values where they are stored `in_row`."""
+    told = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
+    if in_row and stored.packed is not None:
+        told[_PACKED] = base64.b64encode(stored.packed).decode()
+    return msgspec.json.encode(told).decode()
 
 
 class Outcomes:
@@ -204,34 +221,50 @@ class Outcomes:
 
     async def _read(self, row: Row) -> Stored:
         packed = None
+        shown: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
         if row["media"] is not None:
             if row["blob"] is None:
                 return _GONE
             packed = await self._media.blobs.get(row["blob"])
-        shown: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
+        elif _PACKED in shown:
+            packed = base64.b64decode(shown.pop(_PACKED))
         stored = Stored(packed, shown, bool(shown.pop(_PREVIEW, False)))
         self._remember(row["key"], stored)
         return stored
 
     async def keep(self, entries: Mapping[str, Stored]) -> None:
-        """Keep outcomes; too big ones are dropped."""
-        for key, stored in entries.items():
-            if len(stored.packed or b"") > _MOST_BYTES:
-                continue
-            source = None
-            if stored.packed is not None:
-                source = await self._media.hold(stored.packed, "application/octet-stream")
-            await self._database.write(self._put(key, stored, source), durable=False)
+        """Keep outcomes in one transaction; those above 64 MiB are dropped."""
+        batch = {key: stored for key, stored in entries.items() if len(stored.packed or b"") <= _MOST_BYTES}
+        if not batch:
+            return
+        gate = asyncio.Semaphore(_WRITES_AT_ONCE)
+        sources = await asyncio.gather(*(self._hold(stored, gate) for stored in batch.values()))
+        found = dict(zip(batch, sources, strict=True))
+        await self._database.write(self._put(batch, found), durable=False)
+        for key, stored in batch.items():
             self._remember(key, stored)
 
-    def _put(self, key: str, stored: Stored, source: Source | None) -> Transaction[None]:
-        media = None
-        if source is not None:
-            media = yield from _pinned(self._account_id, source, _OUTCOME_US)
-        shown = msgspec.json.encode({**stored.ui, **({_PREVIEW: True} if stored.preview else {})}).decode()
+    async def _hold(self, stored: Stored, gate: asyncio.Semaphore) -> Source | None:
+        if stored.packed is None or len(stored.packed) <= _ROW_BYTES:
+            return None
+        async with gate:
+            return await self._media.hold(stored.packed, "application/octet-stream")
+
+    def _put(self, batch: Mapping[str, Stored], sources: Mapping[str, Source | None]) -> Transaction[None]:
         expires = (yield from now()) + _OUTCOME_US
-        row = {"account_id": self._account_id, "key": key, "media": media, "shown": shown}
-        yield Query("graph_outcome_put", {**row, "expires_at": expires})
+        files: list[Row] = []
+        rows: list[Row] = []
+        # Concurrent batches on PostgreSQL must lock rows in the same order.
+        for key in sorted(batch):
+            source, media = sources[key], None
+            if source is not None:
+                files.append({**_media_row(self._account_id, source), "expires_at": expires})
+                media = files[-1]["name"]
+            row = {"account_id": self._account_id, "key": key, "media": media, "expires_at": expires}
+            rows.append({**row, "shown": _shown(batch[key], in_row=source is None)})
+        if files:
+            yield Query("media_insert", {}, files)
+        yield Query("graph_outcome_put", {}, rows)
 
     async def clear(self) -> None:
         """Forget all."""

@@ -158,7 +158,8 @@ class Workshop:
         The account's own models that its nodes name are met, too.
         """
         nodes = [mapping(node) for node in mapping(graph).values()]
-        foreign = {str(node.get("class_type")) for node in nodes if not self._runs(node)}
+        classes = {str(node.get("class_type")) for node in nodes}
+        foreign = {name for name in classes if not self._runs(name)}
         if self.elsewhere is not None and (foreign or graph is None):
             await self.elsewhere.look(foreign)
         named = {str(mapping(node.get("inputs")).get("template", "")) for node in nodes} if account_id else ()
@@ -171,8 +172,8 @@ class Workshop:
         """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
         return convert(document, self.classes, self.limits)
 
-    def _runs(self, node: Mapping[str, Any]) -> bool:
-        spec = self.registry.get(str(node.get("class_type")))
+    def _runs(self, class_type: str) -> bool:
+        spec = self.registry.get(class_type)
         return spec is not None and spec.run is not None
 
     def check(
@@ -292,7 +293,7 @@ class Workshop:
         told = f"No engine here has the node classes {', '.join(missing)}."
         if self._theirs() is None:
             return f"{told} {self._craft.unlock}"
-        ours = ", ".join(name for name in missing if self._runs({"class_type": name}))
+        ours = ", ".join(name for name in missing if self._runs(name))
         if ours:
             return f"{ours} run only here, and other nodes only on the ComfyUI: a graph is not divided."
         return f"{told} The connected ComfyUI lacks them too: install their custom nodes there."

@@ -324,11 +324,14 @@ class Media:
     ) -> Stored:
         """Put a run's files into blobs, each with its manifest text embedded; the staged files go."""
         files: list[OutputFile] = []
-        for file, text in zip(staged, texts, strict=True):
-            key, size = await self._store_output(file, text)
-            files.append(
+        pairs = list(zip(staged, texts, strict=True))
+        for at in range(0, len(pairs), _AT_ONCE):
+            some = pairs[at : at + _AT_ONCE]
+            kept = await asyncio.gather(*(self._store_output(*each) for each in some))
+            files += [
                 OutputFile(new_name(file.content_type), key, file.content_type, size, dict(file.info))
-            )
+                for (file, _), (key, size) in zip(some, kept, strict=True)
+            ]
         records = tuple(record(file, account_id, "output", prediction_id=prediction_id) for file in files)
         return Stored(tuple(files), records, sum(file.size for file in files))
 

@@ -1,0 +1,49 @@
+"""Places of a graph's files among all files of its result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+
+class FileOrder:
+    """Predicts the place of each file while output nodes finish in any order.
+
+    Files are placed in the order of the output nodes, previews apart from results. Nodes before a
+    file's own that have not finished are taken to give one file each if they are of its node's class,
+    and none otherwise.
+    """
+
+    def __init__(self, outputs: Iterable[tuple[str, str]]) -> None:
+        self._classes = dict(outputs)
+        self._order = list(self._classes)
+        self._ranks: dict[str, int] = {}
+        seen: Counter[str] = Counter()
+        for node_id, class_type in self._classes.items():
+            self._ranks[node_id] = seen[class_type]
+            seen[class_type] += 1
+        self._files: Counter[tuple[str, bool]] = Counter()
+        self._finished: set[str] = set()
+        # The first output node that has not finished, and what stands before it.
+        self._at = 0
+        self._before: Counter[bool] = Counter()
+        self._passed: Counter[str] = Counter()
+
+    def next(self, node_id: str, *, temporary: bool) -> int:
+        """Return the place of a node's next file, from 0."""
+        place = self._before[temporary] + self._files[node_id, temporary]
+        class_type = self._classes.get(node_id)
+        if class_type is not None:
+            place += self._ranks[node_id] - self._passed[class_type]
+        self._files[node_id, temporary] += 1
+        return place
+
+    def finish(self, node_id: str) -> None:
+        """Note that a node gives no more files."""
+        self._finished.add(node_id)
+        while self._at < len(self._order) and self._order[self._at] in self._finished:
+            passed = self._order[self._at]
+            for temporary in (False, True):
+                self._before[temporary] += self._files[passed, temporary]
+            self._passed[self._classes[passed]] += 1
+            self._at += 1
