@@ -10,6 +10,10 @@ is its worst case and many short ones are its best; both are shown. Each does wh
 asks every node whether it changed, makes an object of it, keeps its progress and frees models' memory; ours
 names nodes by their inputs' content, keeps account of memory, and its cache outlives the process.
 
+`served` is a graph of 2,000 nodes through `POST /prompt`, beside the executor alone on a chain of the same
+length: the time for each node, and the time from its last output to `execution_success`. One graph only
+passes a text on, one shows every second node, and one makes 500 images of 8 x 8 pixels that are stored.
+
 `POST /prompt` is a whole server, asked over HTTP and heard by websocket, by the same client at both. Ours
 knows the client's key, prices the prompt, holds the price, keeps prompt and end in a database and captures;
 ComfyUI's has one user, and its queue and history last as long as its process.
@@ -28,6 +32,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -124,23 +129,72 @@ def words(length: int, said: str) -> Graph:
     return {**graph, "out": node("PreviewAny", source=[str(length - 2), 0])}
 
 
-async def prompted(client: httpx.AsyncClient, url: str, headers: Mapping[str, str], graph: Graph) -> float:
-    """Seconds from the prompt to its end, as a client of ComfyUI sees them."""
+def shown(length: int, said: str) -> Graph:
+    """Texts, each of them shown."""
+    graph: Graph = {}
+    for at in range(length // 2):
+        graph[str(at)] = node("PrimitiveString", value=f"{said} {at}")
+        graph[f"out{at}"] = node("PreviewAny", source=[str(at), 0])
+    return graph
+
+
+def images(length: int, said: str) -> Graph:
+    """Images made, inverted twice and stored, four nodes for each."""
+    graph: Graph = {}
+    for at in range(length // 4):
+        color = int(said[:5], 16) * 16 + at % 16
+        graph[str(at)] = node("EmptyImage", width=8, height=1 + at, batch_size=1, color=color)
+        graph[f"a{at}"] = node("ImageInvert", image=[str(at), 0])
+        graph[f"b{at}"] = node("ImageInvert", image=[f"a{at}", 0])
+        graph[f"out{at}"] = node("PreviewImage", images=[f"b{at}", 0])
+    return graph
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Seconds until a prompt's end, and those of them after its last output."""
+
+    seconds: float
+    after_output: float
+
+
+async def prompted(client: httpx.AsyncClient, url: str, headers: Mapping[str, str], graph: Graph) -> Ending:
+    """Send a prompt and wait for its end, as a client of ComfyUI does."""
     me = uuid.uuid4().hex
     address = f"{url.replace('http', 'ws', 1)}/ws?clientId={me}"
     async with connect(
         address, additional_headers=headers, proxy=None, compression=None, max_size=None
     ) as socket:
-        began = time.perf_counter()
+        began = output = time.perf_counter()
         sent = await client.post(f"{url}/prompt", json={"prompt": graph, "client_id": me}, headers=headers)
         sent.raise_for_status()
         async for text in socket:
             said = json.loads(text) if isinstance(text, str) else {}
             if said.get("type") == "execution_error":
                 raise SystemExit(f"{url}: {said['data']}")
+            if said.get("type") == "executed":
+                output = time.perf_counter()
             if said.get("type") == "execution_success":
-                return time.perf_counter() - began
+                ended = time.perf_counter()
+                return Ending(ended - began, ended - output)
     raise SystemExit(f"{url} hung up")
+
+
+LARGE = 2000
+LARGE_GRAPHS = {"a chain": words, "1,000 texts shown": shown, "500 images stored": images}
+
+
+async def large(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> list[Row]:
+    """A served node beside the executor alone, and how long the end takes after the last output."""
+    alone = [(await taken(chain(LARGE))).fresh / LARGE for _ in range(LONG_ROUNDS)]
+    rows = [of_samples("a chain of 2,000: a node alone", alone, "µs")]
+    for name, make in LARGE_GRAPHS.items():
+        ends = [await prompted(client, url, headers, make(LARGE, uuid.uuid4().hex)) for _ in range(ROUNDS)]
+        title = f"2,000 nodes, {name}"
+        rows.append(of_samples(f"{title}: a node served", [end.seconds / LARGE for end in ends], "µs"))
+        after = [end.after_output for end in ends]
+        rows.append(of_samples(f"{title}: from the last output to the end", after, "ms"))
+    return rows
 
 
 async def whole(place: Path | None) -> list[Row]:
@@ -163,8 +217,9 @@ async def whole(place: Path | None) -> list[Row]:
             for name, (url, headers) in asked.items():
                 graph = words(200, uuid.uuid4().hex)
                 fresh, again = [await prompted(client, url, headers, graph) for _ in range(2)]
-                samples[name] += [Taken(fresh, again)] if turn else []
-    return [
+                samples[name] += [Taken(fresh.seconds, again.seconds)] if turn else []
+        served = await large(client, *next(iter(asked.values())))
+    return served + [
         row
         for name, each in samples.items()
         for row in (

@@ -23,6 +23,7 @@ class SlowCache:
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
+        self.begun = asyncio.Event()
         self.gate = asyncio.Event()
         self.error: Exception | None = None
 
@@ -31,6 +32,7 @@ class SlowCache:
 
     async def keep(self, entries: Mapping[str, Stored]) -> None:
         self.batches.append(list(entries))
+        self.begun.set()
         await self.gate.wait()
         if self.error is not None:
             raise self.error
@@ -41,8 +43,7 @@ async def test_outcomes_added_during_a_write_form_the_next_batch() -> None:
     writer = OutcomeWriter(cache)
     for at in range(256):
         writer.add(str(at), Stored(None, {}))
-    while not cache.batches:
-        await asyncio.sleep(0)
+    await cache.begun.wait()
     for at in range(256, 600):
         writer.add(str(at), Stored(None, {}))
     cache.gate.set()
