@@ -11,8 +11,11 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from sixfold.core.graphs import diff, embedded
+from sixfold.core.graphs import sheet as flattening
 from sixfold.core.graphs.convert import NotAWorkflow, convert
+from sixfold.core.graphs.limits import GraphTooLarge
 from sixfold.core.graphs.nodes import Registry
+from sixfold.core.graphs.sheet import BadSubgraph
 from sixfold.engines.nodes import classes
 from tests.unit.graphs import corpus
 from tests.unit.graphs.small import node
@@ -241,3 +244,114 @@ def test_every_template_converts_and_tells_what_is_unknown() -> None:
         for each in made.graph.values():
             links = [value for value in each["inputs"].values() if isinstance(value, list)]
             assert all(link[0] in made.graph for link in links), path.name
+
+
+def defined(name: str, *nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"id": name, "name": name, "nodes": list(nodes), "links": [], "inputs": [], "outputs": [], **more}
+
+
+def nested(depth: int, each: int = 2) -> dict[str, Any]:
+    """Definitions that hold so many nodes of the next, and the last one a node."""
+    found = [defined(f"s{at}", *(drawn(n, f"s{at + 1}") for n in range(each))) for at in range(depth)]
+    found.append(defined(f"s{depth}", drawn(0, "PrimitiveString", ["x"])))
+    return sheet(drawn(1, "s0"), definitions={"subgraphs": found})
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of all nodes that opening a document makes."""
+    ids: list[str] = []
+    make = flattening.Drawn
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        node = make(*args, **kwargs)
+        ids.append(node.id)
+        return node
+
+    monkeypatch.setattr(flattening, "Drawn", counted)
+    return ids
+
+
+@pytest.mark.parametrize("depth", [14, 31])
+def test_subgraphs_that_open_to_too_many_nodes_are_refused_while_they_open(
+    made: list[str], depth: int
+) -> None:
+    with pytest.raises(GraphTooLarge, match="at most 5,000 nodes after its subgraphs are opened"):
+        convert(nested(depth), classes.registry())
+    assert len(made) < 3 * 5_000
+
+
+def test_a_subgraph_that_contains_itself_is_refused_at_once(made: list[str]) -> None:
+    inside = [defined("a", drawn(1, "b"), drawn(2, "b")), defined("b", drawn(1, "a"), drawn(2, "a"))]
+    for kind, definitions in (("a", [defined("a", drawn(1, "a"))]), ("b", inside)):
+        with pytest.raises(BadSubgraph, match=f"The subgraph '{kind}' contains itself"):
+            convert(sheet(drawn(1, kind), definitions={"subgraphs": definitions}), classes.registry())
+    assert len(made) < 20
+
+
+def test_subgraphs_nested_deeper_than_32_are_refused() -> None:
+    assert len(convert(nested(31, each=1), classes.registry()).graph) == 1
+    with pytest.raises(BadSubgraph, match="at most 32 deep"):
+        convert(nested(32, each=1), classes.registry())
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        drawn(0, "PrimitiveString", ["x" * 10_000]),
+        drawn(0, "PrimitiveString", ["x"], title="t" * 10_000),
+        drawn(0, "PrimitiveString", ["x"], inputs=[("n" * 10_000, "*", None)]),
+        drawn(0, "k" * 10_000, ["x"]),
+        drawn(0, "PrimitiveString", ["x"], properties={"models": [{"url": "u" * 10_000}]}),
+    ],
+    ids=["value", "title", "name", "class", "model"],
+)
+def test_text_is_counted_for_each_time_that_a_subgraph_is_opened(node: dict[str, Any]) -> None:
+    definitions = {"subgraphs": [defined("s", node)]}
+    hosts = [drawn(at, "s") for at in range(200)]
+    assert convert(sheet(*hosts[:50], definitions=definitions), classes.registry()).graph
+    with pytest.raises(GraphTooLarge, match="bytes of text"):
+        convert(sheet(*hosts, definitions=definitions), classes.registry())
+
+
+def test_links_of_a_definition_are_read_once_however_often_it_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Any] = []
+    links = flattening._links
+
+    def counted(graph: Any) -> Any:
+        read.append(graph)
+        return links(graph)
+
+    monkeypatch.setattr(flattening, "_links", counted)
+    many = [[at, 1, 0, 2, 0, "STRING"] for at in range(1000)]
+    definition = defined("s", drawn(1, "PrimitiveString", ["x"]), links=many)
+    document = sheet(*(drawn(at, "s") for at in range(500)), definitions={"subgraphs": [definition]})
+    assert len(convert(document, classes.registry()).graph) == 500
+    assert len(read) == 2
+
+
+def test_links_through_one_long_chain_of_reroutes_are_followed_once() -> None:
+    chain = [drawn(0, "PrimitiveString", ["x"], outputs=("STRING",))]
+    chain += [drawn(at, "Reroute", inputs=[("", "*", at)], outputs=("*",)) for at in range(1, 1001)]
+    links = [[at, at - 1, 0, at, 0, "*"] for at in range(1, 1001)]
+    links += [[2000 + at, 1000, 0, 2000 + at, 0, "*"] for at in range(1000)]
+    shown = [drawn(2000 + at, "PreviewAny", inputs=[("source", "*", 2000 + at)]) for at in range(1000)]
+    document = sheet(*chain, *shown, links=links)
+    graph = convert(document, classes.registry()).graph
+    assert {tuple(graph[str(2000 + at)]["inputs"]["source"]) for at in range(1000)} == {("0", 0)}
+    for at, node_ in enumerate(shown):
+        node_["inputs"][0]["type"] = f"T{at}"
+    with pytest.raises(GraphTooLarge, match="at most 100,000 reroutes"):
+        convert(document, classes.registry())
+
+
+def test_a_circle_of_reroutes_leads_to_nothing() -> None:
+    document = sheet(
+        drawn(1, "Reroute", inputs=[("", "*", 2)], outputs=("*",)),
+        drawn(2, "Reroute", inputs=[("", "*", 1)], outputs=("*",)),
+        drawn(3, "PreviewAny", inputs=[("source", "*", 3)]),
+        links=[(1, 1, 0, 2, 0, "*"), (2, 2, 0, 1, 0, "*"), (3, 2, 0, 3, 0, "*")],
+    )
+    assert inputs(document) == {"3": {}}

@@ -8,7 +8,7 @@ from typing import Any
 
 from sixfold.core.graphs import sheet, widgets
 from sixfold.core.graphs.documents import listed, mapping
-from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits
+from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
 from sixfold.core.graphs.nodes import Graph, NodeSpec, Registry, is_link
 from sixfold.core.graphs.sheet import BYPASS, NEVER, NOTES, Drawn, Source
 from sixfold.errors import BadRequest
@@ -60,26 +60,27 @@ def _is_node(node: object) -> bool:
 
 def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLimits) -> Converted:
     try:
-        nodes = sheet.flatten(document)
+        nodes = sheet.flatten(document, limits)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         raise NotAWorkflow("The editor's document is damaged") from None
+    follower = _Follower(nodes, limits.values)
     graph: dict[str, dict[str, Any]] = {}
     models: list[Mapping[str, Any]] = []
     for node in nodes.values():
         if not node.passes and node.mode not in (NEVER, BYPASS) and node.type not in _VIRTUAL:
-            graph[node.id] = _exported(node, nodes, registry.get(node.type))
+            graph[node.id] = _exported(node, follower, registry.get(node.type))
             models += node.models
     limits.check(graph)
     _drop_dangling(graph)
     return Converted(graph, _unknown(graph, registry), tuple(models))
 
 
-def _exported(node: Drawn, nodes: Mapping[str, Drawn], spec: NodeSpec | None) -> dict[str, Any]:
+def _exported(node: Drawn, follower: _Follower, spec: NodeSpec | None) -> dict[str, Any]:
     inputs = {name: _wrapped(value) for name, value in widgets.values(node, spec).items()}
     for slot in node.slots:
         if slot.source is None:
             continue
-        match _follow(slot.source, slot.type, nodes):
+        match follower.origin(slot.source, slot.type):
             case _Fixed(value):
                 inputs[slot.name] = _wrapped(value)
             case (origin, output):
@@ -95,30 +96,63 @@ def _wrapped(value: object) -> object:
     return {"__value__": items} if (items := listed(value)) or value == [] else value
 
 
-def _follow(source: Source, wanted: str, nodes: Mapping[str, Drawn]) -> Source | _Fixed | None:
-    """What a link comes from in the end, through reroutes, borders and bypassed nodes; None for nothing."""
-    seen: set[Source] = set()
-    at: Source | None = source
-    while at is not None and at not in seen:
-        seen.add(at)
-        node = nodes.get(at[0])
+class _Follower:
+    """Finds what links come from, through reroutes, subgraph borders and bypassed nodes."""
+
+    def __init__(self, nodes: Mapping[str, Drawn], most_steps: int) -> None:
+        self._nodes = nodes
+        self._found: dict[tuple[Source, str], Source | _Fixed | None] = {}
+        self._most_steps = self._steps = most_steps
+
+    def origin(self, source: Source, wanted: str) -> Source | _Fixed | None:
+        """Return the output or value that a link of type `wanted` ends at; None for nothing.
+
+        Raises `GraphTooLarge` where the links of the graph together take too many steps.
+        """
+        path: list[tuple[Source, str]] = []
+        seen: set[Source] = set()
+        at: Source | _Fixed | None = source
+        while isinstance(at, tuple):
+            if (at, wanted) in self._found:
+                at = self._found[at, wanted]
+                break
+            following = self._next(at, wanted) if at not in seen else None
+            seen.add(at)
+            path.append((at, wanted))
+            if following == at:
+                break
+            at = following
+        self._found.update(dict.fromkeys(path, at))
+        return at
+
+    def _next(self, at: Source, wanted: str) -> Source | _Fixed | None:
+        """Return what one link comes from; the link itself where it ends."""
+        node = self._nodes.get(at[0])
         if node is None or node.mode == NEVER:
             return None
         if node.mode == BYPASS:
-            at = _bypassed(node, at[1], wanted)
-        elif node.passes:
+            self._count(1 + len(node.slots))
+            return _bypassed(node, at[1], wanted)
+        self._count(1)
+        if node.passes:
             slot = node.slots[at[1]] if at[1] < len(node.slots) else None
             if slot is not None and slot.source is None and slot.value is not None:
                 return _Fixed(slot.value)
-            at = slot.source if slot else None
-        elif node.type == "Reroute":
-            at = node.slots[0].source if node.slots else None
-        elif node.type == "PrimitiveNode":
+            return slot.source if slot else None
+        if node.type == "Reroute":
+            return node.slots[0].source if node.slots else None
+        if node.type == "PrimitiveNode":
             given = listed(node.values)
             return _Fixed(given[0]) if given else None
-        else:
-            return at
-    return None
+        return at
+
+    def _count(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise GraphTooLarge(
+                f"The links of a graph may pass through at most {self._most_steps:,} reroutes, "
+                "bypassed nodes and subgraph borders"
+            )
 
 
 def _bypassed(node: Drawn, output: int, wanted: str) -> Source | None:
@@ -139,9 +173,9 @@ def _drop_dangling(graph: Mapping[str, dict[str, Any]]) -> None:
 
 
 def _unknown(graph: Graph, registry: Registry) -> dict[str, tuple[str, ...]]:
-    unknown: dict[str, tuple[str, ...]] = {}
+    unknown: dict[str, list[str]] = {}
     for node_id, node in graph.items():
         class_type = str(node["class_type"])
         if class_type not in registry:
-            unknown[class_type] = (*unknown.get(class_type, ()), node_id)
-    return unknown
+            unknown.setdefault(class_type, []).append(node_id)
+    return {class_type: tuple(nodes) for class_type, nodes in unknown.items()}

@@ -85,3 +85,21 @@ def count_values(value: object, limit: int) -> int:
         count += len(members)
         pending += [each for each in members if isinstance(each, list | dict)]
     return count
+
+
+def measure(value: object) -> tuple[int, int]:
+    """Count a value with all members of its lists and objects, and the characters of their texts."""
+    count = text = 0
+    pending: list[Any] = [value]
+    while pending:
+        each = pending.pop()
+        count += 1
+        if isinstance(each, str):
+            text += len(each)
+        elif isinstance(each, list):
+            pending += cast("list[Any]", each)
+        elif isinstance(each, Mapping):
+            known = mapping(cast("object", each))
+            text += sum(map(len, known))
+            pending += known.values()
+    return count, text

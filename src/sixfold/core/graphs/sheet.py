@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sixfold.core.graphs.documents import Json, listed, mapping
+from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphBudget, GraphLimits, measure
 from sixfold.core.graphs.nodes import WIDGET_TYPES, Input
+from sixfold.errors import BadRequest
 
 Source = tuple[str, int]
 
@@ -46,7 +48,7 @@ class Drawn:
     title: str = ""
     slots: list[Slot] = field(default_factory=list[Slot])
     values: Any = None
-    named: Json = field(default_factory=dict[str, Any])
+    named: dict[str, Any] = field(default_factory=dict[str, Any])
     outputs: tuple[str, ...] = ()
     models: tuple[Json, ...] = ()
     passes: bool = False
@@ -58,36 +60,59 @@ def is_editor(document: object) -> bool:
     return isinstance(known.get("nodes"), list) and "links" in known
 
 
-def flatten(document: Json) -> dict[str, Drawn]:
-    """Every node by its flat id, in the document's order."""
-    sheet = _Sheet(document)
-    sheet.open(document, "", ALWAYS, 0)
+class BadSubgraph(BadRequest):
+    """A subgraph holds itself, or subgraphs are nested too deep."""
+
+    code = "bad_subgraph"
+
+
+def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Drawn]:
+    """Every node by its flat id, in the document's order; raises `GraphTooLarge` or `BadSubgraph`.
+
+    Nodes, inputs and text are counted before they are added, so that work and memory are bounded by
+    `limits` and not by what the document would open to.
+    """
+    sheet = _Sheet(document, limits)
+    sheet.open(document, _sorted_links(document), "", ALWAYS)
     return sheet.nodes
 
 
 class _Sheet:
     """The flat nodes so far, and the definitions that hosts refer to."""
 
-    def __init__(self, document: Json) -> None:
+    def __init__(self, document: Json, limits: GraphLimits) -> None:
         self.nodes: dict[str, Drawn] = {}
+        self._budget = GraphBudget(limits)
+        # The definitions that are being opened, outermost first, and the links of each definition.
+        self._path: list[str] = []
+        self._links: dict[str, _Links] = {}
+        self._costs: dict[int, tuple[int, int]] = {}
         definitions: Json = document.get("definitions") or {}
         self._subgraphs: dict[str, Json] = {each["id"]: each for each in definitions.get("subgraphs") or ()}
         extra: Json = document.get("extra") or {}
         self._groups: Json = extra.get("groupNodes") or {}
 
-    def open(self, graph: Json, prefix: str, mode: int, depth: int) -> None:
+    def open(self, graph: Json, links: _Links, prefix: str, mode: int) -> None:
         """Add the nodes of a graph or subgraph whose ids begin with `prefix`."""
-        links = _links(graph)
         for row in listed(graph.get("nodes")):
-            node = _node(row, prefix, links)
+            self._spend(row, prefix)
+            node = _node(row, prefix, links.by_id)
             node.mode = node.mode if mode == ALWAYS else mode
-            self._add(node, row, depth)
+            self._add(node, row)
 
-    def _add(self, node: Drawn, row: Json, depth: int) -> None:
+    def _spend(self, row: Json, prefix: str) -> None:
+        """Count a node with its slots, values and texts before it is made."""
+        cost = self._costs.get(id(row))
+        if cost is None:
+            cost = self._costs[id(row)] = _cost(row)
+        slots = len(listed(row.get("inputs")))
+        self._budget.spend(nodes=1, values=cost[0], text_bytes=cost[1] + (1 + slots) * len(prefix))
+
+    def _add(self, node: Drawn, row: Json) -> None:
         kind = node.type
         group = self._groups.get(kind[len(_GROUP[0]) :]) if kind.startswith(_GROUP) else None
-        if kind in self._subgraphs and depth < _MAX_DEPTH and node.mode != BYPASS:
-            self._subgraph(node, self._subgraphs[kind], row, depth)
+        if kind in self._subgraphs and node.mode != BYPASS:
+            self._subgraph(node, self._subgraphs[kind], row)
         elif group is not None and node.mode != BYPASS:
             self._group(node, group)
         else:
@@ -95,10 +120,16 @@ class _Sheet:
 
     # -- subgraphs -------------------------------------------------------------------------------
 
-    def _subgraph(self, host: Drawn, definition: Json, row: Json, depth: int) -> None:
+    def _subgraph(self, host: Drawn, definition: Json, row: Json) -> None:
         """Open a subgraph: its inputs lead to the host's, the host's outputs to its outputs."""
+        self._enter(host.type, str(definition.get("name") or host.type))
+        links = self._links.get(host.type)
+        if links is None:
+            links = self._links[host.type] = _sorted_links(definition)
         prefix = f"{host.id}:"
         inputs: list[Json] = definition.get("inputs") or []
+        outputs: list[Json] = definition.get("outputs") or []
+        self._budget.spend(values=len(inputs) + len(outputs) + len(links.outgoing))
         by_name = {slot.name: slot for slot in host.slots}
         border = [by_name.get(str(each.get("name"))) or Slot(str(each.get("name")), "*") for each in inputs]
         proxies: list[list[Any]] = _properties(row).get("proxyWidgets") or []
@@ -106,15 +137,21 @@ class _Sheet:
         if not proxies:
             _give(given, [slot for slot, each in zip(border, inputs, strict=True) if _is_widget(each)])
         self.nodes[prefix + _BORDER_IN] = Drawn(prefix + _BORDER_IN, "", slots=border, passes=True)
-        links = _links(definition)
-        outputs: list[Json] = definition.get("outputs") or []
         slots = [Slot(str(each.get("name")), str(each.get("type"))) for each in outputs]
-        for origin, slot, target, at in links.values():
-            if target == "-20" and at < len(slots):
+        for origin, slot, at in links.outgoing:
+            if at < len(slots):
                 slots[at].source = _inner((origin, slot), prefix)
         self.nodes[host.id] = Drawn(host.id, "", host.mode, slots=slots, passes=True)
-        self.open(definition, prefix, host.mode, depth + 1)
+        self.open(definition, links, prefix, host.mode)
         _promote(self.nodes, prefix, zip(proxies, given, strict=False))
+        self._path.pop()
+
+    def _enter(self, definition_id: str, name: str) -> None:
+        if definition_id in self._path:
+            raise BadSubgraph(f"The subgraph {name[:80]!r} contains itself")
+        if len(self._path) >= _MAX_DEPTH:
+            raise BadSubgraph(f"Subgraphs may be nested at most {_MAX_DEPTH} deep")
+        self._path.append(definition_id)
 
     # -- group nodes -----------------------------------------------------------------------------
 
@@ -123,6 +160,9 @@ class _Sheet:
         rows: list[Json] = group.get("nodes") or []
         prefix = f"{host.id}:"
         links: list[list[Any]] = group.get("links") or []
+        for row in rows:
+            self._spend(row, prefix)
+        self._budget.spend(values=len(links) + len(listed(group.get("external"))))
         inside = {(each[2], each[3]): (each[0], each[1]) for each in links if each[0] is not None}
         used = {(each[0], each[1]) for each in links}
         external = {(_index(each[0]), each[1]) for each in group.get("external") or ()}
@@ -149,6 +189,16 @@ class _Sheet:
         self.nodes[host.id] = Drawn(host.id, "", host.mode, slots=out, passes=True)
 
 
+def _cost(row: Json) -> tuple[int, int]:
+    """The values and the text of one row of a document that become part of the graph."""
+    slots = [*listed(row.get("inputs")), *listed(row.get("outputs"))]
+    properties = _properties(row)
+    kept = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
+    kept += [properties.get("proxyWidgets"), properties.get("models")]
+    kept += [mapping(slot).get("name") for slot in slots]
+    return measure(kept)
+
+
 def _index(told: Any) -> Any:
     """A node of a group by its place; some editors wrote the whole node."""
     return mapping(told).get("index", told)
@@ -165,7 +215,7 @@ def _promote(nodes: Mapping[str, Drawn], prefix: str, given: Iterable[tuple[list
     for (inner, name, *_), value in given:
         node = nodes.get(f"{prefix}{inner}")
         if node is not None and value is not None:
-            node.named = {**node.named, str(name): value}
+            node.named[str(name)] = value
 
 
 def _is_widget(told: Json) -> bool:
@@ -174,6 +224,20 @@ def _is_widget(told: Json) -> bool:
 
 def _properties(row: Json) -> Json:
     return row.get("properties") or {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """A graph's links by id, and those to its outputs: origin, its slot, the output."""
+
+    by_id: Mapping[Any, tuple[str, int, str, int]]
+    outgoing: tuple[tuple[str, int, int], ...]
+
+
+def _sorted_links(graph: Json) -> _Links:
+    by_id = _links(graph)
+    ends = by_id.values()
+    return _Links(by_id, tuple((origin, slot, at) for origin, slot, target, at in ends if target == "-20"))
 
 
 def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
@@ -216,7 +280,7 @@ def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]
         title=str(row.get("title") or ""),
         slots=slots,
         values=row.get("widgets_values"),
-        named=row.get("widgets_values_named") or {},
+        named=dict(row.get("widgets_values_named") or {}),
         outputs=tuple(str(each.get("type")) for each in outputs),
         models=tuple(_properties(row).get("models") or ()),
     )
