@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from sixfold.core.graphs import schema
 from sixfold.core.graphs.validate import Verdict, validate
 from tests.unit.graphs import corpus
+from tests.unit.graphs.effort import lines_run
 from tests.unit.graphs.small import CLASSES, node
 
 
@@ -203,3 +205,32 @@ def test_true_graphs_of_other_people_are_valid_but_for_their_files() -> None:
         assert not kinds, (path.name, verdict.errors)
         checked += 1
     assert checked >= 50
+
+
+def fan(count: int, broken: str = "") -> dict[str, Any]:
+    """A chain of additions of which each output needs all; `broken` is the value of one input."""
+    graph = {"0": node("Number", value=1)}
+    graph |= {str(at): node("Add", a=[str(at - 1), 0], b=broken or 1) for at in range(1, count)}
+    return {**graph, **{f"out{at}": node("Show", value=[str(count - 1), 0]) for at in range(count)}}
+
+
+@pytest.mark.parametrize("broken", ["", "nothing"])
+def test_work_grows_with_the_nodes_however_many_outputs_need_them(broken: str) -> None:
+    one, four = (lines_run(functools.partial(validate, fan(size, broken), CLASSES)) for size in (100, 400))
+    assert four < 5 * one
+
+
+def test_a_broken_node_names_the_first_outputs_that_need_it() -> None:
+    verdict = validate(fan(30, "nothing"), CLASSES)
+    assert verdict.error is not None
+    assert verdict.node_errors["1"]["dependent_outputs"] == [f"out{at}" for at in range(16)]
+    assert set(verdict.node_errors) == {str(at) for at in range(1, 30)}
+
+
+def test_only_so_many_errors_of_a_graph_are_described() -> None:
+    graph = {str(at): node("Mode", mode=f"mode {at}", size=9) for at in range(800)}
+    graph |= {f"out{at}": node("Show", value=[str(at), 0]) for at in range(800)}
+    kinds = [each["type"] for each in validate(graph, CLASSES).errors]
+    assert kinds.count("more_errors") == 300
+    assert len(kinds) - kinds.count("more_errors") == 1000
+    assert kinds[-1] == "more_errors"

@@ -213,11 +213,11 @@ def face(services: Services) -> Face:
     """Every route at the root and under `/api`."""
     doors = Doors(services)
     comfy, files = Comfy(services, doors), Files(services, doors.enter)
-    small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
+    small = services.settings.json_body_bytes
     uploads = services.settings.upload_body_bytes
     history: dict[str, Handler] = {"GET": comfy.history}
     rows: tuple[tuple[str, dict[str, Handler], int], ...] = (
-        ("/prompt", {"GET": comfy.remaining, "POST": comfy.prompt}, large),
+        ("/prompt", {"GET": comfy.remaining, "POST": comfy.prompt}, small),
         ("/queue", {"GET": comfy.queue, "POST": comfy.change_queue}, small),
         ("/history", {**history, "POST": comfy.change_history}, small),
         ("/history/{prompt_id}", history, 0),

@@ -16,7 +16,7 @@ def faces(services: Services) -> tuple[Face, Face]:
     """The catalogue with its runs and imports; and what a ComfyUI client speaks."""
     catalogue = Catalogue(services)
     running, importing = Running(services, catalogue), Importing(services, catalogue)
-    large = services.settings.inline_body_bytes
+    small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     space = f"{PATH}/{{slug}}"
     face = Face(
         "workflows",
@@ -27,8 +27,8 @@ def faces(services: Services) -> tuple[Face, Face]:
             Route(f"{space}/download", {"GET": catalogue.download, "HEAD": catalogue.download}),
             Route(f"{space}/graph.svg", {"GET": catalogue.picture}),
             Route(f"{space}/run", {"POST": running.run}, large),
-            Route("/api/graph/validate", {"POST": importing.validate}, large),
-            Route("/api/graph/diff", {"POST": importing.diff}, large),
+            Route("/api/graph/validate", {"POST": importing.validate}, small),
+            Route("/api/graph/diff", {"POST": importing.diff}, small),
         ),
         prefixes=("/api/graph/",),
     )

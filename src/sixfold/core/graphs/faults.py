@@ -23,6 +23,11 @@ def of_input(kind: str, message: str, details: str, given: Input, **extra: Any) 
     return fault(kind, message, details, input_name=given.name, input_config=config, **extra)
 
 
+def more(most: int) -> Fault:
+    """Stands for all further faults of a graph that has very many."""
+    return fault("more_errors", f"Only the first {most:,} errors are described")
+
+
 def missing(given: Input) -> Fault:
     """A required input that is not there."""
     return fault("required_input_missing", "Required input is missing", given.name, input_name=given.name)

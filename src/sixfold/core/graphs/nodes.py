@@ -132,7 +132,7 @@ class Registry:
 
     def nearest(self, class_type: str) -> str:
         """The class whose name is most like this one; empty when none is near."""
-        mine = _letter_pairs(class_type)
+        mine = _letter_pairs(class_type[:_MOST_LETTERS])
         shared = Counter(chain.from_iterable(self._by_pair.get(pair, ()) for pair in mine))
         least = _NEAR * len(mine) / 2  # what shares fewer is not near, however short
         near = [(name, count) for name, count in shared.items() if count > least]
@@ -155,7 +155,7 @@ class Registry:
 
 def nearest(wanted: object, options: Iterable[object]) -> str:
     """The option whose text shares most pairs of letters with `wanted`; empty when none is near."""
-    mine = _letter_pairs(str(wanted))
+    mine = _letter_pairs(str(wanted)[:_MOST_LETTERS])
     best, text = _NEAR, ""
     for option in map(str, options):
         theirs = _letter_pairs(option)

@@ -14,6 +14,8 @@ from sixfold.core.graphs.faults import Fault
 from sixfold.core.graphs.nodes import Input, NodeSpec, Registry
 
 Link = tuple[str, int]
+# How much is said of a graph with many errors, so that an answer stays within bounds.
+_MOST_FAULTS, _MOST_NEAREST, _MOST_CIRCLES, _MOST_DEPENDENT = 1000, 50, 5, 16
 _OBJECT = (dict, Mapping)  # the first is nearly always it, and quickly known
 _DYNAMIC = "COMFY_"  # types of inputs that stand for several, named with dots
 _COERCE: Mapping[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
@@ -94,6 +96,7 @@ class _Check:
         self._faults: dict[str, list[Fault]] = {}
         self._models: list[Mapping[str, str]] = []
         self._entered: dict[str, Node] = {}
+        self._circles = self._described = 0
 
     def run(self, graph: object, targets: Collection[str] | None) -> Verdict:
         if (malformed := _malformed(graph)) is not None:
@@ -114,15 +117,15 @@ class _Check:
 
     def _recognise(self) -> dict[str, tuple[str, ...]]:
         """Find every node's class; what is given back are the nodes of each unknown class."""
-        unknown: dict[str, tuple[str, ...]] = {}
+        unknown: dict[str, list[str]] = {}
         for node_id, node in self._graph.items():
             class_type = node["class_type"]
             spec = self._registry.get(class_type)
             if spec is None:
-                unknown[class_type] = (*unknown.get(class_type, ()), node_id)
+                unknown.setdefault(class_type, []).append(node_id)
             else:
                 self._specs[node_id] = spec
-        return unknown
+        return {class_type: tuple(nodes) for class_type, nodes in unknown.items()}
 
     def _unknown(self, unknown: Mapping[str, tuple[str, ...]]) -> Fault | None:
         """All classes that are not there, as one error; the words name the first, as ComfyUI's do."""
@@ -130,8 +133,12 @@ class _Check:
             return None
         class_type, nodes = next(iter(unknown.items()))
         missing = [
-            {"class_type": name, "node_ids": list(ids), "nearest": self._registry.nearest(name)}
-            for name, ids in unknown.items()
+            {
+                "class_type": name,
+                "node_ids": list(ids),
+                "nearest": self._registry.nearest(name) if at < _MOST_NEAREST else "",
+            }
+            for at, (name, ids) in enumerate(unknown.items())
         ]
         text = f"Cannot execute because node {class_type} does not exist."
         return faults.fault("invalid_prompt", text, f"Node ID '#{nodes[0]}'", missing=missing)
@@ -145,15 +152,21 @@ class _Check:
             node_id, pending = path[-1]
             for needed, _ in pending:
                 if needed in self._entered:
-                    ids = [entered for entered, _ in path]
-                    circle = [*ids[ids.index(needed) :], needed]
-                    self._faults.setdefault(node_id, []).append(faults.cycle(circle))
+                    self._faults.setdefault(node_id, []).append(self._circle(needed, path))
                 elif needed not in self._nodes and needed in self._specs:
                     path.append((needed, self._enter(needed)))
                     break
             else:
                 self._nodes[node_id] = self._entered.pop(node_id)
                 path.pop()
+
+    def _circle(self, node_id: str, path: list[tuple[str, Iterator[Link]]]) -> Fault:
+        """The fault of a circle; only some are described, since each names its whole path."""
+        self._circles += 1
+        if self._circles > _MOST_CIRCLES:
+            return faults.cycle([node_id, "…", node_id])
+        ids = [entered for entered, _ in path]
+        return faults.cycle([*ids[ids.index(node_id) :], node_id])
 
     def _enter(self, node_id: str) -> Iterator[Link]:
         node = self._checked(node_id)
@@ -176,8 +189,14 @@ class _Check:
             elif each.section == "required":
                 found.append(faults.missing(each))
         if found:
-            self._faults[node_id] = found
+            self._faults[node_id] = self._within(found)
         return node
+
+    def _within(self, found: list[Fault]) -> list[Fault]:
+        """The faults of a node, as far as so many are described for a whole graph."""
+        room = max(0, _MOST_FAULTS - self._described)
+        self._described += len(found)
+        return found if len(found) <= room else [*found[:room], faults.more(_MOST_FAULTS)]
 
     def _dynamic(self, node: Node, each: Input, given: Mapping[str, Any]) -> None:
         for name, value in given.items():
@@ -240,6 +259,8 @@ class _Check:
             )
             if not self._strict:
                 return None
+        if self._described >= _MOST_FAULTS:
+            return faults.more(_MOST_FAULTS)
         return faults.not_listed(each, value, choices)
 
     # -- the whole -------------------------------------------------------------------------------
@@ -249,24 +270,53 @@ class _Check:
         models = tuple(self._models)
         if not self._faults and error is None:
             return Verdict(self._nodes, tuple(wanted), None, {}, unknown, models)
-        node_errors: dict[str, Any] = {}
-        good: dict[str, set[str]] = {}
-        for output in wanted:
-            reached = self._reached(output)
-            bad = [node_id for node_id in self._faults if node_id in reached]
-            if not bad:
-                good[output] = reached
-            for node_id in bad:
-                told = node_errors.setdefault(node_id, self._node_error(node_id))
-                told["dependent_outputs"].append(output)
+        bad = self._bad()
+        dependent = self._dependent([output for output in wanted if output in bad], bad)
+        node_errors = {
+            node_id: {
+                "errors": self._faults[node_id],
+                "dependent_outputs": outputs,
+                "class_type": self._specs[node_id].class_type,
+            }
+            for node_id, outputs in dependent.items()
+            if node_id in self._faults
+        }
+        good = [output for output in wanted if output not in bad]
         if error is None and not good:
             error = self._failed(node_errors)
-        needed: set[str] = set[str]().union(*good.values()) if error is None else set()
+        needed = self._reached(good) if error is None else set[str]()
         nodes = {node_id: node for node_id, node in self._nodes.items() if node_id in needed}
         return Verdict(nodes, tuple(good) if needed else (), error, node_errors, unknown, models)
 
-    def _reached(self, output: str) -> set[str]:
-        reached, stack = {output}, [output]
+    def _bad(self) -> set[str]:
+        """The nodes that have a fault or need one that has; nodes stand after what they need."""
+        bad = set(self._faults)
+        for node_id, node in self._nodes.items():
+            if any(origin in bad for origin, _ in node.links.values()):
+                bad.add(node_id)
+        return bad
+
+    def _dependent(self, outputs: list[str], bad: set[str]) -> dict[str, list[str]]:
+        """The first outputs that need each bad node.
+
+        A node with enough of them is not entered again: what it needs has as many, so each link is
+        followed a bounded number of times.
+        """
+        found: dict[str, list[str]] = {}
+        for output in outputs:
+            stack = [output]
+            while stack:
+                node_id = stack.pop()
+                known = found.setdefault(node_id, [])
+                if len(known) >= _MOST_DEPENDENT or (known and known[-1] == output):
+                    continue
+                known.append(output)
+                stack += [each for each, _ in self._nodes[node_id].links.values() if each in bad]
+        return found
+
+    def _reached(self, outputs: Collection[str]) -> set[str]:
+        """The nodes that some of these outputs need, with the outputs."""
+        reached, stack = set(outputs), list(outputs)
         while stack:
             node = self._nodes.get(stack.pop())
             for origin, _ in node.links.values() if node else ():
@@ -274,10 +324,6 @@ class _Check:
                     reached.add(origin)
                     stack.append(origin)
         return reached
-
-    def _node_error(self, node_id: str) -> dict[str, Any]:
-        class_type = self._specs[node_id].class_type
-        return {"errors": self._faults[node_id], "dependent_outputs": [], "class_type": class_type}
 
     def _failed(self, node_errors: Mapping[str, Any]) -> Fault:
         told = [

@@ -1,0 +1,26 @@
+"""Counts the lines of Python that a call runs: work that no load of the machine changes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def lines_run(call: Callable[[], object]) -> int:
+    """Return how many lines `call` runs, in all functions written in Python."""
+    count = 0
+
+    def each(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return each
+
+    before = sys.gettrace()
+    sys.settrace(each)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
