@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from sixfold import inventory
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import node
+from tests.unit.graphs.test_embedded import chunk, png
 
 NODES = "A graph may have at most 5,000 nodes after its subgraphs are opened"
 VALUES = "A graph may have at most 100,000 values in the inputs of its nodes"
@@ -55,3 +57,27 @@ async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> Non
         assert (answer.status_code, answer.json()["code"]) == (400, "graph_too_large")
         assert answer.json()["error"] == NODES.replace("5,000", "2")
         assert await home.standing() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize("path", ["/api/graph/validate", "/api/graph/diff", "/prompt", "/api/prompt"])
+async def test_a_body_of_more_than_a_mebibyte_is_refused(tmp_path: Path, path: str) -> None:
+    async with house(tmp_path, inventory.models_document()) as home:
+        answer = await home.client.post(path, content=b" " * (2**20 + 1), headers=home.bearer)
+        assert answer.status_code == 413
+
+
+async def test_an_import_takes_larger_images_and_no_larger_json(tmp_path: Path) -> None:
+    path, long = "/api/graph/spaces", b'{"x":"' + b"a" * 2**20 + b'"}'
+    async with house(tmp_path, inventory.models_document()) as home:
+        bodies: list[dict[str, Any]] = [
+            {"content": long},
+            {"files": {"file": ("long.json", long)}},
+            {"files": {"file": ("long.png", png(chunk(b"zTXt", b"workflow", long)))}},
+        ]
+        for sent in bodies:
+            answer = await home.client.post(path, headers=home.bearer, **sent)
+            assert (answer.status_code, answer.json()["code"]) == (400, "graph_too_large"), answer.text
+        text = chunk(b"tEXt", b"prompt", json.dumps(flat(2)).encode())
+        image = png(text, chunk(b"zTXt", b"Comment", b""), bytes(2**21))
+        answer = await home.client.post(path, headers=home.bearer, files={"file": ("a.png", image)})
+        assert answer.status_code == 201, answer.text

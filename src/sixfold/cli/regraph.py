@@ -16,7 +16,6 @@ from sixfold.cli.terminal import Refused
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.graphs import embedded, spaces
-from sixfold.core.graphs.convert import NotAWorkflow
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.keeping import GIVEN
 from sixfold.core.work import predictions
@@ -60,7 +59,7 @@ def carried(origin: Origin, configured: Settings) -> tuple[dict[str, Any], tuple
 def _in_file(data: bytes) -> dict[str, Any] | None:
     try:
         found = embedded.carried(data)
-    except NotAWorkflow:
+    except errors.BadRequest:
         return None
     if "prompt" not in found:
         return None

@@ -76,12 +76,12 @@ def import_file(arguments: argparse.Namespace) -> int:
 def validate(arguments: argparse.Namespace) -> int:
     """`workflow validate FILE`: 1 when it cannot run."""
     from sixfold.core.graphs import embedded
-    from sixfold.core.graphs.convert import NotAWorkflow
+    from sixfold.errors import BadRequest
 
     path = Path(arguments.file)
     try:
         workflow = embedded.read(path.read_bytes())
-    except (OSError, NotAWorkflow) as error:
+    except (OSError, BadRequest) as error:
         raise Refused(f"{path} is no workflow ({error})") from None
     told = Client.of(arguments).post("/api/graph/validate", {"workflow": workflow})
     if arguments.json:

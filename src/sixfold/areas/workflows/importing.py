@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from sixfold.core.database import now
 from sixfold.core.graphs import diff, embedded, interface, models, spaces
 from sixfold.core.graphs.convert import Converted
 from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.limits import GraphLimits
 from sixfold.core.graphs.nodes import Graph
 from sixfold.core.graphs.spaces import PREFIX, Space
 from sixfold.core.graphs.validate import Verdict
@@ -55,14 +57,15 @@ class Importing:
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
-            space = await self._import(principal.account_id, await _brought(request, raw))
+            brought = await _brought(request, raw, self._workshop.limits)
+            space = await self._import(principal.account_id, brought)
             return answers.json({**self._catalogue.record(space), "success": True}, 201)
 
         return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
 
     async def bring(self, account_id: str, content: bytes, name: str) -> Space:
         """Import the workflow that a file is or carries, as an account's own; raises `BadRequest`."""
-        return await self._import(account_id, _of_file(content, name))
+        return await self._import(account_id, await _of_file(content, name, self._workshop.limits))
 
     async def remove(self, request: Request) -> Response:
         """Forget one of the account's own spaces."""
@@ -216,12 +219,13 @@ def _document(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return document
 
 
-async def _brought(request: Request, raw: bytes) -> Brought:
+async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought:
     """A multipart `file`, `{"workflow","name"?}`, or the file itself; raises `BadRequest`."""
     name, file = request.query_params.get("name", ""), raw
     if bodies.media_type(request) == "multipart/form-data":
         name, file = await _form(request, name)
-    elif raw.lstrip().startswith(b"{"):
+    elif raw.lstrip()[:1] == b"{":
+        limits.check_document(raw)
         body = bodies.parse_object(raw)
         if isinstance(body.get("workflow"), dict):
             document = mapping(body["workflow"])
@@ -229,12 +233,14 @@ async def _brought(request: Request, raw: bytes) -> Brought:
             if not isinstance(given, str):
                 raise errors.InvalidInput.of("name", "name must be a string")
             return Brought(document, answers.encode(document), "application/json", _name(given))
-    return _of_file(file, name)
+    return await _of_file(file, name, limits)
 
 
-def _of_file(file: bytes, name: str) -> Brought:
+async def _of_file(file: bytes, name: str, limits: GraphLimits) -> Brought:
     kind = next((kind for head, kind in _PICTURES.items() if file.startswith(head)), "application/json")
-    return Brought(embedded.read(file), file, kind, _name(name))
+    # Inflating a text chunk releases the interpreter.
+    document = await asyncio.to_thread(embedded.read, file, limits)
+    return Brought(document, file, kind, _name(name))
 
 
 async def _form(request: Request, name: str) -> tuple[str, bytes]:

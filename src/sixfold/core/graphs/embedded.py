@@ -5,49 +5,62 @@ from __future__ import annotations
 import functools
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sixfold.core.graphs.convert import NotAWorkflow
 from sixfold.core.graphs.documents import Json, mapping
+from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
 from sixfold.core.work.manifest.containers import riff, webp
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _HEADER = len(_PNG) + 25  # where a PNG's header ends
 _NAMES = ("workflow", "prompt")
-_MOST_BYTES = 16 * 2**20
+_TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
+_MOST_CHUNKS = 20_000
+_MOST_KEYWORDS = 1024  # of an iTXt before its text: flags, language, translated keyword
 _FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
 
 
-def read(data: bytes) -> Json:
-    """The document of a file: JSON itself, or what a picture carries; raises `NotAWorkflow`.
+def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
+    """The document of a file: JSON itself, or what an image carries.
 
-    Of the two that a picture may carry, the graph that ran (`prompt`) is taken before the editor's.
+    Of the two that an image may carry, the graph that ran (`prompt`) is taken before the editor's. Raises
+    `NotAWorkflow` or `GraphTooLarge`; no more than the limit is ever inflated or decoded.
     """
-    found = _carried(data)
+    found = _carried(data, limits)
     if found is None:
-        return _json(data)
+        return _json(data, limits)
     for name in reversed(_NAMES):
-        if found.get(name):
-            return _json(found[name])
+        if text := found.get(name, bytes)():
+            return _json(text, limits)
     raise NotAWorkflow("The picture carries no workflow")
 
 
-def carried(data: bytes) -> dict[str, Json]:
-    """What a picture carries, each by its name (`workflow`, `prompt`); raises `NotAWorkflow`."""
-    return {name: _json(text) for name, text in (_carried(data) or {}).items() if text}
+def carried(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json]:
+    """What an image carries by name (`workflow`, `prompt`); raises what `read` does."""
+    found = _carried(data, limits) or {}
+    return {name: _json(told, limits) for name, text in found.items() if (told := text())}
 
 
-def _carried(data: bytes) -> dict[str, bytes] | None:
-    """The texts in a picture; None for what is none."""
+_Text = Callable[[], bytes]
+
+
+def _carried(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
+    """The texts in an image, each read when it is called; None for what is none."""
     if data.startswith(_PNG):
-        return dict(_png(data))
+        inflater = _Inflater(len(_NAMES) * limits.json_bytes)
+        return {
+            name: functools.partial(_text, kind, rest, inflater)
+            for name, (kind, rest) in _png(data, limits.json_bytes).items()
+        }
     if data[:2] == b"\xff\xd8" or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
-        return dict(_exif(data))
+        return {name: functools.partial(bytes, text) for name, text in _exif(data, limits.json_bytes)}
     return None
 
 
-def _json(data: bytes) -> Json:
+def _json(data: bytes, limits: GraphLimits) -> Json:
+    limits.check_document(data)
     try:
         found: object = json.loads(data, parse_constant=lambda _word: None)
     except (ValueError, RecursionError):
@@ -58,43 +71,62 @@ def _json(data: bytes) -> Json:
     return document
 
 
-def _png(data: bytes) -> Iterator[tuple[str, bytes]]:
+def _png(data: bytes, most: int) -> dict[str, tuple[bytes, bytes]]:
+    """The first text chunk of each name, as it is; longer ones are cut above `most` bytes."""
+    found: dict[str, tuple[bytes, bytes]] = {}
     at = len(_PNG)
-    while at + 12 <= len(data):
-        length = int.from_bytes(data[at : at + 4])
-        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
-        name, _, rest = body.partition(b"\0")
-        if kind in (b"tEXt", b"iTXt", b"zTXt") and name.decode("latin-1") in _NAMES:
-            yield name.decode("latin-1"), _text(kind, rest)
+    for _ in range(_MOST_CHUNKS):
+        if at + 12 > len(data) or len(found) == len(_NAMES):
+            break
+        length, kind = int.from_bytes(data[at : at + 4]), data[at + 4 : at + 8]
+        if kind in _TEXTS:
+            start = at + 8
+            for name in _NAMES:
+                mark = name.encode() + b"\0"
+                if name not in found and length >= len(mark) and data.startswith(mark, start):
+                    begin, end = start + len(mark), min(start + length, len(data))
+                    found[name] = kind, data[begin : min(end, begin + most + _MOST_KEYWORDS)]
         at += length + 12
+    return found
 
 
-def _text(kind: bytes, rest: bytes) -> bytes:
+def _text(kind: bytes, rest: bytes, inflater: _Inflater) -> bytes:
     if kind == b"tEXt":
         return rest
     if kind == b"zTXt":
-        return _inflated(rest[1:])
+        return inflater.inflate(rest[1:])
     packed, rest = rest[:1] == b"\1", rest[2:]
     text = rest.split(b"\0", 2)[-1]
-    return _inflated(text) if packed else text
+    return inflater.inflate(text) if packed else text
 
 
-def _inflated(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj()
-    try:
-        return unpacker.decompress(data, _MOST_BYTES)
-    except zlib.error:
-        return b""
+class _Inflater:
+    """Inflates the texts of one file, together up to a limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def inflate(self, data: bytes) -> bytes:
+        unpacker = zlib.decompressobj()
+        try:
+            text = unpacker.decompress(data, self._left + 1)
+        except zlib.error:
+            return b""
+        self._left -= len(text)
+        if self._left < 0:
+            raise GraphTooLarge(f"The texts of an image may have at most {self._most:,} bytes when inflated")
+        return text
 
 
-def _exif(data: bytes) -> Iterator[tuple[str, bytes]]:
+def _exif(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
     """Texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, wherever the EXIF holds them."""
     for name in _NAMES:
         mark = name.encode() + b":{"
         at = data.find(mark)
         if at >= 0:
-            end = data.find(b"\0", at)
-            yield name, data[at + len(mark) - 1 : end if end >= 0 else None]
+            begin = at + len(mark) - 1
+            end = data.find(b"\0", at, begin + most + 1)
+            yield name, data[begin : end if end >= 0 else begin + most + 1]
 
 
 def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None) -> bytes:

@@ -29,6 +29,12 @@ class GraphLimits:
     values: int = 100_000
     json_bytes: int = 2**20
 
+    def check_document(self, data: bytes) -> None:
+        """Raise `GraphTooLarge` for JSON that is too long to be decoded."""
+        if len(data) > self.json_bytes:
+            most = self.json_bytes
+            raise GraphTooLarge(f"A graph may have at most {most:,} bytes of JSON; got {len(data):,}")
+
     def check(self, graph: object) -> None:
         """Raise `GraphTooLarge` for a graph in API format with too many nodes or values."""
         nodes = mapping(graph)
