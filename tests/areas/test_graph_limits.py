@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sixfold import inventory
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import node
@@ -40,14 +38,14 @@ async def refusal(home: House, path: str, graph: Any) -> tuple[int, str, str]:
     return answer.status_code, told["code"], told["error"]
 
 
-@pytest.mark.parametrize("path", BODIES)
-async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path, path: str) -> None:
+async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path) -> None:
     listed = {"0": node("PrimitiveString", value={"__value__": [0] * 100_001})}
     async with house(tmp_path, inventory.models_document()) as home:
-        taken = await home.client.post(path, json=BODIES[path](flat(5_000)), headers=home.bearer)
-        assert taken.status_code in (200, 201), taken.text[:300]
-        assert await refusal(home, path, flat(5_001)) == (400, "graph_too_large", NODES)
-        assert await refusal(home, path, listed) == (400, "graph_too_large", VALUES)
+        for path in BODIES:
+            taken = await home.client.post(path, json=BODIES[path](flat(5_000)), headers=home.bearer)
+            assert taken.status_code in (200, 201), taken.text[:300]
+            assert await refusal(home, path, flat(5_001)) == (400, "graph_too_large", NODES)
+            assert await refusal(home, path, listed) == (400, "graph_too_large", VALUES)
 
 
 async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> None:
@@ -59,11 +57,11 @@ async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> Non
         assert await home.standing() == ("5.00", "0.00")
 
 
-@pytest.mark.parametrize("path", ["/api/graph/validate", "/api/graph/diff", "/prompt", "/api/prompt"])
-async def test_a_body_of_more_than_a_mebibyte_is_refused(tmp_path: Path, path: str) -> None:
+async def test_a_body_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None:
     async with house(tmp_path, inventory.models_document()) as home:
-        answer = await home.client.post(path, content=b" " * (2**20 + 1), headers=home.bearer)
-        assert answer.status_code == 413
+        for path in ("/api/graph/validate", "/api/graph/diff", "/prompt", "/api/prompt"):
+            answer = await home.client.post(path, content=b" " * (2**20 + 1), headers=home.bearer)
+            assert answer.status_code == 413, path
 
 
 async def test_an_import_takes_larger_images_and_no_larger_json(tmp_path: Path) -> None:
@@ -81,3 +79,19 @@ async def test_an_import_takes_larger_images_and_no_larger_json(tmp_path: Path) 
         image = png(text, chunk(b"zTXt", b"Comment", b""), bytes(2**21))
         answer = await home.client.post(path, headers=home.bearer, files={"file": ("a.png", image)})
         assert answer.status_code == 201, answer.text
+
+
+async def test_a_number_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    async with house(tmp_path, inventory.models_document()) as home:
+        graph = {"1": node("PrimitiveFloat", value="nan"), "2": node("PreviewAny", source=["1", 0])}
+        refused = await home.client.post("/prompt", json={"prompt": graph}, headers=home.bearer)
+        assert refused.status_code == 400
+        [fault] = refused.json()["node_errors"]["1"]["errors"]
+        assert (fault["type"], fault["details"]) == ("value_not_finite", "value")
+        assert fault["message"] == "Value must be a finite number; got nan"
+        for told in ('{"x":NaN}', '{"x":1e999}', '{"x":[-Infinity]}'):
+            graph["1"] = node("SixfoldTemplate", template="template:upscaler", input=told)
+            refused = await home.client.post("/prompt", json={"prompt": graph}, headers=home.bearer)
+            assert refused.status_code == 400
+            assert "its numbers must be finite" in refused.json()["error"]["message"]
+        assert (await home.client.get("/history", headers=home.bearer)).json() == {}

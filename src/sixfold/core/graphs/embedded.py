@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -62,13 +63,18 @@ def _carried(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
 def _json(data: bytes, limits: GraphLimits) -> Json:
     limits.check_document(data)
     try:
-        found: object = json.loads(data, parse_constant=lambda _word: None)
+        found: object = json.loads(data, parse_constant=lambda _word: None, parse_float=_finite)
     except (ValueError, RecursionError):
         raise NotAWorkflow("The file is neither JSON nor a picture with a workflow") from None
     document = mapping(found)
     if not document:
         raise NotAWorkflow
     return document
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _png(data: bytes, most: int) -> dict[str, tuple[bytes, bytes]]:

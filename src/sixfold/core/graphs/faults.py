@@ -59,6 +59,12 @@ def unconvertible(given: Input, value: Any, error: Exception) -> Fault:
     )
 
 
+def not_finite(given: Input, value: float) -> Fault:
+    """A number that is NaN or infinite."""
+    text = f"Value must be a finite number; got {value}"
+    return of_input("value_not_finite", text, given.name, given, received_value=str(value))
+
+
 def too_small(given: Input, value: Any) -> Fault:
     """A number below its least."""
     text = f"Value {value} smaller than min of {given.options['min']}"

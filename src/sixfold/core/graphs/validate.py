@@ -5,6 +5,7 @@ Links are followed without recursion, and only what an output needs is looked at
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -214,6 +215,8 @@ class _Check:
                 value = coerce(value)
             except (ValueError, TypeError, OverflowError) as error:
                 return faults.unconvertible(each, value, error)
+        if isinstance(value, float) and not math.isfinite(value):
+            return faults.not_finite(each, value)
         node.values[each.name] = value
         if each.choices is not None:
             return self._choice(node, each, value)

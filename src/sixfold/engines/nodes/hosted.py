@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.estimate import Unknown
 from sixfold.core.graphs.ports import Asked, Child, File, Given, Made, NodeContext, Run
@@ -159,9 +161,9 @@ def _template(inputs: Mapping[str, Any]) -> Asked:
     if isinstance(given, Unknown):
         return Asked(template, linked, open=True)
     try:
-        told = json.loads(str(given or "{}"))
-    except ValueError:
-        raise UnusableInput("the template's input is no JSON") from None
+        told = msgspec.json.decode(str(given or "{}"))
+    except (ValueError, RecursionError):
+        raise UnusableInput("the template's input is no JSON; its numbers must be finite") from None
     if not isinstance(told, dict):
         raise UnusableInput("the template's input is no JSON object")
     return Asked(template, {**mapping(told), **linked})
