@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sixfold import errors
 from sixfold.core.graphs import outcomes
+from sixfold.core.graphs.limits import count_text
 from sixfold.core.graphs.ports import Asked, Many, NodeContext
 from sixfold.core.graphs.validate import Node, Verdict
 from sixfold.core.work.engines import EngineError
@@ -21,6 +22,8 @@ class Unknown:
 
 
 UNKNOWN: Final = Unknown()
+# Characters that nodes on texts take and give before the rest is left to the run.
+_MOST_TEXT: Final = 2**20
 _LAZY = frozenset({"record", "switch"})  # functions that do with what is unknown
 
 
@@ -34,6 +37,7 @@ def orders(
     """
     values: dict[str, tuple[Any, ...]] = {}
     found: list[tuple[str, Asked]] = []
+    left = _MOST_TEXT
     for node_id, node in verdict.nodes.items():
         inputs = dict(node.values)
         for name, (origin, slot) in node.links.items():
@@ -44,8 +48,10 @@ def orders(
         values[node_id] = _unknown(node, inputs)
         if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
             values[node_id] = (None,) * len(spec.outputs)  # no file is named
-        elif spec.where == "inline" and spec.run is not None and not spec.output_node:
+        elif spec.where == "inline" and spec.run is not None and not spec.output_node and left > 0:
+            left -= count_text(inputs.values())
             values[node_id] = _tried(node, context, inputs) or values[node_id]
+            left -= count_text(values[node_id])
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from sixfold import errors
 from sixfold.core.graphs import keys as merkle
 from sixfold.core.graphs.context import Context, Home
-from sixfold.core.graphs.limits import GraphTooLarge
+from sixfold.core.graphs.limits import GraphTooLarge, count_text
 from sixfold.core.graphs.outcomes import call, finish
 from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Given, Packer, Shelf, Stored
 from sixfold.core.graphs.saving import OutcomeWriter
@@ -26,6 +26,7 @@ from sixfold.core.graphs.validate import Node, Verdict
 from sixfold.core.work.engines import Canceled, EngineError
 
 _BREATH_NODES = 256  # trivial nodes between two looks at the rest of the server
+_BREATH_TEXT = 2**18  # characters likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one run may take; `memory_bytes` is that of values that wait for another node."""
+    """How much one run may take.
+
+    `memory_bytes` is that of values that wait for another node, `text` are the characters that inline
+    nodes take and give.
+    """
 
     seconds: float = 3600.0
     memory_bytes: int = 4 * 2**30
+    text: int = 2**25
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,8 @@ class _Run:
         self._tasks: dict[asyncio.Task[_Outcome], tuple[str, Context]] = {}
         self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
         self._bytes = 0
+        # Characters since the loop was last given back, and of the whole run.
+        self._text = self._all_text = 0
         self._home = Home(place, emit)
 
     async def go(self) -> Ended:
@@ -228,12 +236,14 @@ class _Run:
                     self._start(node, context)
                     continue
                 given = self._inline(node, context)
+                pause = self._text >= _BREATH_TEXT
                 shown = given.made or given.ui
                 preview = self._is_preview(node)
                 ui: Mapping[str, Any] = await self._kept(node_id, given, preview) if shown else {}
                 ready += self._done(node_id, given, Stored(None, ui, preview))
                 done += 1
-                if done % _BREATH_NODES == 0:
+                if done % _BREATH_NODES == 0 or pause:
+                    self._text = 0
                     await asyncio.sleep(0)
             if self._tasks:
                 ready += self._collect(await self._ended.get())
@@ -242,10 +252,21 @@ class _Run:
                 await self._outcomes.room()
 
     def _inline(self, node: Node, context: Context) -> Given:
+        inputs = self._inputs(node)
+        self._count_text(inputs.values())
         try:
-            return finish(node, call(node, context, self._inputs(node)))
+            given = finish(node, call(node, context, inputs))
         except Exception as error:
             raise _failed(node, error) from error
+        self._count_text(given.outputs)
+        return given
+
+    def _count_text(self, values: Iterable[object]) -> None:
+        characters = count_text(values)
+        self._text += characters
+        self._all_text += characters
+        if self._all_text > self._limits.text:
+            raise GraphTooLarge(f"The graph processes more than {self._limits.text:,} characters of text")
 
     def _start(self, node: Node, context: Context) -> None:
         task = asyncio.create_task(self._ran(node, context, self._inputs(node)))
@@ -335,8 +356,12 @@ class _Run:
 
     def _weigh(self, node: Node, values: tuple[Any, ...], sign: int) -> None:
         if node.spec.where == "inline":
-            return
-        self._bytes += sign * sum(self._place.packer.weigh(value) for value in values)
+            weight = count_text(values)
+            if not weight:
+                return
+        else:
+            weight = sum(self._place.packer.weigh(value) for value in values)
+        self._bytes += sign * weight
         if self._bytes > self._limits.memory_bytes:
             limit = self._limits.memory_bytes // 2**20
             raise GraphTooLarge(f"The graph holds more than {limit} MiB of pictures and sound at once")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -77,6 +77,17 @@ class GraphBudget:
 
 
 DEFAULT_LIMITS = GraphLimits()
+
+
+def count_text(values: Iterable[object]) -> int:
+    """Count the characters of texts, also of those in lists of values."""
+    count = 0
+    for value in values:
+        if isinstance(value, str):
+            count += len(value)
+        elif isinstance(value, tuple):
+            count += count_text(cast("tuple[object, ...]", value))
+    return count
 
 
 def count_values(value: object, limit: int) -> int:
