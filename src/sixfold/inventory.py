@@ -122,5 +122,9 @@ def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
         limit = {"limit_seconds": settings.training_limit_seconds} if row.get("shares") else {}
         return {"weights": str(settings.data_dir / "weights" / row["family"]), **limit}
     if row["kind"] == "graph":
-        return {"limit_seconds": settings.graph_limit_seconds}
+        return {
+            "limit_seconds": settings.graph_limit_seconds,
+            "memory_bytes": settings.graph_memory_bytes,
+            "free_runs": settings.graph_free_runs,
+        }
     return {"url": settings.comfyui_url} if row["kind"] == "comfyui" else {}

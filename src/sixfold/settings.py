@@ -49,6 +49,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "queue_limit": (1, math.inf),
     "session_limit": (1, math.inf),
     "graph_nodes": (1, math.inf),
+    "graph_free_runs": (1, math.inf),
     "graph_values": (1, math.inf),
     "lease_seconds": (_SOME, math.inf),
     "run_limit_seconds": (_SOME, math.inf),
@@ -96,6 +97,8 @@ class Settings:
     idle_seconds: float | None = None
     run_limit_seconds: float = 600
     graph_limit_seconds: float = 3600
+    graph_memory_bytes: int = 4 * GIB
+    graph_free_runs: int = 2
     training_limit_seconds: float = 7200
     session_limit: int = 20
     lease_seconds: float = 30

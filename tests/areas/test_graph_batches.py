@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,28 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
             if not nodes[node_id].spec.output_node:
                 [image] = packer.unpack(stored[found[node_id]].packed or b"")
                 assert image.shape == (1, 8, 8, 3)
+
+
+async def test_free_graphs_of_an_account_run_one_after_another_where_one_may_run(tmp_path: Path) -> None:
+    names = [f"p{at}" for at in range(4)]
+    async with house(tmp_path, inventory.models_document(), graph_free_runs=1) as home:
+        with home.product.workshop.hub.open(home.account.id, "me") as client:
+            for at, name in enumerate(names):
+                graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=at)}
+                graph |= {str(n): node("ImageInvert", image=[str(n - 1), 0]) for n in range(1, 8)}
+                graph["out"] = node("PreviewImage", images=["7", 0])
+                body = {"prompt": graph, "client_id": "me", "prompt_id": name}
+                assert (await home.client.post("/prompt", json=body, headers=home.bearer)).status_code == 200
+            ran: list[str] = []
+            ended: set[str] = set()
+            async with asyncio.timeout(120):
+                while len(ended) < len(names):
+                    message = await client.queue.get()
+                    assert isinstance(message, dict)
+                    data = message["data"]
+                    if message["type"] == "executing" and data["node"] is not None:
+                        ran.append(data["prompt_id"])
+                    if message["type"] == "execution_success":
+                        ended.add(data["prompt_id"])
+        groups = [name for name, _ in itertools.groupby(ran)]
+        assert sorted(groups) == names

@@ -15,6 +15,7 @@ from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.graphs import execute, spaces
 from sixfold.core.graphs import ports as graphs
+from sixfold.core.graphs.admission import FreeRuns, GraphMemory
 from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
 from sixfold.core.graphs.embedded import GraphEmbedder
 from sixfold.core.graphs.execute import Ended, Limits, Place
@@ -47,8 +48,17 @@ class GraphEngine:
     name = "graph"
     version = "1"
 
-    def __init__(self, outside: Outside, *, limit_seconds: float = Limits.seconds) -> None:
+    def __init__(
+        self,
+        outside: Outside,
+        *,
+        limit_seconds: float = Limits.seconds,
+        memory_bytes: int = Limits.memory_bytes,
+        free_runs: int = 2,
+    ) -> None:
         self._limits = Limits(seconds=limit_seconds)
+        self._memory = GraphMemory(memory_bytes)
+        self._free_runs = FreeRuns(free_runs)
         self._children = outside.children
         self._workshop: Workshop = outside.workshop
         self._threads = ThreadPoolExecutor(_MADE_HERE, "nodes")
@@ -57,8 +67,11 @@ class GraphEngine:
         """Run the task's graph to its end."""
         parent = await self._children.parent(task.id)
         run = _Run(task, context, parent, self._workshop, self._children)
+        is_free = parent.price == 0
+        turn = self._free_runs.turn(parent.account_id) if is_free else contextlib.nullcontext()
         try:
-            return await run.go(self._threads, self._limits)
+            async with turn:
+                return await run.go(self._threads, self._memory, self._limits)
         except execute.NodeFailed as error:
             if isinstance(error.reason, UnusableInput | errors.BadRequest):
                 raise UnusableInput(error.message) from error
@@ -93,7 +106,7 @@ class _Run:
         self._data: dict[str, bytes] = {}  # of small files that were just made
         self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
 
-    async def go(self, threads: ThreadPoolExecutor, limits: Limits) -> Result:
+    async def go(self, threads: ThreadPoolExecutor, memory: GraphMemory, limits: Limits) -> Result:
         workshop = self._workshop
         await workshop.look(self._graph)
         verdict = workshop.check(self._graph, targets=self._task.inputs.get("targets"))
@@ -114,6 +127,7 @@ class _Run:
             packer=workshop.packer(self._context.scratch),
             scratch=self._context.scratch,
             cache=workshop.outcomes(self._parent.account_id),
+            memory=memory,
             threads=threads,
         )
         ended = await execute.execute(verdict, place, self._heard, limits)

@@ -196,7 +196,7 @@ async def test_lists_run_the_next_nodes_for_each_of_their_values(world: World) -
 async def test_a_run_has_limits(world: World) -> None:
     world.writer = lambda words: words * (2**20 + 1)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    with pytest.raises(GraphTooLarge, match="1 MiB"):
+    with pytest.raises(GraphTooLarge, match="1 MiB at once"):
         await run(world, graph, None, Limits(memory_bytes=2**20))
     world.gate = asyncio.Event()
     with pytest.raises(EngineFailed, match=r"longer than 0\.05 seconds"):

@@ -17,6 +17,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.graphs import keys as merkle
+from sixfold.core.graphs.admission import GraphMemory
 from sixfold.core.graphs.context import Context, Home
 from sixfold.core.graphs.limits import GraphTooLarge, count_text
 from sixfold.core.graphs.outcomes import call, finish
@@ -27,6 +28,7 @@ from sixfold.core.work.engines import Canceled, EngineError
 
 _BREATH_NODES = 256  # trivial nodes between two looks at the rest of the server
 _BREATH_TEXT = 2**18  # characters likewise
+_PIXEL_BYTES = 12  # three floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Place:
     packer: Packer
     scratch: Path
     cache: Cache | None = None
+    memory: GraphMemory | None = None
     threads: Executor | None = None
 
 
@@ -132,11 +135,18 @@ class _Run:
         self._tasks: dict[asyncio.Task[_Outcome], tuple[str, Context]] = {}
         self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
         self._bytes = 0
+        self._memory = place.memory or GraphMemory(limits.memory_bytes)
         # Characters since the loop was last given back, and of the whole run.
         self._text = self._all_text = 0
         self._home = Home(place, emit)
 
     async def go(self) -> Ended:
+        try:
+            return await self._go()
+        finally:
+            self._memory.hold(-self._bytes)
+
+    async def _go(self) -> Ended:
         self._tell("execution_start", timestamp=_now_ms())
         await self._find_files()
         self._keys = merkle.keys(self._nodes)
@@ -276,10 +286,11 @@ class _Run:
     async def _ran(self, node: Node, context: Context, inputs: Mapping[str, Any]) -> _Outcome:
         try:
             if node.spec.where == "thread":
-                work = asyncio.get_running_loop().run_in_executor(
-                    self._place.threads, self._called, node, context, inputs
-                )
-                given, packed = await work
+                async with self._memory.working(self._needed(inputs)):
+                    work = asyncio.get_running_loop().run_in_executor(
+                        self._place.threads, self._called, node, context, inputs
+                    )
+                    given, packed = await work
             else:
                 given = finish(node, await call(node, context, inputs))
                 packed = await asyncio.to_thread(self._packed, given)
@@ -287,6 +298,15 @@ class _Run:
             raise _failed(node, error) from error
         preview = context.preview_part or self._is_preview(node)
         return given, Stored(packed, await self._kept(node.id, given, preview), preview)
+
+    def _needed(self, inputs: Mapping[str, Any]) -> int:
+        """Bytes for a node at work: a copy of its inputs, its result of that or the stated size, packed."""
+        size = sum(self._place.packer.weigh(value) for value in inputs.values())
+        sides = [inputs.get(name) for name in ("width", "height", "batch_size")]
+        if isinstance(sides[0], int) and isinstance(sides[1], int):
+            count = sides[2] if isinstance(sides[2], int) else 1
+            size = max(size, sides[0] * sides[1] * count * _PIXEL_BYTES)
+        return 3 * size
 
     def _called(self, node: Node, context: Context, inputs: Mapping[str, Any]) -> tuple[Given, bytes | None]:
         given = finish(node, call(node, context, inputs))
@@ -361,10 +381,8 @@ class _Run:
                 return
         else:
             weight = sum(self._place.packer.weigh(value) for value in values)
+        self._memory.hold(sign * weight)
         self._bytes += sign * weight
-        if self._bytes > self._limits.memory_bytes:
-            limit = self._limits.memory_bytes // 2**20
-            raise GraphTooLarge(f"The graph holds more than {limit} MiB of pictures and sound at once")
 
     # -- the end ---------------------------------------------------------------------------------
 
