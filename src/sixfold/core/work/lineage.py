@@ -8,6 +8,7 @@ from typing import Any
 
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.work.manifest.record import Manifest
+from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import MEDIA_PATH, digest_of
 from sixfold.core.work.media import Source as Stored
 from sixfold.core.work.records import Prediction
@@ -81,6 +82,14 @@ def manifest(prediction: Prediction, index: int, engine_version: str, quality: s
         seed=task.inputs.get("seed"),
         parents=tuple(f"blake3:{digest_of(key)}" for key in task.files.values()),
     )
+
+
+def sign_manifests(
+    signer: Signer, prediction: Prediction, count: int, engine_version: str, quality: str
+) -> tuple[str, ...]:
+    """Sign the manifest of each file of a prediction, in their order."""
+    found = (manifest(prediction, index, engine_version, quality) for index in range(count))
+    return tuple(signer.sign(each) for each in found)
 
 
 def again(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:

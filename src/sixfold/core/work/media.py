@@ -323,17 +323,15 @@ class Media:
         self, prediction_id: str, account_id: str, staged: tuple[StagedFile, ...], texts: tuple[str, ...]
     ) -> Stored:
         """Put a run's files into blobs, each with its manifest text embedded; the staged files go."""
-        files: list[OutputFile] = []
-        pairs = list(zip(staged, texts, strict=True))
-        for at in range(0, len(pairs), _AT_ONCE):
-            some = pairs[at : at + _AT_ONCE]
-            kept = await asyncio.gather(*(self._store_output(*each) for each in some))
-            files += [
-                OutputFile(new_name(file.content_type), key, file.content_type, size, dict(file.info))
-                for (file, _), (key, size) in zip(some, kept, strict=True)
-            ]
+        keys = list[tuple[str, int]]()
+        for at in range(0, len(staged), _AT_ONCE):
+            keys += await asyncio.gather(*map(self._store_output, staged[at : at + _AT_ONCE], texts[at:]))
+        files = tuple(
+            OutputFile(new_name(file.content_type), key, file.content_type, size, dict(file.info))
+            for file, (key, size) in zip(staged, keys, strict=True)
+        )
         records = tuple(record(file, account_id, "output", prediction_id=prediction_id) for file in files)
-        return Stored(tuple(files), records, sum(file.size for file in files))
+        return Stored(files, records, sum(file.size for file in files))
 
     async def _store_output(self, file: StagedFile, text: str) -> tuple[str, int]:
         """Store one staged file, which goes; gives its key and how large it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from sixfold.core.work.records import Output, Prediction
 _LOG = logging.getLogger("sixfold.runs")
 _MAX_LOG_CHARS = 16_384
 _RETRY_SECONDS = 0.5
-_SIGNED_ON_LOOP = 16
+_SIGNED_ON_LOOP = 16  # files; a signature takes about 0.2 ms
 
 
 class WorkerCrashed(Exception):
@@ -232,13 +233,8 @@ class Run:
     async def _store(self, staged: tuple[StagedFile, ...], done: Completed) -> Stored:
         prediction, signer = self.prediction, self._finisher.signer
         told = done.engine_version, done.quality or prediction.quality
-
-        def signed() -> tuple[str, ...]:
-            count = len(staged)
-            return tuple(signer.sign(lineage.manifest(prediction, index, *told)) for index in range(count))
-
-        # A graph may have hundreds of files; a signature takes about 0.2 ms.
-        texts = signed() if len(staged) <= _SIGNED_ON_LOOP else await asyncio.to_thread(signed)
+        sign = functools.partial(lineage.sign_manifests, signer, prediction, len(staged), *told)
+        texts = sign() if len(staged) <= _SIGNED_ON_LOOP else await asyncio.to_thread(sign)
         return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, texts)
 
     # -- the end is written, however long the store refuses --------------------------------------
