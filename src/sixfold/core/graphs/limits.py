@@ -40,8 +40,16 @@ class GraphLimits:
         nodes = mapping(graph)
         budget = GraphBudget(self)
         budget.spend(nodes=len(nodes))
+        count = 0
         for node in nodes.values():
-            budget.spend(values=count_values(mapping(node).get("inputs"), self.values))
+            inputs = mapping(mapping(node).get("inputs"))
+            count += len(inputs)
+            for value in inputs.values():
+                if isinstance(value, list | dict):
+                    count += _members(cast("list[Any]", value), self.values)
+            if count > self.values:
+                break
+        budget.spend(values=count)
 
 
 class GraphBudget:
@@ -88,6 +96,13 @@ def count_text(values: Iterable[object]) -> int:
         elif isinstance(value, tuple):
             count += count_text(cast("tuple[object, ...]", value))
     return count
+
+
+def _members(value: list[Any] | dict[str, Any], limit: int) -> int:
+    # Nearly all of them are links, which need no walk.
+    if type(value) is list and len(value) == 2 and type(value[0]) is str and type(value[1]) is int:
+        return 2
+    return count_values(value, limit)
 
 
 def count_values(value: object, limit: int) -> int:

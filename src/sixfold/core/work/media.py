@@ -334,7 +334,6 @@ class Media:
         return Stored(files, records, sum(file.size for file in files))
 
     async def _store_output(self, file: StagedFile, text: str) -> tuple[str, int]:
-        """Store one staged file, which goes; gives its key and how large it is."""
         if file.path.stat().st_size > _WHOLE_BYTES:
             key, size = await asyncio.to_thread(_signed, file, text)
             if not self._was_held(key):
