@@ -177,7 +177,7 @@ async def test_files_come_by_url_by_upload_and_by_name(works: House) -> None:
 async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: House) -> None:
     refused = await run(works, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
     assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
-    assert "engines add" in refused.json()["error"]
+    assert "pip install chatterbox-tts" in refused.json()["error"]
     spoken = (await run(works, "voice-clone-tts", speech="Hello.")).json()
     assert spoken["output"]["content_type"] == "audio/mpeg"
     refused = await run(works, "sound-effects", prompt="rain", model="no-such-model")
