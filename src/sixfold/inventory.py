@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import workshops
+from sixfold.core.accounts import own_prices
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import choosing
@@ -47,10 +48,14 @@ def models_document() -> dict[str, Any]:
 
 
 def price_table(settings: Settings) -> PriceTable:
-    """The bundled prices with the operator's own over them."""
-    own: Mapping[str, Any] = settings.tables.get("prices", {})
-    rows = read_toml("prices.toml")
-    return PriceTable({**rows, **{name: {**rows.get(name, {}), **row} for name, row in own.items()}})
+    """The bundled prices with the operator's own over them; raises `InvalidSetting`."""
+    written: Mapping[str, Any] = settings.tables.get("prices", {})
+    own = {name: row for name, row in written.items() if name != "own_hardware"}
+    try:
+        rows = own_prices.overlaid(read_toml("prices.toml"), own)
+    except own_prices.WrongPrice as error:
+        raise InvalidSetting(str(error)) from error
+    return PriceTable(rows, own_hardware_free=settings.own_hardware_free)
 
 
 @functools.cache
@@ -59,7 +64,7 @@ def templates() -> Templates:
     return Templates(read_toml("templates.toml"), Shelf(read_toml("hardware.toml")))
 
 
-def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
+def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
     """The bundled catalogue, or the one of a document in its shape, as the operator's table changes it."""
     wished = settings.tables.get("engines", {})
     try:
@@ -71,7 +76,11 @@ def catalog(settings: Settings, prices: PriceTable, document: Mapping[str, Any] 
                 wishes.check(name, row["factory"], row["options"])
     except (choosing.WrongChoice, wishes.WrongWish) as error:
         raise InvalidSetting(str(error)) from error
-    return catalogs.build(chosen, prices, {"style-painter": NAMED_STYLES}, templates())
+    named = {"style-painter": NAMED_STYLES}
+    try:
+        return catalogs.build(chosen, table, named, templates())
+    except own_prices.WrongPrice as error:
+        raise InvalidSetting(str(error)) from error
 
 
 def standings(

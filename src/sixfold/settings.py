@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 MIB = 2**20
@@ -154,6 +154,7 @@ class Settings:
     probe_hosts: tuple[str, ...] = ()
 
     # how people pay
+    prices_own_hardware: Literal["", "list", "free"] = ""
     stripe_secret_key: str = field(default="", repr=False)
     stripe_webhook_secret: str = field(default="", repr=False)
     stripe_url: str = "https://api.stripe.com"
@@ -185,6 +186,7 @@ class Settings:
         self._check_space_endpoint()
         self._check_issuer()
         self._check_probe_hosts()
+        self._check_own_hardware()
         if not _DATABASE.fullmatch(self.database_url):
             raise InvalidSetting(
                 "database_url must be postgresql://…, or sqlite: for a file in the data folder"
@@ -229,6 +231,14 @@ class Settings:
         if not self.oidc_client_id or not self.oidc_name:
             raise InvalidSetting("oidc_issuer needs oidc_client_id, which its provider gave, and oidc_name")
 
+    def _check_own_hardware(self) -> None:
+        table = self.tables.get("prices", {})
+        if not isinstance(table, dict):
+            raise InvalidSetting("[prices] must be a table")
+        chosen = cast("dict[str, Any]", table).get("own_hardware", "list")
+        if chosen not in ("list", "free"):
+            raise InvalidSetting(f'[prices] own_hardware must be "list" or "free", not {chosen!r}')
+
     def _check_space_endpoint(self) -> None:
         plain = self.space_endpoint.replace("{owner}", "o").replace("{name}", "n")
         if plain and not _BASE.fullmatch(plain):
@@ -248,6 +258,11 @@ class Settings:
                 raise InvalidSetting(f"{spec.name} must be {bound}, not {value:g}")
 
     @property
+    def config_file(self) -> Path:
+        """The configuration file, whether it is there or not."""
+        return self.config or self.data_dir / "sixfold.toml"
+
+    @property
     def on_postgres(self) -> bool:
         """Whether the database is a PostgreSQL, which other servers may share."""
         return self.database_url.startswith("postgres")
@@ -264,6 +279,12 @@ class Settings:
             return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    @property
+    def own_hardware_free(self) -> bool:
+        """Whether what this installation's own engines and model servers do costs nothing."""
+        written = self.tables.get("prices", {}).get("own_hardware", "list")
+        return (self.prices_own_hardware or written) == "free"
 
     @property
     def graphs_go_to_comfyui(self) -> bool:
@@ -300,6 +321,9 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     data_dir = Path(values.get("data_dir") or ".sixfold").expanduser().absolute()
     document = _read_config(values.get("config"), data_dir)
     tables = {name: document.pop(name) for name in _TABLES if name in document}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise InvalidSetting(f"[{name}] must be a table, not {table!r}")
     _find_keys(tables.get("gateway"), env)
     written = {name: value for name, value in document.items() if name not in values}
     values |= _from_document(written, types)
@@ -375,7 +399,7 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 def _parse(name: str, kind: str, value: Any) -> Any:
     try:
         return _convert(kind, value)
-    except ValueError:
+    except (ValueError, TypeError):
         raise InvalidSetting(f"SIXFOLD_{name.upper()} is {value!r}, which is no {_noun(kind)}") from None
 
 

@@ -42,7 +42,7 @@ def create(arguments: argparse.Namespace) -> None:
     paint.rows(
         [
             ("account", f"{paint.bold(account.email)}  {paint.dim(account.id)}"),
-            ("balance", f"{money.format_usd(account.posted)} USD"),
+            ("balance", _balance(account)),
             ("key", f"{paint.accent(key.api_key)}  {paint.dim('shown this once')}"),
         ]
     )
@@ -85,10 +85,15 @@ def _show(arguments: argparse.Namespace, account: Account) -> None:
     paint.rows(
         [
             ("account", f"{paint.bold(account.email)}  {paint.dim(account.id)}"),
-            ("balance", f"{money.format_usd(account.posted)} USD"),
+            ("balance", _balance(account)),
             ("held", f"{money.format_usd(account.held)} USD"),
         ]
     )
+
+
+def _balance(account: Account) -> str:
+    balance = f"{money.format_usd(account.posted)} USD"
+    return f"{balance}, never refused for lack of credit" if account.is_never_refused else balance
 
 
 def password(arguments: argparse.Namespace) -> None:

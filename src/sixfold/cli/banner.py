@@ -10,7 +10,6 @@ from sixfold import __version__
 from sixfold.cli import local_key
 from sixfold.cli.first_start import Welcome
 from sixfold.cli.terminal import Paint
-from sixfold.core.money import format_usd
 from sixfold.core.work.availability import Resource
 from sixfold.settings import Settings
 
@@ -19,8 +18,11 @@ IN_CONTAINER = "In this container, the host is host.docker.internal (or SIXFOLD_
 _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
-def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, pictures: bool) -> None:
-    """Say where the server is and, the first time, who its owner is; `pictures`: whether it makes any."""
+def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, price: str | None) -> None:
+    """Say where the server is and, the first time, who its owner is.
+
+    `price` is that of an image, None where no engine makes any.
+    """
     paint.line()
     paint.line(f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(__version__)}")
     paint.line()
@@ -32,10 +34,10 @@ def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, pictur
     else:
         rows.append(("key", _where_the_key_is(configured)))
     paint.rows(rows)
-    line = curl(configured, welcome, pictures=pictures)
+    line = curl(configured, welcome, pictures=price is not None)
     if line:
         paint.line()
-        what = "for a picture (0.04 USD)" if pictures else "to see the account"
+        what = "to see the account" if price is None else f"for a picture ({price})"
         paint.line(f"  {paint.dim(f'Paste this {what}:')}")
         paint.line()
         paint.line(line)  # from the first column, so that it can be marked whole
@@ -45,7 +47,7 @@ def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, pictur
 def _owner(paint: Paint, configured: Settings, welcome: Welcome) -> list[tuple[str, str]]:
     kept = configured.data_dir / local_key.FILE
     return [
-        ("account", f"{welcome.email}, {format_usd(welcome.credit)} USD"),
+        ("account", f"{welcome.email}, never refused for lack of credit"),
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
         ("", paint.dim(f"kept in {kept}")),
         ("sign in", f"{configured.base_url}/signin?token={welcome.link_token}"),

@@ -20,7 +20,6 @@ class Welcome:
     """What the first start made, and shows once."""
 
     email: str
-    credit: int
     api_key: str
     link_token: str
 
@@ -52,4 +51,4 @@ def _make(path: Path) -> Transaction[Welcome | None]:
     key = yield from keys.create(account.id)
     token = yield from signins.new_link(account.id, (yield from now()))
     local_key.keep(path, key.api_key)
-    return Welcome(account.email, account.posted, key.api_key, token)
+    return Welcome(account.email, key.api_key, token)

@@ -33,6 +33,8 @@ def draw(paint: Paint, prediction: Mapping[str, Any]) -> None:
         paint.paragraph(str(charge["sum"]))
     if status in _ENDED_BADLY:
         paint.line(f"  {paint.bold(status)}: nothing was charged")
+    elif listed := prediction.get("list_price"):
+        paint.line(f"  would cost {listed} USD {paint.dim('by the list; own hardware is free here')}")
 
 
 def _is_lit(entry: Mapping[str, Any] | None) -> bool:

@@ -76,12 +76,17 @@ def _quote(client: Client, arguments: argparse.Namespace, order: Mapping[str, An
     start = ", with a worker that has to start first" if told["cold"] else ""
     Paint().rows(
         [
-            ("costs about", f"{told['price_usd']} USD"),
+            ("costs about", _cost(told)),
             ("is held", f"{told['hold_usd']} USD"),
             ("takes about", f"{told['eta_seconds']:g} s{start}"),
         ]
     )
     return 0
+
+
+def _cost(told: Mapping[str, Any]) -> str:
+    cost, listed = f"{told['price_usd']} USD", told.get("list_price")
+    return f"{cost} (would cost {listed} USD by the list)" if listed else cost
 
 
 def follow(client: Client, prediction: Document, began: float) -> Document:

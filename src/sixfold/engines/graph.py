@@ -67,11 +67,12 @@ class GraphEngine:
         """Run the task's graph to its end."""
         parent = await self._children.parent(task.id)
         run = _Run(task, context, parent, self._workshop, self._children)
-        is_free = parent.price == 0
+        is_free = parent.price == 0 and not parent.list_price
         turn = self._free_runs.turn(parent.account_id) if is_free else contextlib.nullcontext()
         try:
-            async with turn:
-                return await run.go(self._threads, self._memory, self._limits)
+            with self._workshop.as_quoted(task.id):
+                async with turn:
+                    return await run.go(self._threads, self._memory, self._limits)
         except execute.NodeFailed as error:
             if isinstance(error.reason, UnusableInput | errors.BadRequest):
                 raise UnusableInput(error.message) from error
@@ -144,12 +145,12 @@ class _Run:
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> graphs.Child:
         """Order a child, and take what it gave."""
-        self._afford(graphs.Asked(model, inputs))
+        most = self._afford(graphs.Asked(model, inputs))
         files = {name: value for name, value in inputs.items() if isinstance(value, File)}
         plain = {name: value for name, value in inputs.items() if name not in files}
         sources = {name: await self._stored(file) for name, file in files.items()}
         async with self._followed(ids.derived(self._parent.id, node_key), progress):
-            ended = await self._children.run(self._parent, Child(node_key, model, plain, sources))
+            ended = await self._children.run(self._parent, Child(node_key, model, plain, sources, most))
         if ended.state is not State.SUCCEEDED or ended.output is None:
             raise errors.EngineFailed(ended.error or f"{model} was {ended.state}")
         blobs = self._workshop.media.blobs
@@ -161,14 +162,20 @@ class _Run:
             given.append(File(digest, file.content_type, path, str(file.info.get("name", "")), file.info))
         return graphs.Child(tuple(given), output.data, ended.quality == "preview")
 
-    def _afford(self, asked: graphs.Asked) -> None:
-        """Refuse an order that is not within what was held for the graph: none comes cheaper than it is."""
+    def _afford(self, asked: graphs.Asked) -> int | None:
+        """What an order may cost, in micro-dollars; None where nothing is charged.
+
+        Raises `EngineFailed` for one that is not within what was held for the graph.
+        """
         parent = self._parent
-        if parent.meter == CHILDREN:
-            self._ordered += self._workshop.price_of(asked, parent.account_id, charged=True)
-            if self._ordered > parent.price:
-                held = money.format_usd(parent.price)
-                raise errors.EngineFailed(f"it would cost more than the {held} USD held for this graph")
+        if parent.meter != CHILDREN:
+            return None
+        most = self._workshop.price_of(asked, parent.account_id, charged=True).micros
+        self._ordered += most
+        if self._ordered > parent.price:
+            held = money.format_usd(parent.price)
+            raise errors.EngineFailed(f"it would cost more than the {held} USD held for this graph")
+        return most
 
     @contextlib.asynccontextmanager
     async def _followed(self, child_id: str, progress: Callable[[float], None]) -> AsyncIterator[None]:
@@ -286,7 +293,7 @@ class _Run:
             heard(Event("executed", {"node": node_id, "display_node": node_id, "output": ui}))
         result = await self._result(Ended(outputs, tuple(verdict.nodes), fetched.cached))
         cost = self._workshop.estimate(verdict, without=fetched.cached)
-        return dataclasses.replace(result, billed=cost.micros, lines=cost.lines)
+        return dataclasses.replace(result, billed=cost.list_micros, lines=cost.list_lines)
 
     async def _brought(self, node_id: str, shown: Mapping[str, Any]) -> dict[str, Any]:
         """What an output node showed there, its files kept here."""

@@ -10,10 +10,11 @@ from typing import Any
 
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.clock import rfc3339
 from sixfold.core.graphs import spaces
 from sixfold.core.memory.operations import Field, Operation
-from sixfold.core.work import inputs, outputs
+from sixfold.core.work import inputs, outputs, pricing, receipt
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.events import Event, Moved, Progressed
 from sixfold.core.work.inputs import Descriptor
@@ -151,12 +152,14 @@ class Making:
         call.principal.require_service(name)
         model = await self._pipeline.find(name, call.principal.account_id)
         quote = self._pipeline.quote(model, given["input"], hardware=given["hardware"])
+        price = self._price_of(model)
         return Outcome(
             {
                 "model": name,
-                "price": self._services.catalog.price_text(model),
+                "price": price,
                 "hardware": quote.hardware,
                 "cost_usd": money.format_usd(quote.price.micros),
+                **list_price_field(quote.price.list_micros),
                 "credits": quote.price.credits,
                 "engine": engine_name(quote.engine.name),
                 "quality": quote.quality,
@@ -255,6 +258,7 @@ class Making:
             "hardware": prediction.hardware,
             "cost_usd": money.format_usd(prediction.cost),
             "credits": prediction.credits if prediction.cost else 0,
+            **list_price_field(receipt.would_cost(prediction)),
             "engine": engine_name(prediction.engine),
             "quality": prediction.quality,
             "created_at": rfc3339(prediction.created_at),
@@ -267,11 +271,14 @@ class Making:
             **({"outputs": others} if others else {}),
         }
 
+    def _price_of(self, model: Model) -> str:
+        return pricing.in_words(self._services.catalog, self._pipeline.terms, model)[0]
+
     def _model(self, model: Model, *, whole: bool) -> Plain:
         found = _described(
             (model.name, model.title, model.description), model.output_kind, model.inputs, whole
         )
-        price = self._services.catalog.price_text(model)
+        price = self._price_of(model)
         return found | ({"sizes": list(model.sizes), "price": price} if whole else {})
 
 

@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.work import lineage, outputs
+from sixfold.core.work import lineage, outputs, pricing
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.hardware import Hardware
 from sixfold.core.work.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.work.media import MEDIA_PATH
+from sixfold.core.work.pipeline import Pipeline
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.templates import Template
 from sixfold.ui import samples, specimens
@@ -81,6 +82,12 @@ class Field:
     def wide(self) -> bool:
         """Whether it takes a whole line."""
         return self.control in ("long", "file", "text")
+
+
+def price_shown(pipeline: Pipeline, model: Model) -> str:
+    """Write the price of a usual request, with the list price where the request is free here."""
+    price, listed = pricing.in_words(pipeline.catalog, pipeline.terms, model)
+    return price if listed is None else f"{price} (list price: {listed})"
 
 
 def control(descriptor: Descriptor) -> str:
@@ -181,7 +188,7 @@ class Catalogue:
         return Card(
             model=model,
             shelf=_shelf(model, category),
-            price=self._services.catalog.price_text(model),
+            price=price_shown(self._services.pipeline, model),
             quality=quality,
             unlock=unlock,
             session=template is not None and template.session,

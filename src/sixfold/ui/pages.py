@@ -56,6 +56,7 @@ class Pages:
         )
         self._environment.filters |= {
             "usd": money.format_usd,
+            "would_cost": receipt.would_cost,
             "moment": _moment,
             "took": took,
             "size": quantities.size,

@@ -82,10 +82,14 @@ class Running:
             times.knows(model.name, quoted.engine.name),
         )
         seconds = self._teller.until_end(model.name, quoted.engine.name, ahead)
-        cost = f"{money.format_usd(quoted.price.micros)} USD"
+        listed, most = quoted.price.list_micros, quoted.price.micros
+        amount = most if listed is None else listed
+        cost = f"{money.format_usd(amount)} USD"
         if model.price == metering.CONTAINER_TIME:
-            micros = round(quoted.price.micros * usual.run / self._services.settings.run_limit_seconds)
+            micros = round(amount * usual.run / self._services.settings.run_limit_seconds)
             cost = f"about {money.format_usd(micros)} USD" if known else "paid by time"
+        if listed is not None:
+            cost = f"{money.format_usd(most)} USD (list price: {cost})"
         return {
             "cost": cost,
             "took": f"about {quantities.roughly(seconds)}" if known else "not timed here yet",

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from sixfold.core.graphs.spaces import PATH, Space
 from sixfold.ui import specimens
-from sixfold.ui.catalogue import fields_of
+from sixfold.ui.catalogue import fields_of, price_shown
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
 from sixfold.web import answers, calls, queries
@@ -98,7 +98,7 @@ class Workflows:
             nodes=nodes,
             model=model,
             fields=fields_of(model, {}),
-            price=self._services.catalog.price_text(model),
+            price=price_shown(self._services.pipeline, model),
             here=f"/workflows/{space.slug}",
             specimen=specimens.known().get(space.model),
             hue="workflows",

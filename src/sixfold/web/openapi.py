@@ -135,6 +135,11 @@ class Documents(Mapping[str, Document]):
         return len(self._builders)
 
 
+def always(properties: Node) -> list[str]:
+    """Name the fields that an answer always has: a list price is there only where less is charged."""
+    return [name for name in properties if not name.startswith("list_price")]
+
+
 def ref(name: str) -> Node:
     """A schema of the same document."""
     return {"$ref": f"#/components/schemas/{name}"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold.core import money
+from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.clock import rfc3339
 from sixfold.core.work import outputs as several
 from sixfold.core.work import receipt
@@ -69,6 +70,7 @@ def prediction(record: Prediction, media_url: Url, standing: Standing) -> dict[s
         },
         "cost": money.format_usd(record.cost),
         "credits_charged": record.credits if record.cost else 0,
+        **list_price_field(receipt.would_cost(record)),
         "receipt": receipt.plain(record),
         "urls": {"get": own, "cancel": f"{own}/cancel", "events": f"{own}/events"},
     }

@@ -292,4 +292,6 @@ def headers_of(reply: Reply) -> list[Header]:
         (b"x-sixfold-cost", money.format_usd(reply.cost).encode()),
         (b"cache-control", b"no-store"),
     ]
+    if reply.list_price is not None:
+        headers.append((b"x-sixfold-list-price", money.format_usd(reply.list_price).encode()))
     return [*headers, (b"x-sixfold-cache", b"hit")] if reply.cached else headers

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core.work import pricing
 from sixfold.core.work.catalog import Model
 from sixfold.web import answers, auth
 from sixfold.web.descriptors import descriptor
@@ -73,12 +74,14 @@ class Catalogue:
 
     def _row(self, model: Model, name: str) -> dict[str, Any]:
         terms = self._services.pipeline.terms
+        price, listed = pricing.in_words(self._services.catalog, terms, model)
         row: dict[str, Any] = {
             "service": name,
             "description": model.description,
             "inputs": [descriptor(each) for each in model.inputs],
             "output_kind": model.output_kind,
-            "price": self._services.catalog.price_text(model),
+            "price": price,
+            **({} if listed is None else {"list_price": listed}),
         }
         try:
             engine, quality = model.choose({}, terms)

@@ -17,12 +17,12 @@ _FREE: Node = {"security": []}
 
 def _whole(properties: Node) -> Node:
     """An object that has all of its properties."""
-    return {"type": "object", "required": list(properties), "properties": properties}
+    return {"type": "object", "required": openapi.always(properties), "properties": properties}
 
 
 def _with(required: Node, optional: Node) -> Node:
     """An object that has some of its properties always."""
-    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
+    return {"type": "object", "required": openapi.always(required), "properties": {**required, **optional}}
 
 
 def _listed(noun: str, schema: Node) -> Node:
@@ -44,6 +44,7 @@ _SERVED: Node = {
     "usage": {"type": "object"},
     "cost": {"type": "string", "description": "USD as decimal text"},
     "credits_charged": {"type": "integer"},
+    "list_price": {"type": "string", "description": "USD as decimal text, where less is charged"},
     "created_at": _TEXT,
 }
 _BEGUN: Node = {"id": _TEXT, "service": _TEXT, "status": _TEXT, "status_url": _TEXT, "created_at": _TEXT}

@@ -16,10 +16,11 @@ from sixfold.areas.gateway.catalogue import Catalogue
 from sixfold.areas.gateway.openai import chat
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
 from sixfold.core.relay.relay import Reply
-from sixfold.core.work import outputs
+from sixfold.core.work import outputs, receipt
 from sixfold.core.work import predictions as work
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.orders import Order
@@ -138,6 +139,7 @@ class Service:
             "usage": {"predict_ms": prediction.stations.run / 1000},
             "cost": money.format_usd(prediction.cost),
             "credits_charged": prediction.credits if prediction.cost else 0,
+            **list_price_field(receipt.would_cost(prediction)),
             "created_at": rfc3339(prediction.created_at),
         }
         files = outputs.first(prediction.output).files if prediction.output is not None else ()
@@ -187,6 +189,7 @@ class Service:
             },
             "cost": money.format_usd(reply.cost),
             "credits_charged": money.credits_for(reply.cost),
+            **list_price_field(reply.list_price),
             "created_at": rfc3339(await self._services.database.read(now())),
         }
         engine = reply.target.encode("ascii", "replace").decode()

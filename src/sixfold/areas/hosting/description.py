@@ -50,6 +50,7 @@ _FIELDS: Node = {
     "metrics": {"type": "object"},
     "cost": {"type": "string", "description": "USD as decimal text"},
     "credits_charged": {"type": "integer"},
+    "list_price": {"type": "string", "description": "USD as decimal text, where less is charged"},
     "receipt": {"type": "array", "items": _STATION, "minItems": 6, "maxItems": 6},
     "urls": {"type": "object", "required": ["get", "cancel", "events"]},
 }
@@ -118,6 +119,7 @@ _JOINED: Node = {
 }
 _QUOTE: Node = {
     "price_usd": {"type": "string", "description": "What a usual run costs, as decimal text"},
+    "list_price": {"type": "string", "description": "USD as decimal text, where less is charged"},
     "hold_usd": {"type": "string", "description": "What is held until it ends"},
     "eta_seconds": {"type": "number", "minimum": 0},
     "cold": {"type": "boolean", "description": "Whether a worker has to start first"},
@@ -130,7 +132,7 @@ _FREE: Node = {"security": []}
 
 def _whole(properties: Node) -> Node:
     """An object that has all of its properties."""
-    return {"type": "object", "required": list(properties), "properties": properties}
+    return {"type": "object", "required": openapi.always(properties), "properties": properties}
 
 
 def _list_of(name: str, schema: str) -> Node:
@@ -146,7 +148,7 @@ _SCHEMAS: dict[str, Node] = {
     "Order": {"type": "object", "properties": _ORDER},
     "Prediction": {
         "type": "object",
-        "required": list(_FIELDS),
+        "required": openapi.always(_FIELDS),
         "properties": {**_FIELDS, "outputs": _OTHER_OUTPUTS},
     },
     "Import": {

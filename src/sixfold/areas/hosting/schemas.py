@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.clock import HOUR_US, SECOND_US
 from sixfold.core.work import mounts
 from sixfold.core.work.orders import Quote
@@ -91,12 +92,14 @@ def joined(record: Prediction, position: int) -> dict[str, Any]:
 
 def quote(quoted: Quote, run_seconds: float, eta_seconds: float, *, cold: bool) -> dict[str, Any]:
     """What a run would cost, what would be held for it, and when it would be done."""
-    price = quoted.price
+    price, listed = quoted.price, quoted.price.list_micros
     expected = price.micros
     if price.meter == "time":
-        expected = min(expected, -(-price.rate * round(run_seconds * SECOND_US) // HOUR_US))
+        usual = -(-price.rate * round(run_seconds * SECOND_US) // HOUR_US)
+        expected, listed = min(expected, usual), None if listed is None else min(listed, usual)
     return {
         "price_usd": money.format_usd(expected),
+        **list_price_field(listed),
         "hold_usd": money.format_usd(price.micros),
         "eta_seconds": eta_seconds,
         "cold": cold,

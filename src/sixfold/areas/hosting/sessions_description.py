@@ -32,10 +32,11 @@ _SESSION: Node = {
     "closed_at": _MAYBE_TEXT,
     "price_hour_usd": _TEXT,
     "cost": {"type": "string", "description": "USD as decimal text, so far"},
+    "list_price_hour_usd": {"type": "string", "description": "The hour's list price, where it is free"},
 }
 SCHEMAS: dict[str, Node] = {
     "OpenedSession": {"type": "object", "required": list(_OPENED), "properties": _OPENED},
-    "Session": {"type": "object", "required": list(_SESSION), "properties": _SESSION},
+    "Session": {"type": "object", "required": openapi.always(_SESSION), "properties": _SESSION},
     "SessionOrder": {
         "type": "object",
         "properties": {

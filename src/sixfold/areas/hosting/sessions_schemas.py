@@ -56,6 +56,8 @@ def wanted(body: dict[str, Any]) -> Wanted:
 
 def session(record: Session, base_url: str) -> dict[str, Any]:
     """The record of a session, without its secrets."""
+    rate = record.list_rate
+    listed = {} if rate is None else {"list_price_hour_usd": money.format_usd(rate)}
     return {
         "session_id": record.id,
         "model": record.model,
@@ -73,6 +75,7 @@ def session(record: Session, base_url: str) -> dict[str, Any]:
         "closed_at": rfc3339(record.closed_at),
         "price_hour_usd": money.format_usd(record.rate),
         "cost": money.format_usd(record.cost),
+        **listed,
     }
 
 

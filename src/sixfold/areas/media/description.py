@@ -12,6 +12,7 @@ _TEXT: Node = {"type": "string"}
 _CHARGED: Node = {
     "cost": {"type": "string", "description": "USD as decimal text"},
     "credits_charged": {"type": "integer"},
+    "list_price": {"type": "string", "description": "USD as decimal text, where less is charged"},
 }
 _USED: Node = {"prompt_used": _TEXT, "size_used": _TEXT}
 _URL: Node = {"type": "string", "format": "uri"}
@@ -91,7 +92,7 @@ _JOB: Node = {
 
 
 def _all_of(properties: Node) -> Node:
-    return {"type": "object", "required": list(properties), "properties": properties}
+    return {"type": "object", "required": openapi.always(properties), "properties": properties}
 
 
 def document(catalog: Catalog) -> Document:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold.core import money
+from sixfold.core.accounts.prices import list_price_field
+from sixfold.core.work import receipt
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 
@@ -79,7 +81,11 @@ def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
 
 def charged(prediction: Prediction) -> Mapping[str, Any]:
     """What it cost, as decimal text and in credits."""
-    return {"cost": money.format_usd(prediction.cost), "credits_charged": prediction.credits}
+    return {
+        "cost": money.format_usd(prediction.cost),
+        "credits_charged": prediction.credits,
+        **list_price_field(receipt.would_cost(prediction)),
+    }
 
 
 def queued(prediction: Prediction) -> Mapping[str, Any]:

@@ -50,6 +50,11 @@ class Account:
         """Whether this is the account of whoever runs the server."""
         return self.kind == "operator"
 
+    @property
+    def is_never_refused(self) -> bool:
+        """Whether its orders are accepted whatever its balance is."""
+        return self.is_operator
+
 
 def create(email: str, *, credit: int = 0, operator: bool = False) -> Transaction[Account]:
     """A new account with `credit` micro-dollars; raises `BadRequest` or `Conflict` over its address."""

@@ -65,6 +65,11 @@ def of(lines: Iterable[LineItem], most: int | None = None) -> CostBreakdown:
     return CostBreakdown(amount, kept)
 
 
+def waived(lines: Iterable[LineItem]) -> tuple[LineItem, ...]:
+    """The same lines at no rate, with the listed rates beside."""
+    return tuple(msgspec.structs.replace(line, rate=0, list_rate=line.rate) for line in lines)
+
+
 def grouped(runs: Iterable[tuple[str, int, int]]) -> tuple[LineItem, ...]:
     """Make lines of runs that were priced by themselves: (model, micro-dollars of one, how many)."""
     dearest = sorted(runs, key=lambda run: run[1] * run[2], reverse=True)

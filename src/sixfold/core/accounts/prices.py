@@ -23,7 +23,7 @@ class Price:
 
     `meter` says by what it is captured: as it stands, by the time of the run or by the units that the run
     tells of (`rate` micro-dollars an hour or a unit), or by what its children cost. `lines` add up to
-    `micros` where a table has the price.
+    `micros` where a table has the price. `list_micros` is the list price where less is asked, else None.
     """
 
     micros: int
@@ -32,6 +32,7 @@ class Price:
     meter: Meter = "fixed"
     rate: int = 0
     lines: tuple[LineItem, ...] = ()
+    list_micros: int | None = None
 
     @property
     def charge(self) -> str | None:
@@ -43,8 +44,20 @@ class Price:
         """Decimal text in USD."""
         return money.format_usd(self.micros)
 
+    def waived(self) -> Price:
+        """The same price reduced to nothing, with the list price kept beside it."""
+        if not self.micros:
+            return self
+        lines = charges.waived(self.lines)
+        return replace(self, micros=0, credits=0, lines=lines, list_micros=self.micros)
+
 
 FREE = Price(0, 0, "free")
+
+
+def list_price_field(micros: int | None) -> dict[str, str]:
+    """The field `list_price` of an answer where less than the list price is charged; nothing for None."""
+    return {} if micros is None else {"list_price": money.format_usd(micros)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +110,13 @@ class Rate:
 
 
 class PriceTable:
-    """Every rate by its name; built from `data/prices.toml` and the operator's own rows over it."""
+    """Every rate by its name; built from `data/prices.toml` and the operator's own rows over it.
 
-    def __init__(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    With `own_hardware_free`, what this installation's own engines serve costs nothing.
+    """
+
+    def __init__(self, rows: Mapping[str, Mapping[str, Any]], *, own_hardware_free: bool = False) -> None:
+        self.own_hardware_free = own_hardware_free
         self._rates = {name: _rate(name, row) for name, row in rows.items()}
 
     def __getitem__(self, name: str) -> Rate:

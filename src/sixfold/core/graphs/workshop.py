@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
-from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.prices import FREE, Price
 from sixfold.core.graphs import estimate, interface, spaces
 from sixfold.core.graphs.convert import Converted, convert
 from sixfold.core.graphs.documents import mapping
@@ -45,42 +45,71 @@ _MOST_ACCOUNTS = 1000
 class Estimate:
     """What a graph would order: how much it may cost, and its orders by node.
 
-    `vram_gb` is what the model files that it names take of a GPU; None where one of them is not known.
+    `micros` is the sum, `list_micros` the sum by the list, with what is free here; `vram_gb`
+    is what the model files that it names take of a GPU; None where one of them is not known.
     """
 
-    micros: int
-    orders: tuple[tuple[str, str, int], ...]
+    orders: tuple[tuple[str, str, Price], ...]
     vram_gb: float | None = 0
+
+    @property
+    def micros(self) -> int:
+        """What it costs at most, in micro-dollars."""
+        return sum(price.micros for _, _, price in self.orders)
+
+    @property
+    def list_micros(self) -> int:
+        """The same by the list, with what is free here."""
+        return sum(_listed(price) for _, _, price in self.orders)
 
     @property
     def price(self) -> Price:
         """What is held for it."""
-        text = "what its nodes cost"
-        return Price(self.micros, money.credits_for(self.micros), text, "children", lines=self.lines)
+        text, micros, listed = "what its nodes cost", self.micros, self.list_micros
+        price = Price(micros, money.credits_for(micros), text, "children", lines=self.lines)
+        return price if listed == micros else dataclasses.replace(price, list_micros=listed)
 
     @property
     def lines(self) -> tuple[LineItem, ...]:
         """What its orders cost, those alike as one line."""
-        alike = Counter((model, micros) for _, model, micros in self.orders)
-        return charges.grouped((model, micros, count) for (model, micros), count in alike.items())
+        return _grouped((model, price.micros) for _, model, price in self.orders)
+
+    @property
+    def list_lines(self) -> tuple[LineItem, ...]:
+        """The same by the list."""
+        return _grouped((model, _listed(price)) for _, model, price in self.orders)
 
     @property
     def record(self) -> dict[str, Any]:
         """As JSON: orders that are alike are one row."""
-        alike: dict[tuple[str, int], list[str]] = {}
-        for node, model, micros in self.orders:
-            alike.setdefault((model, micros), []).append(node)
+        alike: dict[tuple[str, int, int], list[str]] = {}
+        for node, model, price in self.orders:
+            alike.setdefault((model, price.micros, _listed(price)), []).append(node)
         rows = [
             {
                 "node_id": nodes[0],
                 "node_ids": list(dict.fromkeys(nodes)),
                 "model": model,
                 "count": len(nodes),
-                "price_usd": money.format_usd(micros * len(nodes)),
+                **_money(micros * len(nodes), listed * len(nodes)),
             }
-            for (model, micros), nodes in alike.items()
+            for (model, micros, listed), nodes in alike.items()
         ]
-        return {"price_usd": money.format_usd(self.micros), "vram_gb": self.vram_gb, "orders": rows}
+        return {**_money(self.micros, self.list_micros), "vram_gb": self.vram_gb, "orders": rows}
+
+
+def _listed(price: Price) -> int:
+    return price.micros if price.list_micros is None else price.list_micros
+
+
+def _grouped(orders: Iterable[tuple[str, int]]) -> tuple[LineItem, ...]:
+    alike = Counter(orders)
+    return charges.grouped((model, micros, count) for (model, micros), count in alike.items())
+
+
+def _money(micros: int, listed: int) -> dict[str, str]:
+    told = {"price_usd": money.format_usd(micros)}
+    return told if listed == micros else {**told, "list_price": money.format_usd(listed)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -222,7 +251,7 @@ class Workshop:
         alike = {id(each): each for node, each in asked if node not in without}
         prices = {key: price(each) for key, each in alike.items()}
         orders = tuple((node, each.model, prices[id(each)]) for node, each in asked if node not in without)
-        return Estimate(sum(micros for _, _, micros in orders), orders, self._vram(verdict))
+        return Estimate(orders, self._vram(verdict))
 
     def _vram(self, verdict: Verdict) -> float | None:
         """What the files of a graph take together, as far as the built-in spaces know them."""
@@ -230,8 +259,12 @@ class Workshop:
         files = {each["file"] for each in verdict.missing_models}
         return sum(float(known[file]) for file in files) if files <= known.keys() else None
 
-    def price_of(self, asked: Asked, account_id: str, *, charged: bool) -> int:
-        """What an order costs at most, in micro-dollars; raises what `estimate` does."""
+    def as_quoted(self, prediction_id: str) -> contextlib.AbstractContextManager[None]:
+        """Price what a graph orders within the block as the graph itself was priced."""
+        return self._pipeline.quotes.of(prediction_id)
+
+    def price_of(self, asked: Asked, account_id: str, *, charged: bool) -> Price:
+        """What an order costs at most; raises what `estimate` does."""
         built_in, own = self._pipeline.catalog, self._pipeline.own
         model = built_in[asked.model] if asked.model in built_in else own.known(asked.model, account_id)
         if model is None:
@@ -242,18 +275,20 @@ class Workshop:
         if model.price == CHILDREN:  # they would wait for each other's places
             raise errors.BadRequest(f"A graph cannot run another graph ({asked.model})")
         quote = self._pipeline.quote(model, _given(model, asked), charged=charged)
-        return max(
-            quote.price.micros, built_in.price_at_most(model, quote.values, _unknown(model, asked)).micros
-        )
+        most = built_in.price_at_most(model, quote.values, _unknown(model, asked))
+        if quote.price.list_micros is None:
+            return max(quote.price, most, key=lambda price: price.micros)
+        return max(quote.price, most.waived(), key=_listed)
 
-    def _worth(self, asked: Asked) -> int:
+    def _worth(self, asked: Asked) -> Price:
         """The price of what the ComfyUI does, whether or not an engine here could."""
         catalog = self._pipeline.catalog
         if asked.model not in catalog:
-            return 0
+            return FREE
         model = catalog[asked.model]
         values = model.check(_given(model, asked))
-        return catalog.price_at_most(model, values, _unknown(model, asked)).micros
+        price = catalog.price_at_most(model, values, _unknown(model, asked))
+        return price.waived() if catalog.prices.own_hardware_free else price
 
     def checked(self, model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
         """A model's checked inputs; where some are wrong, its graph tells what is wrong with the others."""
@@ -274,7 +309,7 @@ class Workshop:
         """What is held for a run of a space (an appraiser of the pipeline); raises what `estimate` does."""
         graph = model.fixed.get("graph")
         if graph is None:  # its graph comes with the order, and so does what is held
-            return Estimate(0, ()).price
+            return Estimate(()).price
         inputs = spaces.api_inputs(model.fixed.get("api_inputs", ()))
         verdict = self.check(interface.apply(graph, inputs, values))
         if not verdict.valid:

@@ -9,7 +9,7 @@ from sixfold.core.database import Transaction, one
 from sixfold.core.memory.limits import Limits
 
 FREE_CREDITS = 100
-PAID_PLANS = frozenset({"monthly", "yearly"})
+UNCOUNTED_PLANS = frozenset({"monthly", "yearly", "unlimited"})  # the last is the operator's own
 USED_UP = (
     f"The {FREE_CREDITS} free memory credits are used up: "
     "the memory plan is 8 USD per month or 80 USD per year"
@@ -25,19 +25,20 @@ class Usage:
 
     @property
     def left(self) -> int | None:
-        """Credits that are left; None on a paid plan, which has no end."""
-        return None if self.plan in PAID_PLANS else max(0, FREE_CREDITS - self.used)
+        """Credits that are left; None on a paid plan and for the operator, who have no end."""
+        return None if self.plan in UNCOUNTED_PLANS else max(0, FREE_CREDITS - self.used)
 
 
 def spend(account_id: str, limits: Limits, pages: int = 1) -> Transaction[None]:
     """Count pages that this transaction creates or edits.
 
-    Raises `InsufficientCredits` where plans are enforced, credits are used up and no plan is paid.
+    Raises `InsufficientCredits` where plans are enforced, credits are used up and no plan is paid; never
+    for the operator's account.
     """
     row = yield from one("memory_spend", account_id=account_id, cost=pages)
     if row is None or row["plan"] is None:
         raise errors.NotFound("There is no such account")
-    if limits.plans_enforced and row["plan"] not in PAID_PLANS and row["used"] > FREE_CREDITS:
+    if limits.plans_enforced and row["plan"] not in UNCOUNTED_PLANS and row["used"] > FREE_CREDITS:
         raise errors.InsufficientCredits(USED_UP)
 
 

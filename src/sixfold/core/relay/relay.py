@@ -58,6 +58,7 @@ class Reply(msgspec.Struct, frozen=True):
     raw: bytes | None = None
     answer: Answer | None = None
     cached: bool = False
+    list_price: int | None = None
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Relay:
         self.watch: Callable[[Call, Ending], None] | None = None  # is told of every call that has ended
         self._till = Till(database, trusting=True)
         self._database = database
-        self._health = attempts.health
+        self.health = attempts.health
         self._attempts = attempts
         self._prices = prices
         self._limiter = limiter
@@ -106,6 +107,12 @@ class Relay:
     def boot(self, name: str) -> None:
         self._till.holder = name
 
+    def reconfigure(self, policy: Policy, prices: PriceBook) -> None:
+        """Call by another policy and other prices from now on; calls in flight keep what they were quoted."""
+        self.policy, self._prices = policy, prices
+        self._attempts.reconfigure(policy)
+        self._known.clear()
+
     # -- what is asked -----------------------------------------------------------------------------
 
     async def whole(self, ask: Ask, payer: Payer | None = None) -> Reply:
@@ -118,7 +125,7 @@ class Relay:
         kept = self._cache.get(ask) if self._cache is not None else None
         if kept is not None:
             await self._log_hit(ask, kept)
-            return replace(kept, cost=0, cached=True)
+            return replace(kept, cost=0, list_price=None, cached=True)
         asked = await self._begin(ask, payer)
         try:
             reply = await self._answered(asked)
@@ -276,7 +283,7 @@ class Relay:
         name = ask.model, None if ask.most is None else ask.wire
         moment = time.monotonic()
         known = self._known.get(name)
-        if known is not None and moment < known[0] and not self._health.out:
+        if known is not None and moment < known[0] and not self.health.out:
             return known[1]
         if ask.most is None:
             targets = self.router.for_chat(ask.model)
@@ -299,7 +306,7 @@ class Relay:
         """A target's price: the operator's, nothing for what runs here, the bundled one; else None."""
         upstream, model = target.upstream, target.model
         if upstream.local:
-            return self._prices.own(upstream.name, model) or FREE
+            return self._prices.local(upstream.name, model)
         return self._prices.find(upstream.name, model) or (FREE if self.policy.allow_unpriced else None)
 
     # -- asking ------------------------------------------------------------------------------------
@@ -322,7 +329,9 @@ class Relay:
         raw = body if answer is None else None
         if self.policy.log_bodies:
             asked.call.response = body[:_KEPT_CHARS].decode("utf-8", "replace")
-        return Reply(opened.target.name, opened.target.model, usage, charge.amount, charge, raw, answer)
+        listed = opened.rates.list_price(usage)
+        target, cost = opened.target, charge.amount
+        return Reply(target.name, target.model, usage, cost, charge, raw, answer, list_price=listed)
 
     # -- money -------------------------------------------------------------------------------------
 
@@ -373,7 +382,7 @@ class Relay:
     async def _end(self, asked: Asked, opened: Opened, usage: Usage | None, state: str, error: str) -> None:
         """End a flow; without usage it failed."""
         if usage is None:
-            self._health.failed(opened.target.name)
+            self.health.failed(opened.target.name)
             ending = Ending(state, error=error)
         else:
             ending = _ending(state, usage, charges.of(opened.rates.lines(usage), asked.plan.held))

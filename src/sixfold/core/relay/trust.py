@@ -20,6 +20,7 @@ from sixfold.core.database import Database, Transaction, one
 _PART = 4  # of what is left, one part may be asked for at once
 _SECONDS = 0.1  # that what is left is believed
 _MAX_KNOWN = 1024
+_UNLIMITED = 2**62  # of an account that is never refused for lack of credit
 
 
 class _Share(msgspec.Struct):
@@ -88,4 +89,6 @@ class Trust:
 
 def _available(account_id: str) -> Transaction[int]:
     row = yield from one("account_by_id", id=account_id)
-    return 0 if row is None else int(row["posted"]) - int(row["held"])
+    if row is None:
+        return 0
+    return _UNLIMITED if row["can_go_negative"] else int(row["posted"]) - int(row["held"])

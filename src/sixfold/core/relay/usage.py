@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -75,7 +75,7 @@ class Rates:
     """Micro-dollars per million tokens or characters, per picture, per minute of sound.
 
     What is absent costs what its kind costs. `long_…` holds for all tokens of a request that has more than
-    `long_tokens` of input.
+    `long_tokens` of input. `listed` are the listed rates where lower ones are applied.
     """
 
     input: int
@@ -93,6 +93,11 @@ class Rates:
     long_input: int | None = None
     long_output: int | None = None
     long_tokens: int = 0
+    listed: Rates | None = None
+
+    def list_price(self, used: Usage) -> int | None:
+        """What the usage would cost by the list in micro-dollars, where less is asked."""
+        return None if self.listed is None else self.listed.cost(used)
 
     def cost(self, used: Usage) -> int:
         """Micro-dollars, rounded up."""
@@ -100,6 +105,8 @@ class Rates:
 
     def lines(self, used: Usage) -> tuple[LineItem, ...]:
         """What was used, each kind at its rate; cached, reasoning and other special tokens by themselves."""
+        if self.listed is not None:
+            return charges.waived(self.listed.lines(used))
         is_long = bool(self.long_tokens) and used.input > self.long_tokens
         rate_in = self.long_input if is_long and self.long_input is not None else self.input
         rate_out = self.long_output if is_long and self.long_output is not None else self.output
@@ -153,7 +160,7 @@ FREE = Rates(0, 0)
 _SUFFIX = "_per_million_usd"
 _ALIASES = {"cached": "cached_input", "cached_output": "output"}
 _APIECE = {"per_image_usd": "per_image", "per_minute_usd": "per_minute"}
-_NAMES = frozenset(field.name for field in fields(Rates)) - {"long_tokens", *_APIECE.values()}
+_NAMES = frozenset(field.name for field in fields(Rates)) - {"long_tokens", "listed", *_APIECE.values()}
 _REMARKS = frozenset({"as_of", "source"})
 _MAX_FOUND = 1024
 
@@ -176,7 +183,8 @@ def rates(row: Mapping[str, Any]) -> Rates:
             raise ValueError(f"{key} is not known in a price; input{_SUFFIX} and output{_SUFFIX} are")
     if not found.keys() & {"input", "character", *_APIECE.values()}:
         raise ValueError(f"a price needs input{_SUFFIX}")
-    return Rates(**{"input": 0, "output": 0, **found})
+    amounts: dict[str, Any] = {"input": 0, "output": 0, **found}
+    return Rates(**amounts)
 
 
 def _micros(key: str, value: Any) -> int:
@@ -190,13 +198,22 @@ def _micros(key: str, value: Any) -> int:
 
 
 class PriceBook:
-    """What each target costs: the operator's rows, then the bundled ones, by model."""
+    """What each target costs: the operator's rows, then the bundled ones, by model.
+
+    With `own_hardware_free`, a model server of this installation costs nothing whatever its row says.
+    """
 
     def __init__(
-        self, bundled: Mapping[str, Mapping[str, Any]], own: Mapping[str, Mapping[str, Any]]
+        self,
+        bundled: Mapping[str, Mapping[str, Any]],
+        own: Mapping[str, Mapping[str, Any]],
+        *,
+        own_hardware_free: bool = False,
     ) -> None:
         self._bundled = {name: rates(row) for name, row in bundled.items()}
-        self._own = {name: rates(row) for name, row in own.items()}
+        self._own = {name: _own_rates(name, row) for name, row in own.items()}
+        self._free = own_hardware_free
+        self._waived = {name: Rates(0, 0, listed=row) for name, row in self._own.items()}
         self._found: dict[tuple[str, str], Rates | None] = {}
 
     def find(self, upstream: str, model: str) -> Rates | None:
@@ -211,9 +228,23 @@ class PriceBook:
         self._found[upstream, model] = found
         return found
 
+    def local(self, upstream: str, model: str) -> Rates:
+        """The rates of a model server of this installation: free but for the operator's own row."""
+        rows = self._waived if self._free else self._own
+        return rows.get(f"{upstream}/{model}") or rows.get(model) or FREE
+
     def own(self, upstream: str, model: str) -> Rates | None:
         """The operator's own row alone."""
         return self._own.get(f"{upstream}/{model}") or self._own.get(model)
+
+
+def _own_rates(name: str, row: Any) -> Rates:
+    if not isinstance(row, dict):
+        raise ValueError(f'[gateway.prices."{name}"] must be a table, not {row!r}')  # noqa: TRY004 - as above
+    try:
+        return rates(cast("dict[str, Any]", row))
+    except ValueError as error:
+        raise ValueError(f'[gateway.prices."{name}"] {error}') from error
 
 
 def _family(model: str, known: Mapping[str, Rates]) -> str:

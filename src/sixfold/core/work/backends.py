@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.work.catalog import Catalog, Model
+from sixfold.core.work.orders import Order, Quote
 
 BUSY = 8  # waiting predictions: from here on the lighter service of a kind is taken
 _HEARD = re.compile(
@@ -12,6 +17,23 @@ _HEARD = re.compile(
     r"|talk\w*|roar\w*|crackl\w*|chirp\w*|thunder\w*|whisper\w*|melod\w*|applau\w*|cheer\w*|bells?|drums?"
     r"|piano|guitar|howl\w*|rustl\w*|ambien\w*)\b"
 )
+
+
+async def assign(order: Order, model: Model, quote: Quote, catalog: Catalog, database: Database) -> Order:
+    """The order with what one of the model's backends would be given, where it has several."""
+    if not model.backends:
+        return order
+    name, wanted = choose(quote.values, await database.read(waiting()))
+    backend = catalog[name]
+    given = {key: value for key, value in quote.values.items() if backend.takes(key)}
+    inputs = backend.for_engine(backend.check({**given, **wanted}))
+    return dataclasses.replace(order, extras={**inputs, "backend": name, **order.extras})
+
+
+def waiting(engine: str | None = None) -> Transaction[int]:
+    """How many predictions stand in the queue, or in that of one engine."""
+    rows = yield Query("prediction_engines_waiting", {})
+    return sum(int(row["waiting"]) for row in rows if engine in (None, row["engine"]))
 
 
 def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,6 +13,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.core.accounts.own_prices import WrongPrice
 from sixfold.core.accounts.prices import FREE, Price, PriceTable
 from sixfold.core.work import choosing, inputs, metering, timeline
 from sixfold.core.work.choosing import Terms
@@ -19,6 +22,8 @@ from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.records import TaskRecord
 
 REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
+_OWN_KINDS = frozenset({"embedded", "weights", "comfyui", "own", "sandbox", "container"})
+_quoted: ContextVar[PriceTable | None] = ContextVar("quoted", default=None)
 _IN_WORDS = {
     metering.CHILDREN: "what its nodes cost",
     metering.TOKENS: "by the tokens; free on this machine",
@@ -66,6 +71,17 @@ class EngineSpec:
     def remote(self) -> bool:
         """Whether it waits for another machine and so takes no worker slot of this one."""
         return self.kind in REMOTE_KINDS
+
+    @property
+    def on_own_hardware(self) -> bool:
+        """Whether this installation's own machines run it, so that no provider is paid.
+
+        A space counts where the operator named its server, and not where a hub did. The nodes of a graph and
+        the model servers of a conversation each have prices of their own.
+        """
+        if self.kind == "space":
+            return bool(self.options.get("trusted"))
+        return self.kind in _OWN_KINDS
 
     def limit_seconds(self, usual: float) -> float:
         """How long one of its runs may take: what its options say, else the `usual`."""
@@ -141,6 +157,15 @@ class Model:
             name: timeline.measured(value, lengths) if name in self.projects else value
             for name, value in values.items()
         }
+
+    def is_waived(self, prices: PriceTable, terms: Terms) -> bool:
+        """Whether a usual request for this model is free, since own hardware serves it."""
+        if not prices.own_hardware_free:
+            return False
+        try:
+            return self.choose({}, terms)[0].on_own_hardware
+        except (errors.EngineUnavailable, errors.InvalidInput):
+            return False
 
     @property
     def media_inputs(self) -> tuple[Descriptor, ...]:
@@ -220,7 +245,7 @@ class Catalog:
         self, models: Mapping[str, Model], prices: PriceTable, rates: metering.Rates | None = None
     ) -> None:
         self._models = dict(models)
-        self._prices = prices
+        self._prices = self.checked(prices)
         self._engines = {engine.name: engine for model in self._models.values() for engine in model.engines}
         self.rates = rates or metering.FlatRates(metering.Hire("cpu", 0))
 
@@ -246,24 +271,51 @@ class Catalog:
         if model.price == metering.CONTAINER_TIME:
             hour = self.rates.hire(model.name, model.hardware).hour_micros
             return f"{money.format_usd(hour)} USD per hour"
-        return _IN_WORDS.get(model.price) or self._prices[model.price].text
+        return _IN_WORDS.get(model.price) or self.prices[model.price].text
+
+    @property
+    def prices(self) -> PriceTable:
+        """The table in force: within `at` the one that was given there."""
+        return _quoted.get() or self._prices
+
+    def reprice(self, prices: PriceTable) -> None:
+        """Put another table in force for what is quoted from now on; raises `WrongPrice`."""
+        self._prices = self.checked(prices)
+
+    def checked(self, prices: PriceTable) -> PriceTable:
+        """A table that every model can be priced by; raises `WrongPrice` where one cannot."""
+        for model in self._models.values():
+            if model.metered and model.price in prices and prices[model.price].request:
+                raise WrongPrice(
+                    f"[prices.{model.price}] request_usd must be 0: {model.name} is charged by what was used"
+                )
+        return prices
+
+    @contextlib.contextmanager
+    def at(self, prices: PriceTable | None) -> Generator[None]:
+        """Quote by this table within the block, whatever is put in force meanwhile; None changes nothing."""
+        token = _quoted.set(prices or _quoted.get())
+        try:
+            yield
+        finally:
+            _quoted.reset(token)
 
     def has_price(self, name: str) -> bool:
         """Whether there is such a price row."""
-        return name in self._prices or name == metering.CONTAINER_TIME or name in _IN_WORDS
+        return name in self.prices or name == metering.CONTAINER_TIME or name in _IN_WORDS
 
     def price(self, model: Model, values: Mapping[str, Any]) -> Price:
         """What a run with these checked inputs costs."""
-        rate = self._prices[model.price]
+        rate = self.prices[model.price]
         quantity = _count(values[model.quantity]) if model.quantity else model.most
         variant = str(values[rate.by]) if rate.by and rate.by in values else None
         return rate.metered(quantity, variant) if model.metered else rate.price(quantity, variant)
 
     def price_at_most(self, model: Model, values: Mapping[str, Any], unknown: frozenset[str]) -> Price:
         """What a run costs at most of which some inputs are unknown; the others are checked."""
-        if model.price not in self._prices:
+        if model.price not in self.prices:
             return FREE  # its hold does not depend on them
-        rate = self._prices[model.price]
+        rate = self.prices[model.price]
         quantity: float = model.most
         if model.quantity is not None:
             counted = next(each for each in model.inputs if each.name == model.quantity)

@@ -24,13 +24,15 @@ _LOOK_SECONDS = 60.0
 class Child:
     """What is ordered: `key` names the part of the parent, so that each is ordered once.
 
-    `files` are the blobs of media inputs that are stored already.
+    `files` are the blobs of media inputs that are stored already; `most` is what it may cost, in
+    micro-dollars.
     """
 
     key: str
     model: str
     inputs: Mapping[str, Any]
     files: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    most: int | None = None
 
 
 class Children(Protocol):
@@ -84,6 +86,7 @@ class PipelineChildren:
             charged=parent.meter == CHILDREN,
             sources=child.files,
             parent=Parent(parent.id, child.key),
+            most=child.most,
         )
         ordered = await self._pipeline.submit(order)
         ended = ordered

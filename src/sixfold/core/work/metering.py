@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sixfold import errors
@@ -12,6 +12,7 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
 from sixfold.core.clock import HOUR_US
+from sixfold.core.database import Rows
 from sixfold.core.work.records import Prediction
 
 CONTAINER_TIME = "container-time"  # the price row of what is paid by the time of its run
@@ -63,17 +64,35 @@ class FlatRates:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What is captured, in micro-dollars, the credits shown for it, and the lines that add up to it."""
+    """What is captured, in micro-dollars, the credits shown for it, and the lines that add up to it.
+
+    `list_micros` is the list price where less is charged.
+    """
 
     micros: int
     credits: int
     breakdown: CostBreakdown
+    list_micros: int | None = None
 
     @classmethod
     def of(cls, lines: Iterable[LineItem], held: int) -> Charge:
         """Charge the sum of lines, but no more than was held."""
         breakdown = charges.of(lines, held)
         return cls(breakdown.amount, money.credits_for(breakdown.amount), breakdown)
+
+    @classmethod
+    def of_children(cls, rows: Rows) -> Charge:
+        """Charge what children cost, by rows of `prediction_children_costs`."""
+        ran = [row for row in rows if row["runs"]]
+        paid = charges.grouped((row["model"], row["cost"], row["runs"]) for row in ran)
+        free = charges.grouped((row["model"], row["list_price"] or 0, row["runs"]) for row in ran)
+        lines = (*paid, *charges.waived(free))[: charges.MOST_LINES]
+        charged = cls.of(lines, rows[0]["price"])
+        if rows[0]["parent_list_price"] is None:
+            return charged
+        costs = [row["cost"] if row["list_price"] is None else row["list_price"] for row in ran]
+        listed = sum(cost * row["runs"] for cost, row in zip(costs, ran, strict=True))
+        return replace(charged, list_micros=min(listed, rows[0]["parent_list_price"]))
 
 
 def charge(
@@ -84,14 +103,27 @@ def charge(
     `billed` are the units that the engine told; a run that tells none costs what was held for it. `lines` add
     up to it where it is an amount, in micro-dollars.
     """
+    metered = _metered(prediction, run_us, billed, lines)
+    if metered is None:
+        return None
+    if prediction.list_price is None:
+        return Charge.of(metered, prediction.price)
+    listed = charges.of(metered, prediction.list_price)
+    return Charge(0, 0, charges.of(charges.waived(listed.lines)), listed.amount)
+
+
+def _metered(
+    prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem]
+) -> Sequence[LineItem] | None:
+    """The lines of what a run took; None where its price, or that of its children, is charged."""
     match prediction.meter:
         case "time":
-            return Charge.of((run_time(run_us, prediction.rate),), prediction.price)
+            return (run_time(run_us, prediction.rate),)
         case "units" if billed is not None:
             metered = LineItem(_unit(prediction), round(billed * _PARTS), prediction.rate, _PARTS)
-            return Charge.of(_itemized(metered, lines), prediction.price)
+            return _itemized(metered, lines)
         case "children" if billed is not None:  # micro-dollars of what no child did
-            return Charge.of(_itemized(LineItem(_RUN, 1, round(billed)), lines), prediction.price)
+            return _itemized(LineItem(_RUN, 1, round(billed)), lines)
         case _:
             return None
 

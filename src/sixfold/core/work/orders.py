@@ -19,7 +19,8 @@ class Order:
 
     `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
     model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
-    are media inputs whose bytes are stored. A child (`parent`) has no hold; `full_only` refuses previews.
+    are media inputs whose bytes are stored. A child (`parent`) has no hold; `most` is what it may cost, in
+    micro-dollars. `full_only` refuses previews.
     """
 
     account_id: str
@@ -37,6 +38,7 @@ class Order:
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     parent: Parent | None = None
     full_only: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import ledger, limits
 from sixfold.core.accounts.prices import FREE
-from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.work import backends, metering, predictions, timeline
+from sixfold.core.database import Database
+from sixfold.core.work import backends, metering, predictions, pricing, timeline
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.catalog import Catalog, Model
@@ -59,6 +59,7 @@ class Pipeline:
         self._failpoints = failpoints
         self.waiters = Waiters()
         self.own = OwnModels(database, catalog)
+        self.quotes = pricing.KeptQuotes(catalog, bus)
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
         self.appraisers: dict[str, metering.Appraiser] = dict.fromkeys(_APPRAISED, metering.unpriced)
         self.admit: dict[str, Callable[[Mapping[str, Any]], Awaitable[None]]] = {}
@@ -116,9 +117,11 @@ class Pipeline:
             price = self.appraisers[model.price](model, values, charged=charged)
             return Quote(price, engine, quality, values)
         if hire is None:
-            return Quote(self._catalog.price(model, values), engine, quality, values)
-        price = hire.price(self._policy.run_limit_seconds)
-        return Quote(price, engine, quality, values, hire.hardware)
+            price = self._catalog.price(model, values)
+        else:
+            price = hire.price(self._policy.run_limit_seconds)
+        hired = None if hire is None else hire.hardware
+        return Quote(pricing.charged(price, engine, self._catalog.prices), engine, quality, values, hired)
 
     async def submit(self, order: Order) -> Prediction:
         """Accept an order: it is durable, held and queued when this returns.
@@ -127,6 +130,10 @@ class Pipeline:
         """
         if self.draining:
             raise errors.ShuttingDown
+        with self._catalog.at(self._catalog.prices):  # prices may be reloaded before it is accepted
+            return await self._submit(order)
+
+    async def _submit(self, order: Order) -> Prediction:
         began = time.perf_counter_ns()
         model = await self.find(order.model, order.account_id)
         quote = self.quote(
@@ -140,29 +147,19 @@ class Pipeline:
         if model.price in self.admit:
             await self.admit[model.price](quote.values)
         sources = await self._resolve(order, model, quote.values)
-        if model.projects:
-            values = model.measured(quote.values, {name: source.seconds for name, source in sources.items()})
-            quote = dataclasses.replace(quote, values=values, price=self._catalog.price(model, values))
-        order = await self._on_a_backend(order, model, quote)
+        quote = pricing.measured(self._catalog, model, quote, sources)
+        pricing.refuse_beyond(order, quote)
+        order = await backends.assign(order, model, quote, self._catalog, self._database)
         draft = self._draft(order, model, quote, sources)
         priced_us = (time.perf_counter_ns() - began) // 1000
         draft = dataclasses.replace(draft, priced_us=priced_us)
         self._failpoints.hit("accept.before")
         prediction = await self._database.write(predictions.accept(draft, self._policy.queue_limit))
         self._failpoints.hit("accept.after")
+        self.quotes.keep(prediction)
         self._bus.publish(prediction.id, Moved(prediction))
         self.on_accepted(prediction)
         return prediction
-
-    async def _on_a_backend(self, order: Order, model: Model, quote: Quote) -> Order:
-        """The order with what one of the model's backends would be given, where it has several."""
-        if not model.backends:
-            return order
-        name, wanted = backends.choose(quote.values, await self._database.read(_waiting()))
-        backend = self._catalog[name]
-        given = {key: value for key, value in quote.values.items() if backend.takes(key)}
-        inputs = backend.for_engine(backend.check({**given, **wanted}))
-        return dataclasses.replace(order, extras={**inputs, "backend": name, **order.extras})
 
     async def _resolve(self, order: Order, model: Model, values: Mapping[str, Any]) -> dict[str, Source]:
         sources = dict(order.sources)
@@ -235,7 +232,7 @@ class Pipeline:
 
     async def waiting(self, engine: str) -> int:
         """How many wait for an engine."""
-        return await self._database.read(_waiting(engine))
+        return await self._database.read(backends.waiting(engine))
 
     async def page(
         self, account_id: str, wanted: predictions.Filter, limit: int, cursor: str | None
@@ -289,9 +286,3 @@ class Pipeline:
     def drain(self) -> None:
         """Accept nothing more, and let whoever can ask again go with what is known."""
         self.waiters.drain()
-
-
-def _waiting(engine: str | None = None) -> Transaction[int]:
-    """How many predictions stand in the queue, or in that of one engine."""
-    rows = yield Query("prediction_engines_waiting", {})
-    return sum(int(row["waiting"]) for row in rows if engine in (None, row["engine"]))

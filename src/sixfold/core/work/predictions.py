@@ -18,7 +18,7 @@ from sixfold.core.accounts import charges, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, now, one
-from sixfold.core.work import outbox
+from sixfold.core.work import outbox, receipt
 from sixfold.core.work.metering import Charge
 from sixfold.core.work.records import Output, Prediction, TaskRecord, Webhook
 from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
@@ -119,6 +119,7 @@ def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
         "credits": draft.price.credits,
         "meter": draft.price.meter,
         "rate": draft.price.rate,
+        "list_price": draft.price.list_micros,
         "hardware": draft.hardware,
         "charge": draft.price.charge,
         "webhook": None if draft.webhook is None else _json(draft.webhook),
@@ -306,6 +307,7 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
             "cost": None if charge is None else charge.micros,
             "credits": None if charge is None else charge.credits,
             "charge": None if charge is None else charges.encode(charge.breakdown),
+            "list_price": None if charge is None else charge.list_micros,
         },
     )
     if not ended:
@@ -314,7 +316,7 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
         yield Query("media_insert", record)
     prediction = Prediction.of(ended[0])
     if prediction.price and prediction.parent_id is None:
-        entry = ledger.Entry("charge", prediction.model, prediction.request_id, ended[0]["charge"])
+        entry = receipt.entry(prediction, ended[0]["charge"])
         yield from ledger.capture(prediction_id, prediction.cost, entry)
     yield from outbox.note(prediction)
     return prediction
@@ -325,9 +327,7 @@ def succeed_with_children(prediction_id: str, attempt: int, success: Success) ->
     rows = yield Query("prediction_children_costs", {"id": prediction_id})
     if not rows:
         raise StaleAttempt(prediction_id)
-    paid = charges.grouped((row["model"], row["cost"], row["runs"]) for row in rows if row["runs"])
-    sum_of_them = Charge.of(paid, rows[0]["price"])
-    return (yield from succeed(prediction_id, attempt, replace(success, charge=sum_of_them)))
+    return (yield from succeed(prediction_id, attempt, replace(success, charge=Charge.of_children(rows))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import CostBreakdown
+from sixfold.core.accounts.ledger import Entry
 from sixfold.core.clock import rfc3339
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
@@ -84,6 +85,20 @@ def itemized(prediction: Prediction) -> CostBreakdown | None:
     if charge.amount > prediction.cost:  # its parent failed, and it is free
         return CostBreakdown(prediction.cost, charge.lines, prediction.cost)
     return charge
+
+
+def would_cost(prediction: Prediction) -> int | None:
+    """The list price in micro-dollars where less is charged; None otherwise, and for what failed."""
+    failed = prediction.is_terminal and prediction.state is not State.SUCCEEDED
+    return None if failed else prediction.list_price
+
+
+def entry(prediction: Prediction, charge: str | None) -> Entry:
+    """What the ledger says of its charge: its model, and the list price where less was charged."""
+    listed, told = prediction.list_price, prediction.model
+    if listed is not None:
+        told = f"{told} (list price {money.format_usd(listed)} USD)"
+    return Entry("charge", told, prediction.request_id, charge)
 
 
 def plain(prediction: Prediction) -> list[Mapping[str, Any]]:

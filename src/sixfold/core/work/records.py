@@ -60,7 +60,8 @@ class Stations:
 class Prediction:
     """One prediction as it stands. Times are epoch µs, money is micro-dollars.
 
-    `output` is there once it succeeded, `error` and `error_kind` once it failed; `charge` itemizes the price.
+    `output` is there once it succeeded, `error` and `error_kind` once it failed; `charge` itemizes the price,
+    `list_price` is there where free.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Prediction:
     hardware: str | None = None
     webhook: Webhook | None = None
     charge: charges.CostBreakdown | None = None
+    list_price: int | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -146,6 +148,7 @@ class Prediction:
             hardware=row["hardware"],
             webhook=_decode_webhook(row["webhook"]) if row["webhook"] is not None else None,
             charge=charges.decode(row["charge"]),
+            list_price=row["list_price"],
         )
 
 

@@ -24,7 +24,18 @@ from sixfold.core.work.sessions_states import TERMINAL, TRANSITIONS, Event, Stat
 
 SLICE_US = 60 * SECOND_US
 _MAX_SWEEP = 100
-_KEPT = ("account_id", "request_id", "model", "engine", "quality", "hardware", "fps", "rate", "idle_us")
+_KEPT = (
+    "account_id",
+    "request_id",
+    "model",
+    "engine",
+    "quality",
+    "hardware",
+    "fps",
+    "rate",
+    "list_rate",
+    "idle_us",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,7 @@ class Session:
     closed_at: int | None
     token_hash: bytes
     resume_hash: bytes
+    list_rate: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> Session:
@@ -78,7 +90,8 @@ class Session:
 class Draft:
     """A session that is asked for.
 
-    `rate` is micro-dollars an hour, `limit` how many one account may have, `payer` the key with a budget.
+    `rate` is micro-dollars an hour, `list_rate` the same by the list where less is charged, `limit` how many
+    one account may have, `payer` the key with a budget.
     """
 
     account_id: str
@@ -93,6 +106,7 @@ class Draft:
     idle_us: int
     limit: int
     payer: Payer | None = None
+    list_rate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,7 @@ class LiveSessions:
         values = model.check(wish.inputs)
         engine, quality = model.choose(values, self._offer.terms)
         hire = self._offer.templates.hire(wish.model, None)
+        free = self._offer.catalog.prices.own_hardware_free and engine.on_own_hardware
         draft = Draft(
             account_id=wish.account_id,
             request_id=wish.request_id,
@@ -133,7 +134,8 @@ class LiveSessions:
             hardware=hire.hardware,
             inputs=values,
             fps=POSE_FPS if model.output_kind == "json" else wish.fps or DEFAULT_FPS,
-            rate=hire.hour_micros,
+            rate=0 if free else hire.hour_micros,
+            list_rate=hire.hour_micros if free else None,
             idle_us=int(self._idle_seconds(wish.model) * SECOND_US),
             limit=self._offer.limit,
             payer=limits.payer(),

@@ -2,11 +2,11 @@
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
-    charge, webhook, priced_us, created_at)
+    charge, webhook, priced_us, list_price, created_at)
 VALUES (
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
     :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :meter, :rate, :hardware,
-    :charge, :webhook, :priced_us, :now);
+    :charge, :webhook, :priced_us, :list_price, :now);
 
 -- name: prediction_origin | The first prediction of an account that was asked for exactly this.
 SELECT origin_id FROM prediction
@@ -62,6 +62,7 @@ UPDATE prediction
 SET state = 'succeeded', output = :output, quality = :quality,
     cost = COALESCE(CAST(:cost AS BIGINT), price), credits = COALESCE(CAST(:credits AS BIGINT), credits),
     charge = COALESCE(CAST(:charge AS TEXT), charge),
+    list_price = COALESCE(CAST(:list_price AS BIGINT), list_price),
     engine_version = :engine_version, logs = :logs, cold_start_us = :cold_start_us, run_us = :run_us,
     stored_us = :stored_us, stored_bytes = :stored_bytes, upstream_cost = :upstream_cost,
     completed_at = :now, holder = NULL, lease_until = NULL
@@ -127,9 +128,9 @@ WHERE parent_id = :parent_id AND state NOT IN ('succeeded', 'failed', 'canceled'
 ORDER BY id;
 
 -- name: prediction_children_costs | What the children of a prediction cost, those alike together, and what was held.
-SELECT p.price, c.model, c.cost, COUNT(c.id) AS runs
+SELECT p.price, p.list_price AS parent_list_price, c.model, c.cost, c.list_price, COUNT(c.id) AS runs
 FROM prediction p LEFT JOIN prediction c ON c.parent_id = p.id AND c.state = 'succeeded'
-WHERE p.id = :id GROUP BY p.price, c.model, c.cost ORDER BY c.model, c.cost;
+WHERE p.id = :id GROUP BY p.price, p.list_price, c.model, c.cost, c.list_price ORDER BY c.model, c.cost;
 
 -- name: prediction_children_free | Whoever ordered them got nothing, so they cost nothing.
 UPDATE prediction SET cost = 0, credits = 0 WHERE parent_id = :parent_id AND cost > 0;
