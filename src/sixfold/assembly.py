@@ -47,6 +47,7 @@ from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
 from sixfold.payments.erc20 import Deposits
 from sixfold.payments.stripe import Stripe
+from sixfold.reloading import Reloading, Source
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat import opening as relays
@@ -54,6 +55,7 @@ from sixfold.upstreams.chat.opening import Relaying
 from sixfold.upstreams.gradio import spaces as gradio
 from sixfold.upstreams.openid import OpenId
 
+_Document = Mapping[str, Any] | None
 _LOOK_SECONDS, _SWEEP_SECONDS = 10, 60
 
 
@@ -90,10 +92,11 @@ class Product:
     images: Images
     workshop: Workshop
     resources: InstalledResources
+    reloading: Reloading
 
 
-def build(settings: Settings, models_document: Mapping[str, Any] | None = None) -> Product:
-    """The product, not yet running; `models_document` stands in for the bundled `data/models`."""
+def build(settings: Settings, models_document: _Document = None, source: Source | None = None) -> Product:
+    """The product, not yet running; `models_document` replaces `data/models`, `source` is read again."""
     failpoints, bus, templates = Failpoints(settings.failpoints), Bus(), inventory.templates()
     database, blobs = storage.open_database(settings), storage.open_blobs(settings)
     signer = Signer(storage.server_secret(settings.data_dir, "server.key"))
@@ -126,9 +129,8 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
     if isinstance(database, Shared) and settings.driver != "ray":  # a cluster's machines have their own
         workers.can = lambda engine: standings(engine).ready
     _join(road, workers, standings)
-    outbox = Outbox(database, fetcher)
+    outbox, finder = Outbox(database, fetcher), _finder(settings, database)
     bus.watchers += [outbox.heard, *relaying.watchers]
-    finder = _finder(settings, database)
     offer = Offer(models, templates, terms, settings.session_limit)
     return Product(
         settings=settings,
@@ -162,6 +164,7 @@ def build(settings: Settings, models_document: Mapping[str, Any] | None = None) 
         resources=inventory.resources(
             settings, models, standings, relaying.statuses, (standings.refresh, relaying.refresh)
         ),
+        reloading=Reloading(source, models, relaying),
     )
 
 
@@ -234,6 +237,7 @@ def _rounds(product: Product) -> dict[str, Coroutine[Any, Any, None]]:
         "deposits": product.deposits.run(),
         "embedding": product.finder.run(),
         "own-models": product.shelf.run(),
+        "configuration": product.reloading.run(),
     }
 
 

@@ -19,6 +19,7 @@ from sixfold.core import money
 from sixfold.core.accounts import accounts, journal, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
+from sixfold.reloading import Source
 from sixfold.settings import Settings
 from tests import databases, ground
 
@@ -91,13 +92,13 @@ def client(app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> htt
 
 @asynccontextmanager
 async def house(
-    folder: Path, models: Mapping[str, Any] | None = None, **changes: Any
+    folder: Path, models: Mapping[str, Any] | None = None, *, source: Source | None = None, **changes: Any
 ) -> AsyncIterator[House]:
-    """The server, running; settings are given by name."""
+    """The server, running; settings are given by name, or come from a `source` that is read again."""
     usual = {"driver": "inline", "workers": 4, "testing": True, **ground.settings(folder)}
-    settings = Settings(data_dir=folder, **{**usual, **changes})
+    settings = Settings(data_dir=folder, **{**usual, **changes}) if source is None else source.loaded
     databases.prepare(folder)
-    product = assembly.build(settings, small_models() if models is None else models)
+    product = assembly.build(settings, small_models() if models is None else models, source)
     async with assembly.running(product):
         operator = await product.database.write(accounts.create("local@localhost", operator=True))
         people = [

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import errno
+import functools
 import gc
 import logging
 import os
@@ -25,6 +26,7 @@ from sixfold.cli.terminal import Paint, Refused
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.faces import create_app
+from sixfold.reloading import Source
 from sixfold.settings import Settings
 from sixfold.upstreams import hosts
 from sixfold.web import logs
@@ -40,7 +42,8 @@ _GARBAGE_EVERY = 20_000  # objects: a request leaves no cycles, and what is ther
 def serve(arguments: argparse.Namespace) -> int:
     """Run the server until a signal ends it."""
     areas = tuple(name.strip() for name in arguments.areas.split(",")) if arguments.areas else None
-    configured = settings.load(
+    load = functools.partial(
+        settings.load,
         data_dir=arguments.data_dir,
         host=arguments.host,
         port=arguments.port,
@@ -49,6 +52,7 @@ def serve(arguments: argparse.Namespace) -> int:
         comfyui_port=arguments.comfyui_port,
         workers=arguments.workers,
     )
+    configured = load()
     _configure_logs(configured)
     openfiles.raise_limit()
     _refuse_idleness(configured)
@@ -60,7 +64,7 @@ def serve(arguments: argparse.Namespace) -> int:
         ready = configured.replace(port=doors[0].getsockname()[1])
         stack.enter_context(opening.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_serve(ready, doors, lock))
+        runner.run(_serve(ready, Source(load, configured), doors, lock))
     return 0
 
 
@@ -172,9 +176,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(configured: Settings, doors: list[socket.socket], lock: ServerLock) -> None:
+async def _serve(configured: Settings, source: Source, doors: list[socket.socket], lock: ServerLock) -> None:
     paint = Paint()
-    product = assembly.build(configured)
+    product = assembly.build(configured, source=source)
     async with assembly.running(product):
         server = _Server(_config(product))
         welcome = None
@@ -219,18 +223,29 @@ async def _show(
     await server.up.wait()
     lock.tell(product.settings.base_url)
     paint = Paint()
-    banner.start(paint, product.settings, welcome, pictures=_makes_pictures(product))
+    banner.start(paint, product.settings, welcome, price=_image_price(product))
     await product.relaying.looked()
     banner.found(paint, await product.resources.resources(), container=hosts.in_container())
 
 
-def _makes_pictures(product: Product) -> bool:
-    """Whether the line to paste would get a picture here."""
+def _image_price(product: Product) -> str | None:
+    """What the line to paste costs; None where it would get no image here."""
+    if "media" not in product.settings.areas:
+        return None
     try:
-        product.catalog["ra1"].choose({}, product.pipeline.terms)
+        price = product.pipeline.quote("ra1", {"prompt": "…"}).price
     except errors.EngineUnavailable:
+        return None
+    return f"{price.cost} USD" if price.list_micros is None else "free"
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a terminal that is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
         return False
-    return "media" in product.settings.areas
+    return True
 
 
 class _Ending:
@@ -241,11 +256,20 @@ class _Ending:
         self._product = product
         self._paint = paint
         self._drain: asyncio.Task[None] | None = None
+        self._had_terminal = _has_terminal()
 
     def listen(self) -> None:
-        """Hear SIGTERM and Control-C."""
+        """Hear SIGTERM and Control-C, and SIGHUP, which reads the configuration again."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hear_hangup)
+
+    def _hear_hangup(self) -> None:
+        """Read the configuration again, unless the signal says that the terminal was closed."""
+        if self._had_terminal and not _has_terminal():
+            self._hear(signal.SIGTERM)
+        else:
+            self._product.reloading.request()
 
     def _hear(self, number: int) -> None:
         if self._drain is not None:

@@ -88,6 +88,10 @@ class Attempts:
         self._showing = showing
         self._deadlines = Deadlines(policy.timeout_seconds)
 
+    def reconfigure(self, policy: Policy) -> None:
+        """Retry by another policy from now on; its deadlines stay as they were at the start."""
+        self._policy = policy
+
     async def open(self, asked: Asked, take: Take) -> Opened:
         """The first answer that begins well, of the servers in turn."""
         failure: Failure | None = None

@@ -84,6 +84,12 @@ class Health:
             self.out.add(target)
             found.open_until = self._clock() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(over, 8))
 
+    def forget(self, upstream: str) -> None:
+        """Know nothing of the targets of a server any more, as after its address has changed."""
+        for target in [name for name in self._known if name.startswith(f"{upstream}/")]:
+            del self._known[target]
+            self.out.discard(target)
+
     def untried(self, target: str) -> None:
         """It was not asked after all, or its answer says nothing about it."""
         self.standing(target).trying = False

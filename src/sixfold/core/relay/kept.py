@@ -110,6 +110,10 @@ class Shelf:
         self._policy = policy
         self._grown: dict[str, int] = {}  # by how many bytes accounts have since they were last looked at
 
+    def reconfigure(self, policy: Policy) -> None:
+        """Keep by another policy from now on."""
+        self._policy = policy
+
     def keeps(self, asked: bool | None) -> bool:
         """Whether a response is kept: as its request says, else as the operator does."""
         return self._policy.responses_bytes > 0 and (self._policy.store_responses if asked is None else asked)

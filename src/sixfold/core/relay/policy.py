@@ -23,6 +23,7 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
 }
 _WHOLE = frozenset({"retries", "max_tokens", "cache_bytes", "log_days", "responses_days", "responses_bytes"})
 _SWITCHES = frozenset({"cache", "allow_unpriced", "log_bodies", "store_responses"})
+FIXED_AT_START = ("timeout_seconds", "connect_seconds", "cache", "cache_seconds", "cache_bytes")
 _TABLES = frozenset({"upstreams", "aliases", "prices"})
 _FIELDS = frozenset({"kind", "base_url", "api_key", "models", "local", "responses"})
 

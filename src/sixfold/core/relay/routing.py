@@ -65,6 +65,12 @@ class Router:
         self._health = health
         self._draw = draw
 
+    def reconfigure(
+        self, upstreams: Callable[[], Iterable[Upstream]], aliases: Mapping[str, tuple[Choice, ...]]
+    ) -> None:
+        """Resolve by other servers and aliases from now on."""
+        self._upstreams, self._aliases = upstreams, aliases
+
     def upstreams(self) -> tuple[Upstream, ...]:
         """Every server that can be asked."""
         return tuple([upstream for upstream in self._upstreams() if upstream.ready])

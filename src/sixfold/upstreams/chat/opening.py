@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,12 +45,20 @@ _FIRST_LOOK_SECONDS = 0.3  # that a start waits to know what is there; slower se
 class Relaying:
     """The relay and what runs beside it."""
 
-    def __init__(self, relay: Relay, servers: Servers, shelf: Shelf, tracing: Tracing | None) -> None:
+    def __init__(
+        self,
+        relay: Relay,
+        open_servers: Callable[[Policy], Servers],
+        shelf: Shelf,
+        tracing: Tracing | None,
+    ) -> None:
         self.relay = relay
         self.shelf = shelf
         self.tracing = tracing
         self.watchers = [] if tracing is None else [tracing.moved]
-        self._servers = servers
+        self._open_servers = open_servers
+        self._servers = open_servers(relay.policy)
+        relay.router.reconfigure(self._servers, relay.policy.aliases)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, boot: str) -> None:
@@ -73,6 +81,21 @@ class Relaying:
         await self._servers.aclose()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
+
+    async def reconfigure(self, policy: Policy, prices: PriceBook) -> None:
+        """Put another policy and other prices in force; servers are looked for before they replace others."""
+        before = {row.name: row for row in self.relay.policy.upstreams}
+        after = {row.name: row for row in policy.upstreams}
+        changed = [name for name in before | after if before.get(name) != after.get(name)]
+        if changed:
+            servers = self._open_servers(policy)
+            await servers.refresh()
+            self._servers = servers
+        for name in changed:
+            self.relay.health.forget(name)
+        self.relay.router.reconfigure(self._servers, policy.aliases)
+        self.relay.reconfigure(policy, prices)
+        self.shelf.reconfigure(policy)
 
     def standing(self) -> Standing:
         """Whether a chat model can be asked."""
@@ -112,18 +135,27 @@ def build(settings: Settings, database: Database, media: Media) -> Relaying:
     table: Mapping[str, Any] = settings.tables.get("gateway", {})
     try:
         policy = policies.parse(table)
-        prices = PriceBook(tomllib.loads(_PRICES.read_text("utf-8"))["models"], table.get("prices", {}))
+        prices = price_book(settings)
         tracing = _tracing(settings.otel_endpoint)
-        servers = _servers(settings, policy, tracing)
+        open_servers = _opener(settings, policy, tracing)
     except ValueError as error:
         raise InvalidSetting(str(error)) from error
     health = Health(time.monotonic)
-    router = Router(servers, policy.aliases, health)
+    router = Router(tuple, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
     attempts = Attempts(policy, health, Showing(_fetched(media)))
     relay = Relay(database, router, attempts, prices, policy, limiter)
     relay.watch = tracing.settled if tracing is not None else None
-    return Relaying(relay, servers, Shelf(database, policy), tracing)
+    return Relaying(relay, open_servers, Shelf(database, policy), tracing)
+
+
+def price_book(settings: Settings) -> PriceBook:
+    """What tokens cost by these settings; raises `ValueError`."""
+    own = settings.tables.get("gateway", {}).get("prices", {})
+    if not isinstance(own, dict):
+        raise ValueError("[gateway.prices] must be a table")  # noqa: TRY004 - all that is wrong here is a ValueError
+    bundled = tomllib.loads(_PRICES.read_text("utf-8"))["models"]
+    return PriceBook(bundled, cast("dict[str, Any]", own), own_hardware_free=settings.own_hardware_free)
 
 
 async def look(
@@ -179,14 +211,20 @@ def _tracing(endpoint: str) -> Tracing | None:
 
 
 def _servers(settings: Settings, policy: Policy, tracing: Tracing | None) -> Servers:
+    return _opener(settings, policy, tracing)(policy)
+
+
+def _opener(settings: Settings, policy: Policy, tracing: Tracing | None) -> Callable[[Policy], Servers]:
+    """What opens the servers of a policy; all that it opens share connections and loaded models."""
     transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
     if tracing is not None:
         transport = tracing.way(transport)
-    return Servers(
-        [row for row in policy.upstreams if row.kind != llama.KIND],
+    own = llama.build(policy.upstreams, settings.data_dir / "weights", transport)
+    return lambda current: Servers(
+        [row for row in current.upstreams if row.kind != llama.KIND],
         transport,
         lambda name: provider_key(settings, name),
         hosts=ProbeHosts(settings.probe_hosts, probe=settings.probe),
         own_ports=frozenset({settings.port, settings.comfyui_port}),
-        own=llama.build(policy.upstreams, settings.data_dir / "weights", transport),
+        own=own,
     )

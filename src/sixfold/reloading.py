@@ -1,0 +1,172 @@
+"""Reads a changed `sixfold.toml` while the server runs: aliases, model servers, policy and prices.
+
+The new file is read and checked whole before anything of it replaces what runs. A file that cannot be
+understood changes nothing, and the log says why; what only a start can change is named there, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold import inventory
+from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.relay import policy as policies
+from sixfold.core.relay.policy import FIXED_AT_START, Policy
+from sixfold.core.relay.usage import PriceBook
+from sixfold.core.work.catalog import Catalog
+from sixfold.settings import InvalidSetting, Settings
+from sixfold.upstreams.chat import opening
+from sixfold.upstreams.chat.llama.options import KIND as GGUF
+from sixfold.upstreams.chat.opening import Relaying
+
+_LOG = logging.getLogger("sixfold.configuration")
+_POLL_SECONDS = 0.5
+_RELOADED = frozenset({"tables", "prices_own_hardware"})  # settings whose changes are not left to a restart
+_WRONG = (
+    InvalidSetting,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+)  # what a file can cause
+_Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where settings come from: what reads them anew, and what it read at the start."""
+
+    load: Callable[[], Settings]
+    loaded: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A configuration that was checked. `gateway` is its table, `restart` names what waits for a restart."""
+
+    settings: Settings
+    prices: PriceTable
+    book: PriceBook
+    policy: Policy
+    restart: tuple[str, ...]
+
+
+class Reloading:
+    """Watches the configuration file of a running server; without a source it watches nothing."""
+
+    def __init__(self, source: Source | None, catalog: Catalog, relaying: Relaying) -> None:
+        self._source = source
+        self._catalog = catalog
+        self._relaying = relaying
+        self._current = source.loaded if source is not None else None
+        self._requested = asyncio.Event()
+
+    def request(self) -> None:
+        """Read the file again now, whether it has changed or not."""
+        self._requested.set()
+
+    async def run(self) -> None:
+        """Read the file again whenever it has changed and rests, and when that is requested."""
+        if self._source is None:
+            return
+        path = self._source.loaded.config_file
+        read: _Stamp | str = "never"  # what was changed between the start and here is not missed
+        before = await asyncio.to_thread(_stamp, path)
+        while True:
+            stamp = await asyncio.to_thread(_stamp, path)
+            if self._requested.is_set() or (stamp != read and stamp == before):
+                requested, first = self._requested.is_set(), read == "never"
+                self._requested.clear()
+                read = stamp
+                await self.reload(quiet=first and not requested)
+            before = stamp
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_SECONDS):
+                    await self._requested.wait()
+
+    async def reload(self, *, quiet: bool = False) -> bool:
+        """Read, check and apply the file; tells whether it could be. `quiet` says nothing of no change."""
+        assert self._source is not None  # noqa: S101 - nothing is watched without one
+        assert self._current is not None  # noqa: S101 - the same
+        path = self._source.loaded.config_file
+        try:
+            parsed = await asyncio.to_thread(self._parse)
+        except _WRONG as error:
+            _LOG.error("%s was not reloaded, and what was read before stays in force: %s", path, error)
+            return False
+        changes = _changes(self._current, parsed.settings)
+        if changes:
+            self._catalog.reprice(parsed.prices)
+            await self._relaying.reconfigure(parsed.policy, parsed.book)
+        self._current = parsed.settings
+        if changes:
+            _LOG.info("%s was reloaded: %s", path, ", ".join(changes))
+        elif not quiet and not parsed.restart:
+            _LOG.info("%s was read again; nothing has changed", path)
+        if parsed.restart:
+            _LOG.warning("%s: a restart is needed for %s", path, ", ".join(parsed.restart))
+        return True
+
+    def _parse(self) -> _Parsed:
+        """Read and check the whole file; raises `InvalidSetting` for the first thing that is wrong."""
+        assert self._source is not None  # noqa: S101 - nothing is watched without one
+        settings = self._source.load()
+        running = self._relaying.relay.policy
+        try:
+            prices = self._catalog.checked(inventory.price_table(settings))
+            if settings.tables.get("engines") != self._source.loaded.tables.get("engines"):
+                inventory.catalog(settings, prices)
+            book = opening.price_book(settings)
+            policy = policies.parse(settings.tables.get("gateway", {}))
+        except ValueError as error:
+            raise InvalidSetting(str(error)) from error
+        restart = (*_restart(self._source.loaded, settings), *_restart_of_gateway(running, policy))
+        fixed: dict[str, Any] = {name: getattr(running, name) for name in FIXED_AT_START}
+        gguf = tuple(row for row in running.upstreams if row.kind == GGUF)
+        rows = tuple(row for row in policy.upstreams if row.kind != GGUF)
+        policy = dataclasses.replace(policy, **fixed, upstreams=(*rows, *gguf))
+        return _Parsed(settings, prices, book, policy, restart)
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _restart(started: Settings, now: Settings) -> tuple[str, ...]:
+    """Settings and tables that a running server cannot change, by name."""
+    names = [field.name for field in dataclasses.fields(Settings) if field.name not in _RELOADED]
+    changed = [name for name in names if getattr(started, name) != getattr(now, name)]
+    tables = ("engines", "buckets", "deposits")
+    return (*changed, *(f"[{name}]" for name in tables if started.tables.get(name) != now.tables.get(name)))
+
+
+def _restart_of_gateway(running: Policy, now: Policy) -> tuple[str, ...]:
+    changed = [f"[gateway] {name}" for name in FIXED_AT_START if getattr(running, name) != getattr(now, name)]
+    before, after = ({row.name: row for row in each.upstreams if row.kind == GGUF} for each in (running, now))
+    files = [name for name in before | after if before.get(name) != after.get(name)]
+    return (*changed, *(f"[gateway.upstreams.{name}]" for name in files))
+
+
+def _changes(before: Settings, after: Settings) -> list[str]:
+    """What a reload changes, by the names of tables and settings."""
+    old: Mapping[str, Any] = before.tables.get("gateway", {})
+    new: Mapping[str, Any] = after.tables.get("gateway", {})
+    found = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in FIXED_AT_START]
+    tables = frozenset({"aliases", "prices", "upstreams"})
+    changes = [f"[gateway.{name}]" if name in tables else f"[gateway] {name}" for name in found]
+    priced = before.tables.get("prices", {}) != after.tables.get("prices", {})
+    if priced or before.own_hardware_free != after.own_hardware_free:
+        changes.append("[prices]")
+    return changes
