@@ -11,8 +11,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 LOCK := constraints.txt constraints-embedded.txt
 SETUP := @sh tools/setup.sh
-# A worker process for each core; one that has run out of tests takes over some of another's.
-PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
+# A process that has run out of tests takes over some of another's; tests/conftest.py says how many there are.
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-9s %s\n", $$1, $$2 }'

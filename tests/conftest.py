@@ -83,6 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more process than cores, since tests also wait for servers and disks; at most 8."""
+    return min(8, len(os.sched_getaffinity(0)) + 1)
+
+
 @pytest.fixture(params=ground.EACH_DATABASE)
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder whose database is SQLite's, and then PostgreSQL's."""
