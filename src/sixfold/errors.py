@@ -16,6 +16,7 @@
     │   └── IdempotencyMismatch  409  idempotency_mismatch
     ├── PreconditionFailed       412  precondition_failed
     ├── TooLarge                 413  too_large
+    │   └── InputTooLarge        413  input_too_large      (more items than a reader accepts)
     ├── UnsupportedMedia         415  unsupported_media
     ├── TooManyRequests          429  rate_limited         (retry_after)
     │   ├── QueueFull            429  queue_full
@@ -168,6 +169,12 @@ class TooLarge(SixfoldError):
 
     status = 413
     code = "too_large"
+
+
+class InputTooLarge(TooLarge):
+    """The input has too many items."""
+
+    code = "input_too_large"
 
 
 class UnsupportedMedia(SixfoldError):

@@ -23,7 +23,7 @@ from sixfold.core.accounts.idempotency import NOT_KEPT
 from sixfold.mcp import messages
 from sixfold.mcp.messages import Message, Plain, RpcError
 from sixfold.mcp.server import Call, Channel, Server
-from sixfold.web import answers, calls
+from sixfold.web import answers, bodies, calls
 from sixfold.web.idempotency import Once, Passing
 from sixfold.web.routing import Dialect
 from sixfold.web.services import Services
@@ -37,7 +37,6 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _STATUS = {messages.METHOD_NOT_FOUND: 404, messages.INTERNAL: 200, messages.RESOURCE_NOT_FOUND: 200}
 _HEADERS = {"Cache-Control": "no-store"}
 _encode = msgspec.json.Encoder(enc_hook=str).encode
-_decode = msgspec.json.Decoder().decode
 
 
 class Endpoint:
@@ -66,8 +65,8 @@ class Endpoint:
 
     async def _read(self, request: Request, raw: bytes, call: Call) -> Response:
         try:
-            document: Any = _decode(raw)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            document = bodies.parse_json(raw)
+        except errors.BadRequest:
             return _failed(None, RpcError(messages.PARSE_ERROR, "The body is not JSON"), 400)
         version = call.version
         if version and version not in messages.VERSIONS:

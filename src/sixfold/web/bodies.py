@@ -11,12 +11,15 @@ from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
 from sixfold import errors
+from sixfold.core import json_limits
+from sixfold.core.json_limits import JsonLimits
 from sixfold.core.work.inputs import Descriptor
 from sixfold.web.sniffing import UNKNOWN
 
 INVALID_JSON = "Invalid JSON body"
 _MAX_FIELDS = 1000
 _MAX_DIGITS = 20
+_SMALL_BYTES = 64 * 1024  # too short to exceed the limits on values
 _decode = msgspec.json.Decoder().decode
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
@@ -43,17 +46,27 @@ class Fields:
     parts: tuple[Part, ...] = ()
 
 
-def parse_json(raw: bytes) -> Any:
-    """Any JSON value; raises `BadRequest`: for NaN, deep nesting, bad Unicode and trailing text, too."""
+def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
+    """Any JSON value; raises `BadRequest`: for NaN, deep nesting, bad Unicode and trailing text, too.
+
+    Raises `InputTooLarge` for a document with too many values, before it is decoded.
+    """
+    check_size(raw, limits)
     try:
         return _decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise errors.BadRequest(INVALID_JSON) from error
 
 
-def parse_object(raw: bytes) -> dict[str, Any]:
-    """A JSON object; raises `BadRequest` for anything else."""
-    value = parse_json(raw)
+def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:
+    """Raise `InputTooLarge` for a JSON document with too many values; a small one is not scanned."""
+    if len(raw) > _SMALL_BYTES:
+        limits.check(raw)
+
+
+def parse_object(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> dict[str, Any]:
+    """A JSON object; raises `BadRequest` for anything else, and `InputTooLarge`."""
+    value = parse_json(raw, limits)
     if not isinstance(value, dict):
         raise errors.BadRequest(INVALID_JSON)
     return cast("dict[str, Any]", value)

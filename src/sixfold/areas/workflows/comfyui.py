@@ -15,6 +15,7 @@ from sixfold import __version__, errors
 from sixfold.areas.workflows.comfyui_files import Files
 from sixfold.areas.workflows.comfyui_runs import Runs
 from sixfold.areas.workflows.comfyui_socket import Talk
+from sixfold.core import json_limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.graphs import schema
 from sixfold.core.graphs.documents import listed
@@ -72,7 +73,7 @@ class Comfy:
         raw = await request.body()
 
         async def work(idempotency_id: str | None) -> Response:
-            body = bodies.parse_object(_without_nul(raw))
+            body = bodies.parse_object(_without_nul(raw), json_limits.GRAPH)
             refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
             return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
 

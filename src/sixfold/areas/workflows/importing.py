@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.areas.workflows.catalogue import KIND, Catalogue
+from sixfold.core import json_limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
@@ -79,7 +80,7 @@ class Importing:
     async def validate(self, request: Request) -> Response:
         """Every fault of a workflow at once, and what it would cost."""
         account_id = await self._guest(request)
-        body = bodies.parse_object(await request.body())
+        body = bodies.parse_object(await request.body(), json_limits.GRAPH)
         converted = self._workshop.convert(_document(body, "workflow"))
         strict = body.get("strict_models") is True
         await self._workshop.look(converted.graph, account_id)
@@ -97,7 +98,7 @@ class Importing:
     async def diff(self, request: Request) -> Response:
         """What is different between two workflows."""
         await self._guest(request)
-        body = bodies.parse_object(await request.body())
+        body = bodies.parse_object(await request.body(), json_limits.GRAPH)
         a, b = (self._workshop.convert(_document(body, name)).graph for name in ("a", "b"))
         return answers.json(diff.compare(a, b).record)
 
@@ -226,7 +227,7 @@ async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought
         name, file = await _form(request, name)
     elif raw.lstrip()[:1] == b"{":
         limits.check_document(raw)
-        body = bodies.parse_object(raw)
+        body = bodies.parse_object(raw, json_limits.GRAPH)
         if isinstance(body.get("workflow"), dict):
             document = mapping(body["workflow"])
             given = body.get("name") or name

@@ -9,6 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+import msgspec
+
+from sixfold.core import json_limits
 from sixfold.errors import InvalidInput, Problem
 
 Type = Literal[
@@ -36,6 +39,7 @@ LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns"
 ROLES = ("user", "assistant", "model")  # of a turn; a model is an assistant
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
+_INVALID_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 _WORDS = re.compile(r"\w*(\|\w+)+")  # a pattern that only lists words
 _MAX_SHOWN = 40  # characters of a refused value that an error repeats
 _ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
@@ -286,8 +290,8 @@ def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
     found: object = value
     if isinstance(value, str):
         try:
-            found = json.loads(value)
-        except ValueError as error:
+            found = _decoded(value)
+        except _INVALID_JSON as error:
             raise _Refused("must be an object", "object_type") from error
     if not isinstance(found, Mapping):
         raise _Refused("must be an object", "object_type")
@@ -397,9 +401,16 @@ def _listed(text: str) -> list[object] | None:
     if not text.lstrip().startswith("["):
         return None
     try:
-        return cast("list[object]", json.loads(text))
-    except (ValueError, RecursionError):
+        return cast("list[object]", _decoded(text))
+    except _INVALID_JSON:
         return None
+
+
+def _decoded(text: str) -> object:
+    """The value of a JSON text; raises one of `_INVALID_JSON`, and `InputTooLarge` before it is decoded."""
+    raw = text.encode()
+    json_limits.DEFAULT.check(raw)
+    return msgspec.json.decode(raw)
 
 
 def _read(text: str) -> object:

@@ -60,7 +60,8 @@ _head = msgspec.json.Decoder(_Head)
 
 
 def wanted(raw: bytes, *, counting: bool = False) -> Wanted:
-    """What a request asks for; raises `BadRequest`."""
+    """What a request asks for; raises `BadRequest` and `InputTooLarge`."""
+    bodies.check_size(raw)
     try:
         head = _head.decode(raw)
     except msgspec.ValidationError as error:

@@ -10,7 +10,7 @@ import msgspec
 from sixfold import errors
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.core.relay.chat import Picture, Shape
-from sixfold.web.bodies import INVALID_JSON
+from sixfold.web import bodies
 
 encode = msgspec.json.Encoder().encode
 raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode  # an object's fields, each as it was written
@@ -18,13 +18,14 @@ raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode  # an object's fields
 
 def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
     """The few fields that are read of every request; raises what a caller is told."""
+    bodies.check_size(raw)
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
         text = str(error)
         raise Wrong(f"Invalid request: {text}", param=_named(text)) from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise errors.BadRequest(INVALID_JSON) from error
+        raise errors.BadRequest(bodies.INVALID_JSON) from error
 
 
 def _named(text: str) -> str:

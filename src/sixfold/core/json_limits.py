@@ -1,0 +1,84 @@
+"""Limits on the number of values in a JSON document, checked on its bytes before it is decoded.
+
+A document of 32 MiB can hold 10 million empty objects, which take seconds and gigabytes to build. Each slice
+of the bytes is counted without decoding: first with the punctuation inside strings included, which is never
+too low and passes nearly every document quickly; then, only where that exceeds a limit, outside of strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from sixfold import errors
+from sixfold.core.input_budget import InputBudget
+
+_SLICE_BYTES = 256 * 1024
+_PUNCTUATION = b"{[,:"
+_NOT_PUNCTUATION = bytes(set(range(256)) - set(_PUNCTUATION))
+_SUBJECT = "The JSON document"
+_Count = Callable[[bytes], None]
+
+
+class JsonLimits(NamedTuple):
+    """The most arrays and objects, object members, and values of any kind in one document."""
+
+    containers: int = 50_000
+    members: int = 100_000
+    values: int = 500_000
+
+    def check(self, raw: bytes) -> None:
+        """Raise `InputTooLarge` where a document exceeds a limit; a malformed one may pass."""
+        if len(raw) <= min(self):  # each item takes at least one byte
+            return
+        try:
+            self._count_all(_slices(raw), self._counter())
+        except errors.InputTooLarge:
+            self._count_all(_outside_strings(raw, self.values + self.members), self._counter())
+
+    def _counter(self) -> _Count:
+        containers = InputBudget(_SUBJECT, "arrays and objects", items=self.containers)
+        members = InputBudget(_SUBJECT, "members of objects", items=self.members)
+        values = InputBudget(_SUBJECT, "values", items=self.values)
+
+        def count(piece: bytes) -> None:
+            if not any(byte in piece for byte in _PUNCTUATION):  # base64 data has none
+                return
+            left = piece.translate(None, _NOT_PUNCTUATION)
+            opened = left.count(b"{") + left.count(b"[")
+            containers.spend(items=opened)
+            members.spend(items=left.count(b":"))
+            values.spend(items=opened + left.count(b","))
+
+        return count
+
+    @staticmethod
+    def _count_all(pieces: Iterator[bytes], count: _Count) -> None:
+        for piece in pieces:
+            count(piece)
+
+
+DEFAULT = JsonLimits()
+# A workflow in the editor's format has about 25 containers and 60 members per node, and at most 5,000 nodes.
+GRAPH = JsonLimits(containers=150_000, members=300_000, values=500_000)
+
+
+def _slices(raw: bytes) -> Iterator[bytes]:
+    return (raw[start : start + _SLICE_BYTES] for start in range(0, len(raw), _SLICE_BYTES))
+
+
+def _outside_strings(raw: bytes, most_strings: int) -> Iterator[bytes]:
+    """The bytes of each slice that are in no string; raises `InputTooLarge` for too many strings."""
+    strings = InputBudget(_SUBJECT, "strings", items=2 * most_strings)
+    inside, start = False, 0
+    while start < len(raw):
+        piece = raw[start : start + _SLICE_BYTES]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # do not cut an escape sequence in two
+            piece = raw[start : start + len(piece) + 1]
+        start += len(piece)
+        piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        quotes = piece.count(b'"')
+        strings.spend(items=quotes)
+        parts = piece.split(b'"')
+        yield b"".join(parts[int(inside) :: 2])
+        inside ^= bool(quotes % 2)

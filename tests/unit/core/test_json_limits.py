@@ -1,0 +1,139 @@
+"""Limits on the values of a JSON document, against documents at, below and above them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold import errors
+from sixfold.core import json_limits
+from sixfold.core.input_budget import InputBudget
+from sixfold.core.json_limits import JsonLimits
+
+MIB = 2**20
+SMALL = JsonLimits(containers=10, members=20, values=30)
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='{}[],:"\\a\n', max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=8) | st.dictionaries(st.text('{[,:"\\', max_size=4), inner, max_size=8)
+    ),
+    max_leaves=60,
+)
+
+
+def accepts(limits: JsonLimits, raw: bytes) -> bool:
+    try:
+        limits.check(raw)
+    except errors.InputTooLarge:
+        return False
+    return True
+
+
+def sizes(value: object) -> tuple[int, int, int]:
+    """Containers, members, and values inside of containers."""
+    if isinstance(value, dict):
+        found = [sizes(each) for each in value.values()]
+        own = (1, len(value), len(value))
+    elif isinstance(value, list):
+        found = [sizes(each) for each in value]
+        own = (1, 0, len(value))
+    else:
+        return (0, 0, 0)
+    columns = zip(own, *found, strict=True)
+    containers, members, values = (sum(column) for column in columns)
+    return containers, members, values
+
+
+@given(JSON)
+def test_check_any_document_never_accepts_more_than_the_limits(value: object) -> None:
+    containers, members, values = sizes(value)
+    for raw in (json.dumps(value).encode(), json.dumps(value, ensure_ascii=False, indent=1).encode()):
+        if accepts(SMALL, raw):
+            assert containers <= SMALL.containers
+            assert members <= SMALL.members
+            assert values <= SMALL.values
+        else:
+            assert containers > 10 or members > 20 or values + containers > 30
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        (b"[" + b"{}," * 50_000 + b"{}]", "at most 50,000 arrays and objects"),
+        (b"[" + b"[]," * 50_000 + b"[]]", "at most 50,000 arrays and objects"),
+        (b"[" * 60_000, "at most 50,000 arrays and objects"),
+        (b"[" + b"1," * 500_001 + b"1]", "at most 500,000 values"),
+        (b"{" + b'"a" : 1,' * 100_001 + b'"a":1}', "at most 100,000 members of objects"),
+        (
+            b'{"s":"' + b"," * 500_001 + b'","a":[' + b"{}," * 50_001 + b"{}]}",
+            "at most 50,000 arrays and objects",
+        ),
+        (b'{"s":"' + b"," * 500_001 + b'"' * 9_000_000, "at most 1,200,000 strings"),
+    ],
+)
+def test_check_too_many_items_names_the_limit(raw: bytes, sentence: str) -> None:
+    with pytest.raises(errors.InputTooLarge, match=sentence) as caught:
+        json_limits.DEFAULT.check(raw)
+    assert caught.value.status == 413
+
+
+@pytest.mark.parametrize(
+    "tail", [b"", b"\\\\", b'\\"', b"\\\\\\\\" * 200_000, b"\\\\" * 131_071, b"x" * 262_143]
+)
+def test_check_punctuation_in_strings_is_not_counted(tail: bytes) -> None:
+    text = b'{"text":"' + b"{[,:" * 600_000 + tail + b'","more":["' + tail + b'"]}'
+    assert isinstance(json.loads(text), dict)
+    json_limits.DEFAULT.check(text)
+    over = text[:-1] + b',"items":[' + b"0," * 500_001 + b"0]}"
+    with pytest.raises(errors.InputTooLarge, match="500,000 values"):
+        json_limits.DEFAULT.check(over)
+
+
+def test_check_requests_of_real_clients_are_accepted() -> None:
+    rng = random.Random(7)  # noqa: S311 - any fixed data
+    image = base64.b64encode(rng.randbytes(8 * MIB)).decode()
+    message = {
+        "role": "user",
+        "content": [{"type": "text", "text": "Yes, but: why?"}, {"type": "text", "text": "{"}],
+    }
+    bodies = [
+        {"model": "m", "input": [f"text {number}, and more" for number in range(2048)]},
+        {"model": "m", "input": [rng.randrange(100_000) for _ in range(300_000)]},
+        {"model": "m", "messages": [message] * 5000},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": image}}]}]},
+        {"series": [{"t": f"2026-01-01T00:00:{number}", "y": number / 7} for number in range(20_000)]},
+    ]
+    for body in bodies:
+        json_limits.DEFAULT.check(json.dumps(body).encode())
+
+
+def test_check_a_large_document_allocates_less_than_a_megabyte_and_a_half() -> None:
+    raw = b'{"text":"' + b'a, \\"b\\": {c} ' * (2 * MIB) + b'"}'
+    tracemalloc.start()
+    try:
+        json_limits.DEFAULT.check(raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * MIB
+
+
+def test_spend_more_than_a_limit_of_a_budget_raises_with_the_limit() -> None:
+    budget = InputBudget("The archive", "files", items=3, bytes=1000, depth=2)
+    budget.spend(items=3, bytes=1000, depth=2)
+    for spent, sentence in (
+        ({"items": 1}, "The archive may have at most 3 files"),
+        ({"bytes": 1}, "The archive may have at most 1,000 bytes"),
+        ({"depth": 3}, "The archive may be nested at most 2 levels deep"),
+    ):
+        fresh = InputBudget("The archive", "files", items=3, bytes=1000, depth=2)
+        fresh.spend(items=3, bytes=1000, depth=2)
+        with pytest.raises(errors.InputTooLarge) as caught:
+            fresh.spend(**spent)
+        assert caught.value.message == sentence
