@@ -3,6 +3,7 @@
     SixfoldError                 500  internal_error
     ├── BadRequest               400  bad_request
     │   ├── InvalidInput         400  invalid_input        (problems: one per failing input)
+    │   ├── InputTooLarge        400  input_too_large      (more items than a reader accepts)
     │   └── UnpricedModel        400  unpriced_model
     ├── Unauthenticated          401  invalid_api_key
     ├── InsufficientCredits      402  insufficient_credits
@@ -16,7 +17,6 @@
     │   └── IdempotencyMismatch  409  idempotency_mismatch
     ├── PreconditionFailed       412  precondition_failed
     ├── TooLarge                 413  too_large
-    │   └── InputTooLarge        413  input_too_large      (more items than a reader accepts)
     ├── UnsupportedMedia         415  unsupported_media
     ├── TooManyRequests          429  rate_limited         (retry_after)
     │   ├── QueueFull            429  queue_full
@@ -83,6 +83,12 @@ class InvalidInput(BadRequest):
     def of(cls, name: str, sentence: str, kind: str = "value") -> InvalidInput:
         """The refusal of one input."""
         return cls([Problem(name, sentence, kind)])
+
+
+class InputTooLarge(BadRequest):
+    """The input has too many items."""
+
+    code = "input_too_large"
 
 
 class UnpricedModel(BadRequest):
@@ -169,12 +175,6 @@ class TooLarge(SixfoldError):
 
     status = 413
     code = "too_large"
-
-
-class InputTooLarge(TooLarge):
-    """The input has too many items."""
-
-    code = "input_too_large"
 
 
 class UnsupportedMedia(SixfoldError):

@@ -116,6 +116,7 @@ class Settings:
     # what may come in
     json_body_bytes: int = MIB
     inline_body_bytes: int = 32 * MIB
+    unauthenticated_body_bytes: int = 128 * MIB
     upload_body_bytes: int = 512 * MIB
     graph_nodes: int = 5_000
     graph_values: int = 100_000

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from starlette.requests import Request
+from starlette.types import Receive
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, keys, limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.settings import Settings
+from sixfold.web.limits import BodyBudget
 from sixfold.web.origin import Origins
 
 _MAX_KEY_CHARS = 512
@@ -36,6 +39,7 @@ class Doors:
         self._database = database
         self._open_image_service = settings.open_image_service
         self._origins = origins
+        self._bodies = BodyBudget(settings.unauthenticated_body_bytes)
         self._rates = limits.rates(database, "requests", shared=settings.on_postgres)
 
     async def key(self, api_key: Any) -> Principal:
@@ -51,6 +55,10 @@ class Doors:
         if principal.scope.rpm is not None and principal.key_id is not None:
             await self._rates.spend(principal.key_id, principal.scope.rpm)
         return principal
+
+    def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:
+        """A way to read the body before its key is known, within the budget for such bodies."""
+        return self._bodies.counting(self._origins.network(request), request.receive)
 
     async def bearer(self, request: Request) -> Principal:
         """For routes that need the bearer header."""

@@ -16,10 +16,12 @@ from sixfold.core.json_limits import JsonLimits
 from sixfold.core.work.inputs import Descriptor
 from sixfold.web.sniffing import UNKNOWN
 
-INVALID_JSON = "Invalid JSON body"
-_MAX_FIELDS = 1000
+INVALID_JSON, INVALID_FORM = "Invalid JSON body", "Invalid form body"
+_MAX_FIELDS, _MAX_FILES = 1000, 16
+MAX_PARTS = _MAX_FIELDS + _MAX_FILES
 _MAX_DIGITS = 20
 _SMALL_BYTES = 64 * 1024  # too short to exceed the limits on values
+_FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
 _decode = msgspec.json.Decoder().decode
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
@@ -49,7 +51,7 @@ class Fields:
 def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
     """Any JSON value; raises `BadRequest`: for NaN, deep nesting, bad Unicode and trailing text, too.
 
-    Raises `InputTooLarge` for a document with too many values, before it is decoded.
+    A document with too many values is refused with `InputTooLarge` before it is decoded.
     """
     check_size(raw, limits)
     try:
@@ -77,19 +79,28 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+def form_type(request: Request, raw: bytes) -> str:
+    """Which of the two types of forms a body has; empty for JSON."""
+    kind = media_type(request)
+    if kind == "application/x-www-form-urlencoded" and raw[:_SMALL_BYTES].lstrip().startswith(b"{"):
+        return ""
+    return kind if kind in _FORM_TYPES else ""
+
+
 async def fields(request: Request) -> Fields:
     """The body's named values, from JSON or a form; raises `BadRequest`.
 
     What looks like an object is read as one, as `curl -d '{…}'` calls it a form. A form's empty
     fields were left empty: they are not given.
     """
-    kind = media_type(request)
     raw = await request.body()
-    if kind == "multipart/form-data":
-        return await _multipart(request)
-    if kind == "application/x-www-form-urlencoded" and not raw.lstrip().startswith(b"{"):
-        return Fields(_urlencoded(raw), is_form=True)
-    return Fields(parse_object(raw))
+    match form_type(request, raw):
+        case "multipart/form-data":
+            return await _multipart(request)
+        case "application/x-www-form-urlencoded":
+            return Fields(_urlencoded(raw), is_form=True)
+        case _:
+            return Fields(parse_object(raw))
 
 
 def _urlencoded(raw: bytes) -> dict[str, Any]:
@@ -97,14 +108,14 @@ def _urlencoded(raw: bytes) -> dict[str, Any]:
         text = raw.decode("utf-8")
         return dict(parse_qsl(text, max_num_fields=_MAX_FIELDS, errors="strict"))
     except ValueError as error:
-        raise errors.BadRequest("Invalid form body") from error
+        raise errors.BadRequest(INVALID_FORM) from error
 
 
 async def _multipart(request: Request) -> Fields:
     try:
-        form = await request.form(max_files=16, max_fields=_MAX_FIELDS)
+        form = await request.form(max_files=_MAX_FILES, max_fields=_MAX_FIELDS)
     except MultiPartException as error:
-        raise errors.BadRequest("Invalid form body") from error
+        raise errors.BadRequest(INVALID_FORM) from error
     values: dict[str, Any] = {}
     files: dict[str, bytes] = {}
     parts: list[Part] = []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from starlette.types import Message, Receive, Scope
 
@@ -13,6 +14,10 @@ from sixfold.core import quantities
 
 _MAX_LENGTH_DIGITS = 18
 _MAX_KEYS = 10_000
+_FREE_BYTES = 64 * 1024
+_TOO_MANY_BYTES = (
+    "Too many large bodies without a key in the header Authorization at once: retry, or send it there"
+)
 
 
 def check_length(scope: Scope, max_bytes: int) -> None:
@@ -43,6 +48,43 @@ def capped(receive: Receive, max_bytes: int) -> Receive:
 def too_large(max_bytes: int) -> errors.TooLarge:
     """The error that names the limit."""
     return errors.TooLarge(f"The request body is larger than {quantities.limit(max_bytes)}")
+
+
+class BodyBudget:
+    """Bytes of bodies in memory, of requests whose key is not known yet: in all, and half of it per caller.
+
+    The first 64 KiB of each body are not counted.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._total = 0
+        self._callers: Counter[str] = Counter()
+
+    @contextmanager
+    def counting(self, caller: str, receive: Receive) -> Generator[Receive]:
+        """`receive`, which raises `TooManyRequests` over the budget; its bytes are given back at the end."""
+        seen = counted = 0
+
+        async def metered() -> Message:
+            nonlocal seen, counted
+            message = await receive()
+            seen += len(message.get("body", b""))
+            more = max(0, seen - _FREE_BYTES) - counted
+            counted += more
+            self._total += more
+            self._callers[caller] += more
+            if more and (self._total > self._max_bytes or 2 * self._callers[caller] > self._max_bytes):
+                raise errors.TooManyRequests(_TOO_MANY_BYTES)
+            return message
+
+        try:
+            yield metered
+        finally:
+            self._total -= counted
+            self._callers[caller] -= counted
+            if self._callers[caller] <= 0:
+                del self._callers[caller]
 
 
 class Attempts:

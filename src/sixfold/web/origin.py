@@ -140,6 +140,17 @@ class Origins:
         named = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:_MAX_ADDRESS]
         return named if named and self._public_url and _is_near(peer) else peer
 
+    def network(self, request: HTTPConnection) -> str:
+        """The caller's address; of IPv6 the /64, as one subscriber has all addresses of it."""
+        caller = self.caller(request)
+        try:
+            address = ipaddress.IPv6Address(caller)
+        except ValueError:
+            return caller
+        return (
+            caller if address.ipv4_mapped else str(ipaddress.IPv6Network((address.packed, 64), strict=False))
+        )
+
     def is_own_machine(self, request: HTTPConnection) -> bool:
         """All conditions of the loopback exemption: peer, Host, no proxy, no public URL, no foreign page."""
         peer = request.client

@@ -1,30 +1,71 @@
-"""Whose key comes with a request of Area A: in the body, or in the bearer header."""
+"""The key of a request of Area A: in the field `api_key` of the body, or in the bearer header."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
-from sixfold.web import auth, bodies
+from sixfold.web import auth, bodies, credentials
 from sixfold.web.auth import Doors
 from sixfold.web.bodies import Fields
 
 
-async def enter(request: Request, doors: Doors, service: str) -> tuple[Principal, Fields]:
-    """Whose key came, which may use `service`, and the other fields of the body.
+class Entered(NamedTuple):
+    """A request with a good key: its body as received, and the fields of it without the key."""
 
-    Raises `Unauthenticated`, `Forbidden` and `BadRequest`. A body that cannot be read carries no key: a wrong
-    one in the header is told first.
+    principal: Principal
+    fields: Fields
+    body: bytes
+
+
+async def enter(request: Request, doors: Doors, service: str) -> Entered:
+    """Authenticate a request that may use `service`, then decode its body.
+
+    Raises `Unauthenticated`, `Forbidden`, `BadRequest` and `TooLarge`. Nothing but the key is decoded before
+    it is known to be good. A body that cannot be read has no key: a wrong key in the header comes first.
     """
-    try:
-        given = await bodies.fields(request)
-    except errors.BadRequest:
-        header = auth.bearer_token(request)
-        if header is not None:
-            await doors.key(header)
-        raise
-    api_key = given.values.pop("api_key", None)
-    principal = await doors.key(auth.bearer_token(request) if api_key is None else api_key)
+    token = auth.bearer_token(request)
+    principal = await _known(doors, token)
+    if principal is None:
+        with doors.unauthenticated(request) as receive:
+            request = Request(request.scope, receive)
+            principal = await _by_body(request, doors, token)
+    elif (api_key := await _key(request)) is not None and api_key != token:
+        principal = await doors.key(api_key)
     principal.require_service(service)
-    return principal, given
+    fields = await bodies.fields(request)
+    fields.values.pop("api_key", None)
+    return Entered(principal, fields, await request.body())
+
+
+async def _known(doors: Doors, token: str | None) -> Principal | None:
+    if token is None:
+        return None
+    try:
+        return await doors.key(token)
+    except errors.Unauthenticated:
+        return None
+
+
+async def _by_body(request: Request, doors: Doors, token: str | None) -> Principal:
+    try:
+        api_key = await _key(request)
+    except errors.BadRequest as error:
+        if token is not None:
+            raise errors.Unauthenticated from error
+        raise
+    return await doors.key(api_key)
+
+
+async def _key(request: Request) -> Any:
+    raw = await request.body()
+    match bodies.form_type(request, raw):
+        case "multipart/form-data":
+            return credentials.in_multipart(raw, request.headers["content-type"])
+        case "application/x-www-form-urlencoded":
+            return credentials.in_urlencoded(raw)
+        case _:
+            return credentials.in_json(raw)

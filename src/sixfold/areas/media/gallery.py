@@ -53,10 +53,10 @@ class Counter:
         publish = {"create-ai": self._character, "create-post": self._post}[service]
 
         async def create(request: Request) -> Response:
-            principal, given = await entrance.enter(request, self._services.doors, service)
+            principal, given, raw = await entrance.enter(request, self._services.doors, service)
             if principal.scope.read_only:
                 raise errors.Forbidden("This key may only read")
-            once = Once(principal.account_id, await request.body(), dialect.answer)
+            once = Once(principal.account_id, raw, dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return answers.json(await publish(principal, given))

@@ -36,8 +36,8 @@ class Media:
         """The handler of one endpoint."""
 
         async def make(request: Request) -> Response:
-            principal, given = await entrance.enter(request, self._services.doors, endpoint.model)
-            once = Once(principal.account_id, await request.body(), dialect.answer)
+            principal, given, raw = await entrance.enter(request, self._services.doors, endpoint.model)
+            once = Once(principal.account_id, raw, dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
                 try:
