@@ -67,7 +67,7 @@ class Endpoint:
         try:
             document = bodies.parse_json(raw)
         except errors.InputTooLarge as error:
-            return _failed(None, RpcError(messages.INVALID_REQUEST, error.message), 400)
+            return _failed(None, RpcError(messages.PARSE_ERROR, error.message), 400)
         except errors.BadRequest:
             return _failed(None, RpcError(messages.PARSE_ERROR, "The body is not JSON"), 400)
         version = call.version

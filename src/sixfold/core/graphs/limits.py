@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold import errors
+from sixfold.core import json_limits
 from sixfold.core.graphs.documents import mapping
 
 
@@ -30,10 +31,11 @@ class GraphLimits:
     json_bytes: int = 2**20
 
     def check_document(self, data: bytes) -> None:
-        """Raise `GraphTooLarge` for JSON that is too long to be decoded."""
+        """Raise `GraphTooLarge` or `InputTooLarge` for JSON that is too large to be decoded."""
         if len(data) > self.json_bytes:
             most = self.json_bytes
             raise GraphTooLarge(f"A graph may have at most {most:,} bytes of JSON; got {len(data):,}")
+        json_limits.GRAPH.check(data)
 
     def check(self, graph: object) -> None:
         """Raise `GraphTooLarge` for a graph in API format with too many nodes or values."""
