@@ -118,6 +118,8 @@ class Settings:
     inline_body_bytes: int = 32 * MIB
     unauthenticated_body_bytes: int = 128 * MIB
     upload_body_bytes: int = 512 * MIB
+    header_seconds: float = 10
+    body_bytes_per_second: int = 1024
     graph_nodes: int = 5_000
     graph_values: int = 100_000
     upload_quota_bytes: int = 10 * GIB

@@ -30,7 +30,7 @@ from sixfold.reloading import Source
 from sixfold.settings import Settings
 from sixfold.upstreams import hosts
 from sixfold.web import logs
-from sixfold.web.protocol import Line, hang_up
+from sixfold.web.protocol import Line, Sweep
 
 _BACKLOG = 2048
 _CLOSE_SECONDS = 5  # for connections that are still open once every run has ended
@@ -152,8 +152,9 @@ def _why_not(error: OSError, host: str, port: int, option: str) -> str:
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handlers; `up` is set once requests are answered."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, sweep: Sweep) -> None:
         super().__init__(config)
+        self._sweep = sweep
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -164,10 +165,9 @@ class _Server(uvicorn.Server):
         self.up.set()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look who is idle, once a second; gives whether to end."""
+        """Close idle and slow connections, once a second; gives whether to end."""
         if counter % _TICKS == 0:
-            connections, moment = self.server_state.connections, asyncio.get_running_loop().time()
-            hang_up(connections, _KEEP_ALIVE_SECONDS, moment)
+            self._sweep.run(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
     @contextlib.contextmanager
@@ -180,7 +180,8 @@ async def _serve(configured: Settings, source: Source, doors: list[socket.socket
     paint = Paint()
     product = assembly.build(configured, source=source)
     async with assembly.running(product):
-        server = _Server(_config(product))
+        sweep = Sweep(_KEEP_ALIVE_SECONDS, configured.header_seconds, configured.body_bytes_per_second)
+        server = _Server(_config(product), sweep)
         welcome = None
         if configured.on_loopback:
             welcome = await first_start.prepare(product.database, configured.data_dir)

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.relay.relay import Counts
 from sixfold.core.work.supervisor import Supervisor
+from sixfold.web import overload
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -27,6 +28,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._answers = _Answers()
         self._registry.register(self._answers)
+        self._registry.register(_Refused())
         self._predictions = Gauge(
             "sixfold_predictions",
             "Predictions that have not ended",
@@ -110,6 +112,20 @@ class _Answers(Collector):
             buckets = list(zip(ends, map(float, accumulate(counts)), strict=True))
             seconds.add_metric(labels, buckets, total)
         yield from (requests, seconds)
+
+
+class _Refused(Collector):
+    """Connections that this process refused or closed."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """The counts by reason, all present from the start."""
+        refused = CounterMetricFamily(
+            "sixfold_connections_refused", "Connections refused or closed, by reason", labels=("reason",)
+        )
+        counts = overload.capacity().refused
+        for reason in ("too_many", "slow_headers", "slow_body"):
+            refused.add_metric((reason,), counts[reason])
+        yield refused
 
 
 class _Relayed(Collector):

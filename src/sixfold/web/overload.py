@@ -12,6 +12,7 @@ import json
 import logging
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 
 _RESERVED = 0.1  # of the limit: for the database, files, workers and connections that are being refused
@@ -38,7 +39,7 @@ class Capacity:
         self._most_waiting = reserved // 2  # refused connections whose request is awaited
         self._waiting = 0
         self.connections = max(1, self.descriptors // 2)
-        self._refused = 0
+        self.refused = Counter[str]()  # connections that this process closed, by reason
         self._quiet_until = 0.0
 
     def is_full(self, connections: Collection[object], descriptor: int) -> bool:
@@ -50,13 +51,13 @@ class Capacity:
 
     def refuse(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         """Answer 503 to the first bytes of a connection and close it."""
-        self._refused += 1
+        self.refused["too_many"] += 1
         if (moment := time.monotonic()) >= self._quiet_until:
             self._quiet_until = moment + _LOG_SECONDS
             _LOG.warning(
                 "Refused a connection (%d since the start): this process has %d descriptors and takes %d "
                 "connections at a time",
-                self._refused,
+                self.refused["too_many"],
                 self.descriptors,
                 self.connections,
             )

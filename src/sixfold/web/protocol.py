@@ -7,22 +7,42 @@ connection that stays is written as one piece, and one look a second finds who h
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, cast
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from sixfold.web import overload
 from sixfold.web.plain import LINE, Answer
 
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})  # in a header
+_PAUSE_SECONDS = 30  # that a body may stop coming
+_LOG_SECONDS = 60.0  # between two lines in the log
+_LOG = logging.getLogger("sixfold.server")
+_MESSAGE = b"The request did not arrive in time"
+_TIMED_OUT = (
+    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_MESSAGE), _MESSAGE)
+)
 
 
 class Line(HttpToolsProtocol):
-    """One connection; `idle_since` in the event loop's seconds, 0 while something is asked."""
+    """One connection; `idle_since` and `headers_since` in the event loop's seconds, 0 where none applies.
+
+    `headers_since` is when the connection began to wait for the headers of a request. `body_bytes` counts
+    what came of all bodies, `body_credit` what the one that is being received may still fall behind.
+    """
 
     idle_since = 0.0
+    headers_since = 0.0
+    body_bytes = 0
+    body_seen = 0
+    body_credit = 0.0
+    receiving: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Take a connection, or refuse it where this process has too many."""
@@ -30,26 +50,42 @@ class Line(HttpToolsProtocol):
         if capacity.is_full(self.connections, transport.get_extra_info("socket").fileno()):
             capacity.refuse(transport, self.loop)
             return
+        self.headers_since = self.loop.time()
         super().connection_made(transport)
 
     def on_message_begin(self) -> None:
         """Something is asked."""
         self.idle_since = 0.0
+        self.headers_since = self.loop.time()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """A request takes its short way back along: its connection, which holds it no longer than itself."""
+        self.headers_since = 0.0
         super().on_headers_complete()
         cast("dict[str, Any]", self.scope)[LINE] = self
 
+    def on_body(self, body: bytes) -> None:
+        """Count a piece of a body."""
+        self.body_bytes += len(body)
+        super().on_body(body)
+
     def on_response_complete(self) -> None:
         """The next request of those that were sent ahead, or a while of waiting for one."""
+        if self.headers_since:  # those of the next request had to wait for this response
+            self.headers_since = self.loop.time()
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
             return
         self.server_state.total_requests += 1
         self.flow.resume_reading()
         self.idle_since = self.loop.time()
+
+    @property
+    def current(self) -> RequestResponseCycle | None:
+        """The request that is being received or answered."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return None if cycle is None or cycle.response_complete else cycle
 
     def at_once(self, scope: Scope, answer: Answer) -> bool:
         """Send a whole answer; False, and nothing is sent, where it has to go uvicorn's way."""
@@ -72,8 +108,70 @@ class Line(HttpToolsProtocol):
         return True
 
 
-def hang_up(connections: Iterable[Any], seconds: float, moment: float) -> None:
-    """Close those on which nothing was asked for so long."""
-    for line in list(connections):
-        if isinstance(line, Line) and 0 < line.idle_since <= moment - seconds:
-            line.timeout_keep_alive_handler()
+class Sweep:
+    """Closes connections that are idle, or whose client is too slow; called once a second.
+
+    A client has `header_seconds` for the headers of a request. A body has to come at `body_bytes_per_second`
+    on average; a pause of 30 seconds is allowed, and time in which the server does not read is not counted.
+    Either limit is off at 0.
+    """
+
+    def __init__(self, idle_seconds: float, header_seconds: float, body_bytes_per_second: int) -> None:
+        self._idle_seconds = idle_seconds
+        self._header_seconds = header_seconds
+        self._body_rate = body_bytes_per_second
+        self._quiet_until = -math.inf
+
+    def run(self, connections: Iterable[Any], moment: float) -> None:
+        """Look at all connections; `moment` is now, in the event loop's seconds."""
+        refused = Counter[str]()
+        for line in list(connections):
+            if not isinstance(line, Line) or line.transport.is_closing():
+                continue
+            if 0 < line.idle_since <= moment - self._idle_seconds:
+                line.timeout_keep_alive_handler()
+            elif self._is_late_with_headers(line, moment):
+                refused["slow_headers"] += 1
+                _time_out(line)
+            elif self._is_late_with_body(line):
+                refused["slow_body"] += 1
+                _time_out(line)
+        if refused:
+            self._record(refused, moment)
+
+    def _is_late_with_headers(self, line: Line, moment: float) -> bool:
+        if not self._header_seconds or not 0 < line.headers_since <= moment - self._header_seconds:
+            return False
+        return line.current is None
+
+    def _is_late_with_body(self, line: Line) -> bool:
+        cycle = line.current
+        if not self._body_rate or cycle is None or not cycle.more_body:
+            return False
+        allowance = float(self._body_rate * _PAUSE_SECONDS)
+        if line.receiving is not cycle:
+            line.receiving, line.body_credit = cycle, allowance
+        elif not line.flow.read_paused and not cycle.waiting_for_100_continue:
+            received = line.body_bytes - line.body_seen
+            line.body_credit = min(allowance, line.body_credit + received - self._body_rate)
+        line.body_seen = line.body_bytes
+        return line.body_credit <= 0
+
+    def _record(self, refused: Counter[str], moment: float) -> None:
+        total = overload.capacity().refused
+        total.update(refused)
+        if moment >= self._quiet_until:
+            self._quiet_until = moment + _LOG_SECONDS
+            _LOG.warning(
+                "Closed connections of slow clients since the start: %d waiting for headers, %d for a body",
+                total["slow_headers"],
+                total["slow_body"],
+            )
+
+
+def _time_out(line: Line) -> None:
+    if line.current is not None and line.current.response_started:
+        line.transport.abort()
+        return
+    line.transport.write(_TIMED_OUT)
+    line.transport.close()

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from sixfold.web import overload
 from sixfold.web.plain import LINE, Answer
-from sixfold.web.protocol import Line, hang_up
+from sixfold.web.protocol import Line, Sweep
 
+SWEEP = Sweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=100)
 _ASKED = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
     """Says its path, and in a header, too, with every `!` a line's end; `late` waits until it is told."""
     path = scope["path"][1:].encode()
+    if path == b"body":
+        scope["state"]["asked"].set()
+        while (message := await receive())["type"] == "http.request" and message["more_body"]:
+            pass
+        scope["state"]["told"].set()
     if path == b"late":
         scope["state"]["asked"].set()
         await scope["state"]["told"].wait()
@@ -104,14 +112,80 @@ async def test_who_is_idle_is_hung_up_on_and_who_waits_for_an_answer_is_not() ->
         writer.write(_ASKED % b"late")
         await asked.wait()
         moment = asyncio.get_running_loop().time()
-        hang_up(state.connections, 30, moment + 29)
+        SWEEP.run(state.connections, moment + 29)
         assert len(state.connections) == 2
-        hang_up(state.connections, 30, moment + 31)
+        SWEEP.run(state.connections, moment + 31)
         assert await idle.read() == b""
         told.set()
         assert (await _answer(waiting))[1] == b"late"
         for each in (closing, writer):
             each.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET", b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: 1"])
+async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
+    refused = overload.capacity().refused["slow_headers"]
+    async with _served() as (port, state, *_), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_ASKED % b"one")
+        await _answer(reader)
+        silent, other = await asyncio.open_connection("127.0.0.1", port)
+        other.write(sent)
+        await _until(lambda: len(state.connections) == 2)
+        lines = cast("list[Any]", list(state.connections))
+        await _until(lambda: not sent or all(line.headers is not None for line in lines))
+        moment = asyncio.get_running_loop().time()
+        SWEEP.run(state.connections, moment + 9)
+        assert len(state.connections) == 2
+        SWEEP.run(state.connections, moment + 11)
+        assert (await silent.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        writer.write(_ASKED % b"two")
+        assert (await _answer(reader))[1] == b"two"
+        assert overload.capacity().refused["slow_headers"] == refused + 1
+        for each in (writer, other):
+            each.close()
+
+
+async def test_sweep_next_headers_have_their_time_after_a_long_response() -> None:
+    async with _served() as (port, state, asked, told), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_ASKED % b"late" + b"GET /two HTTP/1.1\r\n")
+        await asked.wait()
+        SWEEP.run(state.connections, asyncio.get_running_loop().time() + 3600)
+        told.set()
+        assert (await _answer(reader))[1] == b"late"
+        SWEEP.run(state.connections, asyncio.get_running_loop().time() + 9)
+        writer.write(b"host: x\r\n\r\n")
+        assert (await _answer(reader))[1] == b"two"
+        writer.close()
+
+
+async def test_sweep_body_below_the_rate_answers_408_and_closes() -> None:
+    async with _served() as (port, state, asked, told), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n")
+        await asked.wait()
+        (line,) = cast("list[Any]", list(state.connections))
+        for second in range(60):  # 150 bytes a second
+            writer.write(b"x" * 150)
+            await _until(lambda count=150 * (second + 1): line.body_bytes == count)
+            SWEEP.run(state.connections, 0)
+        assert (await _answer(reader))[1] == b"body"
+        asked.clear()
+        writer.write(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n")
+        await asked.wait()
+        for _ in range(30):
+            SWEEP.run(state.connections, 0)
+        assert not line.transport.is_closing()
+        SWEEP.run(state.connections, 0)
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        await told.wait()  # the handler was told of the end
+        writer.close()
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - of bytes on their way there is no event
+        await asyncio.sleep(0)
 
 
 async def test_an_answer_goes_the_long_way_where_the_server_has_no_short_one() -> None:
