@@ -112,6 +112,18 @@ async def test_large_body_with_a_good_key_and_too_many_values_names_the_limit(ho
     assert (answer.status_code, answer.json()) == (400, {"error": LIMIT, "status": 400})
 
 
+async def test_urlencoded_form_with_too_many_escapes_names_the_limit(home: House) -> None:
+    headers = {**home.bearer, "Content-Type": "application/x-www-form-urlencoded"}
+    most, over = (b"text=" + b"%41" * count for count in (1_200_000, 1_200_001))
+    accepted = await home.client.post(PUBLISH, content=most, headers=headers)
+    refused = await home.client.post(PUBLISH, content=over, headers=headers)
+    assert "percent" not in accepted.json()["error"]
+    assert (refused.status_code, refused.json()["error"]) == (
+        400,
+        "The form may have at most 1,200,000 percent-encoded bytes",
+    )
+
+
 async def test_key_in_the_body_wins_over_the_one_in_the_header(home: House) -> None:
     body = {"api_key": "sf_wrong", "text": "x"}
     wrong = await home.client.post(PUBLISH, json=body, headers=home.bearer)
