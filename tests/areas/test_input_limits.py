@@ -241,3 +241,12 @@ async def test_body_budget_bounds_all_callers_together() -> None:
             await fourth()
             with budget.counting("e", receive) as fifth, pytest.raises(errors.TooManyRequests):
                 await fifth()
+
+
+@pytest.mark.parametrize(
+    "project", ["[" * 20_000, '{"a":' * 20_000, '{"a":NaN}', "[" + "{}," * 60_000 + "{}]"]
+)
+async def test_project_in_a_form_that_is_no_sound_json_is_refused(home: House, project: str) -> None:
+    form = {"api_key": home.key, "project": project}
+    answer = await home.client.post("/api/video-editor/render", data=form)
+    assert (answer.status_code, "project" in answer.text or "JSON document" in answer.text) == (400, True)

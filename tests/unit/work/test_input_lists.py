@@ -110,3 +110,10 @@ def test_any_json_is_a_list_or_refused(descriptor: Descriptor, value: Any) -> No
     except InvalidInput:
         return
     assert found is None or (isinstance(found, list) and found)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "nan", "1e999"])
+def test_check_number_that_is_not_finite_in_a_text_is_refused(text: str) -> None:
+    for written in (f'[{{"t": {text}, "y": 1}}]', f"[{text}]", text):
+        assert problem(SERIES, written)
+    assert problem(LEVELS, f"50, {text}")
