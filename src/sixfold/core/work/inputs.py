@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from sixfold.core import json_limits
-from sixfold.errors import InvalidInput, Problem
+from sixfold.errors import InputTooLarge, InvalidInput, Problem
 
 Type = Literal[
     "string",
@@ -402,7 +402,7 @@ def _listed(text: str) -> list[object] | None:
         return None
     try:
         return cast("list[object]", _decoded(text))
-    except _INVALID_JSON:
+    except (*_INVALID_JSON, InputTooLarge):
         return None
 
 
