@@ -78,7 +78,7 @@ def test_headings_stand_below_the_title_and_have_anchors_of_their_own() -> None:
 
 def test_a_text_that_is_too_long_to_lay_out_is_shown_as_it_is_written() -> None:
     for text in ("<b>" + "x" * MOST_CHARS, "[" * 20_000 + "<b>"):
-        assert shown(text).startswith('<pre class="plain"')
+        assert '<pre class="plain"' in shown(text)
         assert "<b>" not in shown(text)
 
 

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from sixfold.core.memory import markdown, slugs
 from sixfold.core.memory.mentions import Mention
+from sixfold.ui.memory import bounded
 
-MOST_CHARS = 100_000  # of a text that is laid out; a longer one is shown as it is written
-_MOST_BRACKETS = 10_000  # each is looked at from each: 100,000 in a row took seconds
+MOST_CHARS = 100_000
+_MOST_BRACKETS = 10_000
 _MOST_HEADINGS = 200
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,", re.IGNORECASE)
@@ -69,14 +69,35 @@ def page_path(slug: str, action: str = "") -> str:
 
 
 def render(body: str, context: Context) -> Rendered:
-    """A text as people read it; the first heading is left out where it only says the title again."""
-    if len(body) > MOST_CHARS or body.count("[") > _MOST_BRACKETS:
-        return Rendered(f'<pre class="plain" tabindex="0"><code>{html.escape(body)}</code></pre>')
-    env: dict[str, Any] = {"context": context}
+    """Render a text to HTML without a first heading that repeats the title.
+
+    A text that is too long, or whose layout exceeds the limits of `bounded`, is shown as plain text with
+    the reason.
+    """
+    try:
+        return _rendered(body, context)
+    except bounded.RenderTooLarge as error:
+        return _plain(body, str(error))
+    except RecursionError:
+        return _plain(body, "its parts are nested too deeply")
+
+
+def _rendered(body: str, context: Context) -> Rendered:
+    if len(body) > MOST_CHARS:
+        raise bounded.RenderTooLarge(f"it has {len(body)} characters; the limit for a layout is {MOST_CHARS}")
+    if body.count("[") > _MOST_BRACKETS:
+        raise bounded.RenderTooLarge(f"it has more than {_MOST_BRACKETS} opening brackets")
+    env = bounded.environment(len(body), context=context)
     tokens = _without_title(_PARSER.parse(body, env), context.title)
     headings = _anchored(tokens)
     _called_out(tokens)
     return Rendered(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
+
+
+def _plain(body: str, reason: str) -> Rendered:
+    note = f'<p class="note">This text is shown without layout because {html.escape(reason)}.</p>'
+    text = html.escape(body, quote=False)
+    return Rendered(f'{note}<pre class="plain" tabindex="0"><code>{text}</code></pre>')
 
 
 # -- what a text may lead to ---------------------------------------------------------------------
@@ -198,7 +219,7 @@ def _wiki(state: StateInline, silent: bool) -> bool:
     return True
 
 
-class _Renderer(RendererHTML):
+class _Renderer(bounded.BoundedRenderer):
     """The tokens that are not HTML's own, and those that must be looked at."""
 
     def wiki(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -318,6 +339,7 @@ def _parser() -> MarkdownIt:
     parser.enable(["table", "strikethrough"])
     parser.validateLink = may_lead
     parser.inline.ruler.before("link", "wiki", _wiki)
+    bounded.limit(parser)
     return parser
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -24,7 +25,10 @@ from sixfold.ui.pages import Pages
 from sixfold.web import calls
 from sixfold.web.services import Services
 
-_AT_ONCE = 8_000  # characters that are laid out on the event loop; more take milliseconds, in a thread
+_CACHED_CHARS = 8_000
+_AT_ONCE = 1_000  # characters that are rendered on the event loop: the worst of them take 10 ms
+# One thread for all long texts: the event loop waits for the interpreter lock of one other thread only.
+_RENDERER = ThreadPoolExecutor(1, "markdown")
 _VERSIONS = 30
 _MOST_LINES = 3_000  # of a comparison that are shown
 
@@ -57,11 +61,16 @@ def _of_version(caller: Caller, slug: str, page: Page) -> Transaction[tuple[dict
 
 
 async def laid_out(body: str, context: Context) -> Rendered:
-    """A text as HTML; a short one is kept for the next reader, a long one laid out beside the event loop."""
+    """Render a text to HTML: a short one at once, a long one in the thread of rendering."""
     if len(body) <= _AT_ONCE:
-        known = tuple((context.mentions or {}).items())
-        return _kept(body, replace(context, mentions=None), known)
-    return await asyncio.to_thread(render, body, context)
+        return _from_cache(body, context)
+    work = _from_cache if len(body) <= _CACHED_CHARS else render
+    return await asyncio.get_running_loop().run_in_executor(_RENDERER, work, body, context)
+
+
+def _from_cache(body: str, context: Context) -> Rendered:
+    known = tuple((context.mentions or {}).items())
+    return _kept(body, replace(context, mentions=None), known)
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,134 @@
+"""The work and the output of Markdown rendering are bounded for every construct."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from sixfold.ui.memory import bounded, reading
+from sixfold.ui.memory.markdown import MOST_CHARS, Context, render
+
+HERE = Context("notes/page", "Page")
+PLAIN = '<pre class="plain"'
+
+
+def repeated(text: str, chars: int = MOST_CHARS) -> str:
+    """The text again and again, so many characters."""
+    return (text * (chars // len(text) + 1))[:chars]
+
+
+def wide_table(chars: int, columns: int = 250) -> str:
+    """Tables of many columns whose rows have one cell each."""
+    one = "|" + "a|" * columns + "\n|" + "-|" * columns + "\n" + "a\n" * columns + "\n"
+    return repeated(one, chars)
+
+
+HALF = MOST_CHARS // 2
+CONSTRUCTS = {
+    "links": repeated("[a](/docs) "),
+    "unclosed_links": repeated("[a](b "),
+    "link_titles": repeated('[a](b "'),
+    "reference_links": "[a]: /docs/" + "x" * 1_900 + "\n\n" + repeated("[a] ", 30_000),
+    "long_definition": "[a]: /docs/" + "x" * HALF + "\n\n" + repeated("[a] ", 30_000),
+    "long_title": "[a]: /docs '" + "&" * HALF + "'\n\n" + repeated("[a] ", 30_000),
+    "definitions": "".join(f"[{number}]: /docs\n" for number in range(7_000)),
+    "unclosed_definitions": repeated("[a\n", 30_000),
+    "images": repeated("![a](/media/x.png) "),
+    "unclosed_images": repeated("![", 20_000),
+    "embedded_image": "[a]: data:image/png;base64," + "A" * HALF + "\n\n" + repeated("![a] ", HALF),
+    "emphasis": repeated("a**b_c*"),
+    "unclosed_emphasis": repeated("*a_ "),
+    "lists": repeated("- a\n"),
+    "nested_lists": repeated("- "),
+    "quotes": repeated("> a\n\n"),
+    "nested_quotes": repeated(">" * 100 + "a\n"),
+    "tables": repeated("|a|\n|-|\n"),
+    "wide_tables": wide_table(MOST_CHARS),
+    "callouts": repeated("> [!tip] a\n\n"),
+    "callout_lines": "> [!tip]\n" + repeated("> a\n"),
+    "fences": repeated("```\na\n```\n"),
+    "unclosed_fences": repeated("```\n\n~~~~\n"),
+    "backticks": " ".join("`" * count for count in range(1, 440)),
+    "entities": repeated("&amp;"),
+    "ampersands": repeated('&"'),
+    "autolinks": repeated("<https://a.example> "),
+    "addresses": repeated("https://a.b "),
+    "wiki_links": repeated("[[a]] "),
+    "unclosed_wiki_links": repeated("[[a", 15_000),
+    "headings": repeated("# a\n"),
+    "lines": repeated("a\n"),
+}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTS)
+def test_rendering_of_the_worst_text_of_each_construct_stays_within_its_limits(name: str) -> None:
+    text = CONSTRUCTS[name][:MOST_CHARS]
+    started = time.thread_time()
+    page = render(text, HERE).html
+    assert time.thread_time() - started < 4 * bounded.CPU_SECONDS
+    assert len(page) <= bounded.HTML_CHARS + bounded.HTML_PER_CHAR * len(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("reference_links", "its HTML would be more than 16 times as long as its text"),
+        ("embedded_image", "its HTML would be more than 16 times as long as its text"),
+        ("long_definition", "it defines a link of more than 2000 characters"),
+        ("long_title", "it defines a link of more than 2000 characters"),
+        ("wide_tables", "it has too many list items, table cells or other blocks for its length"),
+        ("unclosed_images", "it has more than 10000 opening brackets"),
+    ],
+)
+def test_a_text_beyond_a_limit_is_shown_as_plain_text_with_the_reason(name: str, reason: str) -> None:
+    text = "<b>\n\n" + CONSTRUCTS[name][: MOST_CHARS - 5] + "[" * (name == "unclosed_images") * 1_000
+    page = render(text, HERE).html
+    assert PLAIN in page
+    assert reason in page
+    assert "&lt;b&gt;" in page
+
+
+def test_a_text_that_takes_too_long_is_shown_as_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "CPU_SECONDS", 0.0)
+    page = render("*a* and [b](/docs)", HERE).html
+    assert PLAIN in page
+    assert "takes more than 0 s of processor time" in page
+
+
+def test_a_short_table_is_rendered_in_little_time() -> None:
+    text = wide_table(1_000, 120)
+    started = time.thread_time()
+    page = render(text, HERE).html
+    assert time.thread_time() - started < 0.1
+    assert PLAIN in page
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[a]: data:image/png;base64," + "A" * 20_000 + "\n\n![a] and ![a]",
+        "[a]: https://a.example/" + "x" * 1_900 + "\n\n" + "[a] " * 20,
+        "|a|b|\n|-|-|\n" + "|one|two|\n" * 2_000,
+        "- an item of a long list\n" * 3_000,
+    ],
+)
+def test_a_long_text_within_the_limits_keeps_its_layout(text: str) -> None:
+    assert PLAIN not in render(text, HERE).html
+
+
+async def test_a_long_text_is_rendered_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(body: str, context: Context) -> object:
+        threads.append(threading.current_thread())
+        return render(body, context)
+
+    monkeypatch.setattr(reading, "render", noted)
+    texts = ("short", "middle " * 300, "long " * 3_000)
+    await asyncio.gather(*(reading.laid_out(text, Context("a/limits")) for text in texts))
+    short, *long = threads
+    assert short is threading.main_thread()
+    assert {thread.name for thread in long} == {"markdown_0"}
