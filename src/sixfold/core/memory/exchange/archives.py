@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import re
 import stat
@@ -14,7 +15,7 @@ import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from sixfold import errors
 from sixfold.core.memory.exchange import paths
@@ -23,7 +24,15 @@ from sixfold.core.memory.limits import Limits
 MAX_ERRORS = 1_000
 MAX_PATH = 1_000
 _MAX_DIRECTORY = 48 * 2**20  # bytes of a zip's list of members, which must be held in memory
-_MAX_READ = 16 * 2**20  # bytes of one read that a tar's own headers may ask for
+_MAX_HEADERS = 2**20  # bytes of the headers of one member of a tar
+_FREE_BYTES = 64 * 2**20  # unpacked bytes that an archive of any size may have
+_RATIO = 100  # unpacked bytes for each byte beyond
+_ENTRY = b"PK\1\2"
+_MAX_TAIL = 2**17
+_MAX_DICTIONARY = 128 * 2**20  # bytes of memory for xz; `xz -9` asks for 65 MiB
+_CHUNK = 2**16
+# The library unpacks other methods without a limit on the output of one read.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NO_ARCHIVE = "The file is no zip or tar archive that can be read"
 _ENCRYPTED = 1
 _UTF8_NAME = 0x800
@@ -91,62 +100,115 @@ def _reading() -> Generator[None]:
         raise errors.BadRequest(_NO_ARCHIVE) from error
 
 
-def outliner(archive: Path) -> str | None:
-    """Where in an archive the folders of an outliner lie; None where there are none."""
-    with contextlib.suppress(errors.BadRequest, errors.TooLarge), _reading():
+def outliner(archive: Path, limits: Limits) -> str | None:
+    """Where in an archive the folders of an outliner lie; None where there are none.
+
+    Raises `TooLarge` when the archive holds more than `limits` allow, before any of its files is read.
+    """
+    with contextlib.suppress(errors.BadRequest), _reading():
         if zipfile.is_zipfile(archive):
-            _check_directory(archive)
-            with zipfile.ZipFile(archive) as opened:
-                return paths.outliner(opened.namelist())
-        with contextlib.closing(_decompressed(archive)) as stream:
-            careful = cast("IO[bytes]", _Careful(stream, 2**32))
-            with tarfile.open(fileobj=careful, mode="r:") as opened:
-                return paths.outliner(member.name for member in opened)
+            with _opened(archive, limits) as opened:
+                return paths.outliner([_zip_name(info) for info in _listed(opened, _Budget(archive, limits))])
+        with _members(archive, limits) as members:
+            return paths.outliner([member.name for member in members if member.name.endswith(paths.SETTINGS)])
     return None
 
 
 class _Budget:
-    """How many members and bytes an archive may still have."""
+    """How many entries and unpacked bytes an archive may still have."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, archive: Path, limits: Limits) -> None:
         self._limits = limits
-        self._files = self._bytes = 0
+        self._files = self._folders = self._bytes = 0
+        self.entries = 1
+        self.most = min(limits.import_bytes, _FREE_BYTES + _RATIO * archive.stat().st_size)
 
-    def count(self) -> None:
-        """One more member."""
-        self._files += 1
-        if self._files > self._limits.import_files:
+    def count(self, *, folder: bool = False) -> None:
+        """Count one entry; there may be as many folders as files."""
+        self.entries += 1
+        self._folders += folder
+        self._files += not folder
+        if max(self._files, self._folders) > self._limits.import_files:
             raise errors.TooLarge(f"The archive has more than {self._limits.import_files} entries")
 
     def spend(self, size: int) -> None:
-        """So many bytes more."""
+        """Count unpacked bytes."""
         self._bytes += size
-        if self._bytes > self._limits.import_bytes:
-            raise errors.TooLarge(f"The archive holds more than {self._limits.import_bytes} bytes")
+        if self._bytes > self.most:
+            raise self.exceeded()
+
+    def exceeded(self) -> errors.TooLarge:
+        """The error of an archive with too many bytes."""
+        if self.most == self._limits.import_bytes:
+            return errors.TooLarge(f"The archive holds more than {self.most} bytes")
+        return errors.TooLarge(f"The archive unpacks to more than {_RATIO} times its size")
 
 
 # -- zip -----------------------------------------------------------------------------------------
 
 
 def _zipped(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
-    _check_directory(archive)
-    budget = _Budget(limits)
-    with zipfile.ZipFile(archive) as opened:
-        for info in opened.infolist():
+    budget = _Budget(archive, limits)
+    with _opened(archive, limits) as opened:
+        for info in _listed(opened, budget):
             path = _zip_name(info)
-            if info.is_dir():
-                continue
-            budget.count()
             if not is_page(path):
                 report.skipped += 1
             elif stat.S_ISLNK(info.external_attr >> 16):
                 yield File(path, error="is a link, which is not followed")
             elif info.flag_bits & _ENCRYPTED:
                 yield File(path, error="is encrypted")
+            elif info.compress_type not in _METHODS:
+                yield File(path, error=f"is packed by method {info.compress_type}; use deflate")
             else:
                 data = _unzipped(opened, info, limits.page_bytes + 1)
                 budget.spend(len(data or b""))
                 yield file(path, data, limits) if data is not None else File(path, error="is damaged")
+
+
+@contextlib.contextmanager
+def _opened(archive: Path, limits: Limits) -> Generator[zipfile.ZipFile]:
+    with archive.open("rb") as raw:
+        bounded = _BoundedDirectory(raw, 2 * limits.import_files)
+        with zipfile.ZipFile(cast("IO[bytes]", bounded)) as opened:
+            bounded.loaded()
+            yield opened
+
+
+def _listed(opened: zipfile.ZipFile, budget: _Budget) -> Iterator[zipfile.ZipInfo]:
+    for info in opened.infolist():
+        budget.count(folder=info.is_dir())
+        if not info.is_dir():
+            yield info
+
+
+class _BoundedDirectory:
+    """A zip file whose list of entries is counted before it is parsed; `zipfile` reads it in one piece."""
+
+    def __init__(self, raw: IO[bytes], entries: int) -> None:
+        self._raw = raw
+        self._entries = entries
+        self._loading = True
+        self.seek, self.tell, self.close = raw.seek, raw.tell, raw.close
+
+    def loaded(self) -> None:
+        """End the checks: the list is in memory."""
+        self._loading = False
+
+    def seekable(self) -> bool:
+        """Return True: the file is on disk."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read some bytes; raises `TooLarge` for a list of too many bytes or entries."""
+        if not self._loading:
+            return self._raw.read(size)
+        if size > _MAX_DIRECTORY:
+            raise errors.TooLarge("The archive has more entries than can be listed")
+        data = self._raw.read(size if size >= 0 else _MAX_TAIL)
+        if data.count(_ENTRY) > self._entries:
+            raise errors.TooLarge(f"The archive has more than {self._entries} entries")
+        return data
 
 
 def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | None:
@@ -165,67 +227,101 @@ def _zip_name(info: zipfile.ZipInfo) -> str:
     return name
 
 
-def _check_directory(archive: Path) -> None:
-    """Refuse a zip whose list of members alone would fill the memory."""
-    size = archive.stat().st_size
-    with archive.open("rb") as opened:
-        opened.seek(max(0, size - 2**17))
-        tail = opened.read()
-    end = tail.rfind(b"PK\5\6")
-    listed = int.from_bytes(tail[end + 12 : end + 16], "little")
-    if listed == 0xFFFFFFFF:
-        end = tail.rfind(b"PK\6\6")
-        listed = int.from_bytes(tail[end + 40 : end + 48], "little") if end >= 0 else size
-    if listed > _MAX_DIRECTORY:
-        raise errors.TooLarge("The archive has more entries than can be listed")
-
-
 # -- tar -----------------------------------------------------------------------------------------
 
 
-class _Careful:
-    """A decompressed stream that no header of the archive can make read without end."""
+class _BoundedStream:
+    """A decompressed stream that only goes forward, within the limits of an archive."""
 
-    def __init__(self, stream: IO[bytes], most: int) -> None:
+    def __init__(self, stream: IO[bytes], budget: _Budget) -> None:
         self._stream = stream
-        self._most = most
+        self._budget = budget
+        self._left = _MAX_HEADERS
+        self._position = 0
+
+    def allow(self, size: int) -> None:
+        """Set how many bytes the next reads may have together."""
+        self._left = size
 
     def read(self, size: int = -1) -> bytes:
-        """Some bytes."""
-        if size < 0 or size > _MAX_READ:
+        """Read some bytes."""
+        if size < 0 or size > self._left:
             raise tarfile.ReadError("a header is too large")
-        return self._stream.read(size)
+        self._left -= size
+        self._check(self.tell() + size)
+        return self._taken(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go on to a place."""
-        if whence == 0 and offset > self._most:
-            raise errors.TooLarge(f"The archive holds more than {self._most} bytes")
-        return self._stream.seek(offset, whence)
+        """Skip to a place ahead."""
+        if whence != 0 or offset < self.tell():
+            raise tarfile.ReadError("a header leads back")
+        self._check(offset)
+        if self._stream.seekable():
+            return self._stream.seek(offset)
+        while (missing := offset - self._position) > 0 and self._taken(min(missing, _CHUNK)):
+            pass
+        return self._position
 
     def tell(self) -> int:
-        """Where it stands."""
-        return self._stream.tell()
+        """The position in the stream."""
+        return self._stream.tell() if self._stream.seekable() else self._position
+
+    def _taken(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._position += len(data)
+        return data
+
+    def _check(self, offset: int) -> None:
+        # The blocks of the headers come on top: three for each entry.
+        if offset > self._budget.most + 3 * tarfile.BLOCKSIZE * self._budget.entries:
+            raise self._budget.exceeded()
 
 
 def _tarred(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
-    budget = _Budget(limits)
+    with _members(archive, limits) as members:
+        for member in members:
+            if not is_page(member.name):
+                report.skipped += 1
+            elif not member.isreg():
+                yield File(member.name, error="is a link or a device, which is not followed")
+            else:
+                yield file(member.name, members.data(member), limits)
+
+
+class _Members:
+    """The members of a tar that are no folders, each counted before its data is read."""
+
+    def __init__(self, opened: tarfile.TarFile, stream: _BoundedStream, budget: _Budget, most: int) -> None:
+        self._opened = opened
+        self._stream = stream
+        self._budget = budget
+        self._most = most
+
+    def __iter__(self) -> Iterator[tarfile.TarInfo]:
+        for member in self._opened:
+            # The library would keep all members and global headers.
+            self._opened.members = []  # pyright: ignore[reportAttributeAccessIssue]
+            self._opened.pax_headers = {}
+            self._budget.count(folder=member.isdir())
+            self._budget.spend(member.size if member.isreg() else 0)
+            if not member.isdir():
+                yield member
+            self._stream.allow(_MAX_HEADERS)
+
+    def data(self, member: tarfile.TarInfo) -> bytes:
+        """The first bytes of a member, one more than a page may have."""
+        self._stream.allow(self._most + 1)
+        reader = self._opened.extractfile(member)
+        return reader.read(self._most + 1) if reader is not None else b""
+
+
+@contextlib.contextmanager
+def _members(archive: Path, limits: Limits) -> Generator[_Members]:
+    budget = _Budget(archive, limits)
     with contextlib.closing(_decompressed(archive)) as stream:
-        careful = cast("IO[bytes]", _Careful(stream, limits.import_bytes + 2**30))
-        with tarfile.open(fileobj=careful, mode="r:") as opened:
-            for member in opened:
-                opened.members = []  # pyright: ignore[reportAttributeAccessIssue] # it would keep them all
-                if member.isdir():
-                    continue
-                budget.count()
-                budget.spend(member.size if member.isreg() else 0)
-                if not is_page(member.name):
-                    report.skipped += 1
-                elif not member.isreg():
-                    yield File(member.name, error="is a link or a device, which is not followed")
-                else:
-                    reader = opened.extractfile(member)
-                    data = reader.read(limits.page_bytes + 1) if reader is not None else b""
-                    yield file(member.name, data, limits)
+        bounded = _BoundedStream(stream, budget)
+        with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r:") as opened:
+            yield _Members(opened, bounded, budget, limits.page_bytes)
 
 
 def _decompressed(archive: Path) -> IO[bytes]:
@@ -236,8 +332,48 @@ def _decompressed(archive: Path) -> IO[bytes]:
     if magic[:3] == b"BZh":
         return cast("IO[bytes]", bz2.open(archive, "rb"))
     if magic == b"\xfd7zXZ\0":
-        return cast("IO[bytes]", lzma.open(archive, "rb"))
+        return io.BufferedReader(_XzReader(archive), _CHUNK)
     return archive.open("rb")
+
+
+class _XzReader(io.RawIOBase):
+    """Reads an xz file with a limit on the memory of its dictionary, which `lzma.open` has not."""
+
+    def __init__(self, archive: Path) -> None:
+        self._raw = archive.open("rb")
+        self._unpacker = _xz()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Unpack into a buffer; raises `EOFError` where the file ends too early."""
+        view = memoryview(buffer)
+        data = b""
+        while not data:
+            packed = b""
+            if self._unpacker.eof:
+                packed = (self._unpacker.unused_data or self._raw.read(_CHUNK)).lstrip(b"\0")
+                if not packed:
+                    return 0
+                self._unpacker = _xz()
+            elif self._unpacker.needs_input:
+                packed = self._raw.read(_CHUNK)
+                if not packed:
+                    raise EOFError("the file is truncated")
+            data = self._unpacker.decompress(packed, len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+        super().close()
+
+
+def _xz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY)
 
 
 # -- one file ------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ async def take_in(database: Database, writer: Writer, archive: Path) -> Report:
     """
     writer.check()
     report = Report()
-    naming = transfer.Naming(await asyncio.to_thread(archives.outliner, archive))
+    naming = transfer.Naming(await asyncio.to_thread(archives.outliner, archive, writer.limits))
     found = archives.files(archive, writer.limits, report)
     while batch := await asyncio.to_thread(_batch, found):
         part = await database.write(transfer.put(writer, batch, naming))

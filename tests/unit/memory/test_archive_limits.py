@@ -1,0 +1,203 @@
+"""Archives that unpack to much more than they are: refused by count, in bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import tarfile
+import time
+import tracemalloc
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.memory.exchange import archives
+from sixfold.core.memory.exchange.archives import File, Report
+from sixfold.core.memory.limits import Limits
+
+MIB = 2**20
+END = bytes(1024)
+
+
+def kept(folder: Path, data: bytes) -> Path:
+    """An archive on disk."""
+    path = folder / "archive"
+    path.write_bytes(data)
+    return path
+
+
+def read(archive: Path, limits: Limits) -> list[File]:
+    """What an import reads of an archive."""
+    archives.outliner(archive, limits)
+    return list(archives.files(archive, limits, Report()))
+
+
+def tar(*members: tuple[tarfile.TarInfo, bytes], pax: dict[str, str] | None = None) -> bytes:
+    """A tar of some members."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", pax_headers=pax) as opened:
+        for info, data in members:
+            info.size = len(data)
+            opened.addfile(info, io.BytesIO(data))
+        end = opened.offset
+    return packed.getvalue()[:end] + END
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    """The header of a member."""
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    return info
+
+
+def large_gzip() -> bytes:
+    """A tar of 256 MiB in some 260 KB."""
+    about = member("video.bin")
+    about.size = 256 * MIB
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=9) as out:
+        out.write(about.tobuf())
+        for _ in range(256):
+            out.write(bytes(MIB))
+        out.write(bytes(1024))
+    return packed.getvalue()
+
+
+def many_folders() -> bytes:
+    """A tar of 2,001 folders."""
+    return gzip.compress(tar(*((member(f"a/{n}", tarfile.DIRTYPE), b"") for n in range(2_001))))
+
+
+def many_global_headers() -> bytes:
+    """A tar that sets 100,000 names for all members that follow."""
+    parts = [
+        tar((member(f"{n}.md"), b"x"), pax={f"k{n}-{m}": "v" for m in range(5_000)})[: -len(END)]
+        for n in range(20)
+    ]
+    return gzip.compress(b"".join(parts) + END)
+
+
+def large_header() -> bytes:
+    """A tar whose first name has 8 MiB."""
+    return gzip.compress(tar((member("a" * 8 * MIB + ".md"), b"x")))
+
+
+def zipped(entries: int) -> bytes:
+    """A zip of empty files."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as opened:
+        for number in range(entries):
+            opened.writestr(f"{number}", b"")
+    return packed.getvalue()
+
+
+def hidden_directory() -> bytes:
+    """A zip whose end has a second mark of an end inside of it."""
+    data = zipped(20_000)
+    return data[:-6] + b"PK\5\6" + b"\0\0"
+
+
+@pytest.mark.parametrize("make", [large_gzip, many_folders, lambda: zipped(20_000), hidden_directory])
+def test_an_archive_beyond_the_limits_is_refused_in_bounded_memory(
+    tmp_path: Path, make: Callable[[], bytes]
+) -> None:
+    archive = kept(tmp_path, make())
+    tracemalloc.start()
+    started = time.thread_time()
+    try:
+        with pytest.raises(errors.TooLarge):
+            archives.outliner(archive, Limits(import_files=1_000))
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert time.thread_time() - started < 2
+    assert grown < 4 * MIB
+
+
+def test_a_header_of_a_tar_cannot_be_as_large_as_the_archive(tmp_path: Path) -> None:
+    archive = kept(tmp_path, large_header())
+    tracemalloc.start()
+    try:
+        with pytest.raises(errors.BadRequest):
+            read(archive, Limits())
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert grown < 4 * MIB
+
+
+def test_global_headers_of_a_tar_are_not_kept(tmp_path: Path) -> None:
+    archive = kept(tmp_path, many_global_headers())
+    tracemalloc.start()
+    try:
+        found = read(archive, Limits())
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [file.text for file in found] == ["x"] * 20
+    assert grown < 8 * MIB
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_method_without_an_output_limit_is_refused_for_its_file_only(
+    tmp_path: Path, method: int
+) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as opened:
+        opened.writestr("large.md", bytes(16 * MIB))
+        opened.writestr("small.md", b"x", zipfile.ZIP_DEFLATED)
+    archive = kept(tmp_path, packed.getvalue())
+    tracemalloc.start()
+    try:
+        found = read(archive, Limits())
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [(file.path, file.text) for file in found] == [("large.md", ""), ("small.md", "x")]
+    assert found[0].error == f"is packed by method {method}; use deflate"
+    assert grown < 4 * MIB
+
+
+def xz_with_dictionary(data: bytes, size: int) -> bytes:
+    """An xz file whose header asks for a dictionary of 2 to the power of `size` bytes."""
+    packed = bytearray(lzma.compress(data, preset=0))
+    end = 12 + (packed[12] + 1) * 4 - 4
+    at = packed.index(b"\x21\x01", 12, end) + 2
+    packed[at] = 2 * (size - 12)
+    packed[end : end + 4] = zlib.crc32(packed[12:end]).to_bytes(4, "little")
+    return bytes(packed)
+
+
+def test_an_xz_archive_may_ask_for_so_much_memory_only(tmp_path: Path) -> None:
+    data = tar((member("a.md"), b"x"), (member("b.bin"), bytes(MIB)), (member("c.md"), b"y"))
+    for size in (23, 26):
+        found = read(kept(tmp_path, xz_with_dictionary(data, size)), Limits())
+        assert [file.text for file in found] == ["x", "y"]
+    with pytest.raises(errors.BadRequest):
+        read(kept(tmp_path, xz_with_dictionary(data, 30)), Limits())
+
+
+def test_an_xz_archive_of_several_streams_is_read_whole_and_a_truncated_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    data = tar((member("a.md"), b"x" * 1000), (member("c.md"), b"y"))
+    packed = lzma.compress(data[:700]) + bytes(4) + lzma.compress(data[700:])
+    assert len(read(kept(tmp_path, packed), Limits())) == 2
+    with pytest.raises(errors.BadRequest):
+        read(kept(tmp_path, packed[:-200]), Limits())
+
+
+def test_an_archive_within_its_ratio_is_read(tmp_path: Path) -> None:
+    members = [(member(f"{number}.md"), b"word " * 200_000) for number in range(20)]
+    found = read(kept(tmp_path, gzip.compress(tar(*members))), Limits())
+    assert sum(len(file.text) for file in found) == 20_000_000
+
+
+def test_an_archive_beyond_its_ratio_says_so(tmp_path: Path) -> None:
+    with pytest.raises(errors.TooLarge, match="unpacks to more than 100 times its size"):
+        read(kept(tmp_path, large_gzip()), Limits())
