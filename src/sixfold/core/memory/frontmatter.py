@@ -10,6 +10,8 @@ from typing import Any, cast
 import yaml
 
 MAX_CHARS = 65_536
+MAX_ROWS = 2_000
+_ROW_KEYS = ("to", "type", "context", "date", "summary", "detail", "source")
 _OPEN = re.compile(r"\ufeff?---[ \t]*\r?\n")
 _CLOSE = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _SIMPLE = re.compile(r"([A-Za-z_][\w -]*?)[ \t]*:(?:[ \t]+(.*?))?[ \t]*\r?")
@@ -150,14 +152,22 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 
 def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | None:
-    """A list of mappings of texts that all have some keys, as an export writes them; else None."""
+    """A list of mappings of texts that all have some keys, as an export writes them; else None.
+
+    An alias can repeat one long row many times in few characters, so rows and their characters are counted.
+    """
     if not isinstance(value, list) or not value:
         return None
+    items = cast("list[object]", value)
+    if len(items) > MAX_ROWS:
+        return None
     rows: list[Mapping[str, str]] = []
-    for item in cast("list[object]", value):
+    chars = 0
+    for item in items:
         named = cast("dict[object, object]", item) if isinstance(item, dict) else {}
-        row = {str(key): text for key, text in named.items() if isinstance(text, str)}
-        if not needed <= row.keys():
+        row = {key: text for key in _ROW_KEYS if isinstance(text := named.get(key), str)}
+        chars += sum(map(len, row.values()))
+        if not needed <= row.keys() or chars > MAX_CHARS:
             return None
         rows.append(row)
     return tuple(rows)

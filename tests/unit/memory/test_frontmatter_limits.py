@@ -1,0 +1,63 @@
+"""Front matter that YAML's aliases would make much larger than its text."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import pytest
+
+from sixfold.core.memory import frontmatter
+
+
+def head(text: str) -> str:
+    """A block of front matter."""
+    return f"---\n{text}\n---\n"
+
+
+def laughs(last: str) -> str:
+    """Twenty lists, each of fifty times the one before."""
+    lines = ["k0: &k0 [x]"]
+    lines += [f"k{n}: &k{n} [{','.join([f'*k{n - 1}'] * 50)}]" for n in range(1, 20)]
+    return head("\n".join([*lines, last]))
+
+
+WIDE = ", ".join(f"k{number}: v" for number in range(3_000))
+WORST = {
+    "rows of many keys": head(f"links:\n- &a {{{WIDE}, to: x}}\n" + "- *a\n" * 1_900),
+    "rows of long texts": head(f"links:\n- &a {{to: x, context: {'y' * 40_000}}}\n" + "- *a\n" * 1_900),
+    "many rows": head("timeline:\n- &a {date: 2026, summary: x}\n" + "- *a\n" * 12_000),
+    "lists in lists": laughs("links: *k19"),
+    "tags of lists": laughs("tags: *k19"),
+    "deep": head("[" * 290 + "a"),
+    "deep mappings": head("\n".join(" " * depth + "a:" for depth in range(59))),
+}
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_front_matter_of_aliases_is_read_in_little_time_and_memory(name: str) -> None:
+    text = WORST[name]
+    started = time.thread_time()
+    frontmatter.read(text)
+    assert time.thread_time() - started < 1
+    tracemalloc.start()
+    try:
+        frontmatter.read(text)
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert grown < 16 * 2**20
+
+
+@pytest.mark.parametrize("name", ["rows of long texts", "many rows", "lists in lists"])
+def test_rows_that_aliases_repeat_beyond_the_limits_are_not_taken(name: str) -> None:
+    fields = frontmatter.read(WORST[name])
+    assert fields is not None
+    assert fields.links is None
+    assert fields.timeline is None
+
+
+def test_an_alias_within_the_limits_is_its_row() -> None:
+    fields = frontmatter.read(head("links:\n- &a {to: x, type: knows}\n- *a\n- {to: y, other: z}"))
+    assert fields is not None
+    assert fields.links == ({"to": "x", "type": "knows"}, {"to": "x", "type": "knows"}, {"to": "y"})
