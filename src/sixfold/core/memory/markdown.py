@@ -18,6 +18,7 @@ from sixfold.core.memory import blocks, frontmatter, limits, slugs
 from sixfold.core.memory.model import LINK_TYPE, Entry
 
 MAX_LINKS = 2_000
+_MAX_MARKS = 20_000
 MAX_CONTEXT = 240
 _BRACKETS = re.compile(r"\[\[|\]\(")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
@@ -78,7 +79,10 @@ def _reads(found: re.Match[str]) -> str:
 
 
 def links(body: str, slug: str = "", head: str = "") -> tuple[Written, ...]:
-    """Every link of a body and its head, each target and type once; links in code are none."""
+    """Every link of a body and its head, each target and type once; links in code are none.
+
+    Of a text with more than 20,000 links the first ones are read.
+    """
     found: dict[tuple[str, str], Written] = {}
     written = (
         _links(body, blocks.without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
@@ -92,11 +96,11 @@ def links(body: str, slug: str = "", head: str = "") -> tuple[Written, ...]:
 
 def _links(body: str, text: str, folder: str) -> Iterator[Written]:
     """The links of `text`, which is `body` with its code blanked out; their lines are the body's."""
-    for match in _WIKI.finditer(text):
+    for match in itertools.islice(_WIKI.finditer(text), _MAX_MARKS):
         named = _wiki(text, match)
         if named is not None:
             yield Written(*named, _line(body, match.start(), match.end()))
-    for match in _FILE_LINK.finditer(text) if "](" in text else ():
+    for match in itertools.islice(_FILE_LINK.finditer(text) if "](" in text else (), _MAX_MARKS):
         target = file_target(match[1], folder)
         if target is not None:
             yield Written(target, LINK_TYPE, _line(body, match.start(), match.end()))
@@ -148,7 +152,8 @@ def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
         return None
     if found.type:
         return found.target, found.type
-    start = max(text.rfind("\n", 0, at) + 1, at - _MAX_LEAD)
+    least = max(0, at - _MAX_LEAD)
+    start = max(text.rfind("\n", least, at) + 1, least)
     before = _TYPED_LINE.fullmatch(text, start, at)
     if before is not None:
         return found.target, before[1].lower()
@@ -172,9 +177,11 @@ def file_target(path: str, folder: str) -> str | None:
 
 def _line(text: str, start: int, end: int) -> str:
     """The line around a link; of a long one, what is nearest to it."""
-    first = text.rfind("\n", 0, start) + 1
-    last = text.find("\n", end)
-    last = len(text) if last < 0 else last
+    # Only so far as counts: a text of one line would be searched whole for each of its links.
+    least, most = max(0, start - MAX_CONTEXT - 1), min(len(text), end + MAX_CONTEXT + 1)
+    first = max(text.rfind("\n", least, start) + 1, least)
+    last = text.find("\n", end, most)
+    last = most if last < 0 else last
     if last - first > MAX_CONTEXT:
         room = max(0, MAX_CONTEXT - (end - start)) // 2
         first, last = max(first, start - room), min(last, end + room)

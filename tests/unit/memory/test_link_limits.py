@@ -1,0 +1,45 @@
+"""Links of a text of one long line: read in time that grows with the text only."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sixfold.core.memory import markdown
+
+MIB = 2**20
+
+
+def repeated(text: str) -> str:
+    """The text again and again, 1 MiB in all."""
+    return (text * (MIB // len(text) + 1))[:MIB]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        repeated("[[a]] "),
+        "a:: " + repeated("[[b]],"),
+        "# " + repeated("[[a]]"),
+        repeated("[a](b.md) "),
+        repeated("[[x::a]]"),
+    ],
+    ids=["wiki", "field", "heading", "files", "typed"],
+)
+def test_links_of_a_long_line_are_read_in_little_time(text: str) -> None:
+    started = time.thread_time()
+    found = markdown.links(text, "a/b")
+    assert time.thread_time() - started < 1.5
+    assert len({link.target for link in found}) == 1
+
+
+@pytest.mark.parametrize("around", ["x" * 100, "x" * 238, "x" * 239, "x" * 240, "x" * 5_000, "x\n" * 200])
+def test_the_context_of_a_link_is_its_line_up_to_the_limit(around: str) -> None:
+    text = f"{around}[[a]]{around}"
+    context = markdown.links(text)[0].context
+    line = next(line for line in text.split("\n") if "[[a]]" in line)
+    room = (markdown.MAX_CONTEXT - 5) // 2
+    at = line.index("[[a]]")
+    nearest = line[max(0, at - room) : at + 5 + room] if len(line) > markdown.MAX_CONTEXT else line
+    assert context == nearest
