@@ -65,7 +65,7 @@ class HostedSpaces:
             config, info, prefix = await self._driver.learn(place)
         except StartFailed as failed:
             raise errors.BadRequest(_why(space, place, str(failed))) from failed
-        function = reading.best(config, info)
+        function = await asyncio.to_thread(reading.best, config, info)
         title = str(config.get("title") or space.name)[:200]
         engine = _engine(place, {"prefix": prefix, **gradio.arguments(function)})
         home = "" if folder else self._hub.home(space)

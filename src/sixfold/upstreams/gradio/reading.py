@@ -25,11 +25,16 @@ _TEXTS = frozenset(
     {"textbox", "text", "textarea", "code", "markdown", "html", "label", "colorpicker", "chatbot"}
 )
 _PROTOCOLS = frozenset({"sse_v1", "sse_v2", "sse_v2.1", "sse_v3"})
+_NO_COMPONENT: Mapping[str, Any] = {}
+_Typed = tuple[str, Mapping[str, Any] | None, dict[str, Any]]
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}")
 _NO_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 64
 _MAX_INPUTS = 100
 _MAX_CHOICES = 1000
+_MAX_CHOICE_CHARS = 500
+_MAX_FUNCTION_CHOICES = 20_000
+_MAX_ARGUMENTS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +80,45 @@ def best(config: Mapping[str, Any], info: Mapping[str, Any]) -> Function:
     )
 
 
+class _Components:
+    """The components of an application by their numbers; counts each use by a function.
+
+    A function of 200 bytes can name one component of a thousand choices a hundred times.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._known = {
+            number: each
+            for each in _objects(config.get("components"))
+            if isinstance(number := each.get("id"), int | str)
+        }
+        self._typed: dict[tuple[int, str], _Typed] = {}
+        self._used = 0
+
+    def named(self, numbers: Any) -> list[Mapping[str, Any]]:
+        """The components of a list of numbers; raises `BadRequest` where all lists are too long together."""
+        listed = _list(numbers)
+        self._used += len(listed)
+        if self._used > _MAX_ARGUMENTS:
+            raise errors.BadRequest(
+                f"The space's functions have more than {_MAX_ARGUMENTS} inputs and outputs together, which is"
+                " too many to import"
+            )
+        return [
+            self._known.get(number, _NO_COMPONENT) if isinstance(number, int | str) else _NO_COMPONENT
+            for number in listed
+        ]
+
+    def typed(self, component: Mapping[str, Any], kind: str) -> _Typed:
+        """What a component of a kind takes; read once."""
+        key = (id(component), kind)
+        if key not in self._typed:
+            self._typed[key] = _typed(kind, _object(component.get("props")))
+        return self._typed[key]
+
+
 def _functions(config: Mapping[str, Any], info: Mapping[str, Any]) -> Iterator[Function | None]:
-    components = {each.get("id"): each for each in _objects(config.get("components"))}
+    components = _Components(config)
     named = _object(info.get("named_endpoints"))
     for index, each in enumerate(_objects(config.get("dependencies"))):
         api_name = each.get("api_name")
@@ -85,9 +127,8 @@ def _functions(config: Mapping[str, Any], info: Mapping[str, Any]) -> Iterator[F
         described = _object(named.get(f"/{api_name}"))
         if described:
             number = each.get("id")
-            yield _function(
-                api_name, number if isinstance(number, int) else index, each, described, components
-            )
+            place = number if isinstance(number, int) else index
+            yield _function(api_name, place, each, described, components)
 
 
 def _public(dependency: Mapping[str, Any]) -> bool:
@@ -104,10 +145,11 @@ def _function(
     index: int,
     dependency: Mapping[str, Any],
     described: Mapping[str, Any],
-    components: Mapping[Any, Mapping[str, Any]],
+    components: _Components,
 ) -> Function | None:
-    asked = [components.get(number, {}) for number in _list(dependency.get("inputs"))]
-    parameters = iter(_objects(described.get("parameters")))
+    asked = components.named(dependency.get("inputs"))
+    parameters = iter(_object(each) for each in _list(described.get("parameters")))
+    choices = 0
     inputs: dict[str, dict[str, Any]] = {}
     places: list[Place] = []
     for component in asked:
@@ -117,10 +159,13 @@ def _function(
         parameter = next(parameters, None)
         if parameter is None or len(inputs) >= _MAX_INPUTS:
             return None
-        place, facts = _input(parameter, component, len(inputs), inputs)
+        place, facts = _input(parameter, component, components, inputs)
+        choices += len(place.values or ())
+        if choices > _MAX_FUNCTION_CHOICES:
+            return None
         places.append(place)
         inputs[place.name] = facts
-    given = [components.get(number, {}) for number in _list(dependency.get("outputs"))]
+    given = components.named(dependency.get("outputs"))
     output, kind = _output(given)
     return Function(api_name, index, inputs, tuple(places), output, kind, _returns(given, described))
 
@@ -130,17 +175,19 @@ def _hidden(component: Mapping[str, Any]) -> bool:
 
 
 def _input(
-    parameter: Mapping[str, Any], component: Mapping[str, Any], order: int, taken: Mapping[str, Any]
+    parameter: Mapping[str, Any],
+    component: Mapping[str, Any],
+    components: _Components,
+    taken: Mapping[str, Any],
 ) -> tuple[Place, dict[str, Any]]:
     name = str(parameter.get("parameter_name") or "")
     if not _NAME.fullmatch(name) or name in taken:
-        name = f"param_{order}"
-    props = _object(component.get("props"))
+        name = f"param_{len(taken)}"
     kind = str(component.get("type") or parameter.get("component") or "").lower()
     default = parameter.get("parameter_default")
     has_default = parameter.get("parameter_has_default") is True
     facts: dict[str, Any] = {"description": str(parameter.get("label") or name)[:500]}
-    kind, values, more = _typed(kind, props)
+    kind, values, more = components.typed(component, kind)
     facts |= more
     if kind != "media" and not has_default:
         facts["required"] = True
@@ -150,7 +197,7 @@ def _input(
     return Place(name, kind, None if kind == "media" else default, values), facts
 
 
-def _typed(kind: str, props: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | None, dict[str, Any]]:
+def _typed(kind: str, props: Mapping[str, Any]) -> _Typed:
     """How the engine fills an argument, what its choices stand for, and the descriptor's own facts."""
     if kind in _MEDIA and not (kind == "file" and props.get("file_count", "single") != "single"):
         media = _MEDIA[kind]
@@ -172,7 +219,10 @@ def _choices(given: Any) -> dict[str, Any]:
     for each in _list(given)[:_MAX_CHOICES]:
         pair = _list(each)
         value = pair[1] if len(pair) == 2 else each
-        values[str(value)] = value
+        text = str(value)
+        if len(text) > _MAX_CHOICE_CHARS:  # such an input takes any text
+            return {}
+        values[text] = value
     return values
 
 
@@ -237,16 +287,20 @@ def _output(components: list[Mapping[str, Any]]) -> tuple[int, str]:
 
 def _returns(components: list[Mapping[str, Any]], described: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of outputs by their labels: `Seed used` is `seed_used`."""
-    labels = iter(_objects(described.get("returns")))
+    labels = iter(_object(each) for each in _list(described.get("returns")))
     names: list[str] = []
+    used: set[str] = set()
+    place = 0
     for component in components:
         if _hidden(component):
             names.append("")
             continue
-        label = next(labels, {}).get("label") or _object(component.get("props")).get("label")
-        place = 1 + sum(bool(name) for name in names)
-        plain = _NO_WORD.sub("_", str(label or "")[:_MAX_NAME_CHARS]).strip("_").lower() or f"output_{place}"
-        names.append(plain if plain not in names else f"{plain}_{place}")
+        place += 1
+        label = next(labels, _NO_COMPONENT).get("label") or _object(component.get("props")).get("label")
+        word = label[:_MAX_NAME_CHARS] if isinstance(label, str) else ""
+        plain = _NO_WORD.sub("_", word).strip("_").lower() or f"output_{place}"
+        names.append(plain if plain not in used else f"{plain}_{place}")
+        used.add(names[-1])
     return tuple(names)
 
 

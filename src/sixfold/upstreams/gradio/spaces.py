@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,7 +50,7 @@ class GradioSpaces:
                     f"{space} serves no Gradio application of version 4, 5 or 6"
                 ) from error
             raise errors.EngineFailed(f"{space} could not be read: {error}") from error
-        function = reading.best(config, info)
+        function = await asyncio.to_thread(reading.best, config, info)
         place = {"base": base, "prefix": server.prefix, "trusted": trusted, "token": token}
         engine = {
             "factory": _FACTORY,

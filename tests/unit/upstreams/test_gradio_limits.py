@@ -1,0 +1,80 @@
+"""Descriptions of spaces that name the same component again and again: read in bounded work."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.upstreams.gradio import reading
+
+CHOICES = [[f"label {number}", f"value {number}"] for number in range(1_000)]
+COMPONENTS: list[dict[str, Any]] = [
+    {"id": 0, "type": "dropdown", "props": {"choices": CHOICES}},
+    {"id": 1, "type": "textbox"},
+    {"id": 2, "type": "image"},
+    {"id": [3], "type": "image"},
+    {"id": 4, "type": "dropdown", "props": {"choices": ["x" * 1_000_000, "y"]}},
+]
+
+
+def described(*functions: tuple[list[Any], list[Any]], parameters: int = 100) -> reading.Function:
+    """The best of some functions, each of its inputs and outputs, which share one description."""
+    config = {
+        "protocol": "sse_v3",
+        "components": COMPONENTS,
+        "dependencies": [
+            {"api_name": "run", "inputs": inputs, "outputs": outputs} for inputs, outputs in functions
+        ],
+    }
+    endpoint = {"parameters": [{"label": "x"}] * parameters, "returns": []}
+    return reading.best(config, {"named_endpoints": {"/run": endpoint}})
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        [([0] * 100, [2])] * 20_000,
+        [([1] * 100, [2])] * 20_000,
+        [([1], [2] * 1_000_000)],
+        [([], [2] * 100)] * 20_000,
+    ],
+    ids=["choices", "inputs", "outputs of one", "outputs"],
+)
+def test_a_description_with_too_many_arguments_is_refused(functions: list[Any]) -> None:
+    tracemalloc.start()
+    started = time.thread_time()
+    try:
+        with pytest.raises(errors.BadRequest, match="more than 50000 inputs and outputs together"):
+            described(*functions)
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert time.thread_time() - started < 3
+    assert grown < 64 * 2**20
+
+
+def test_many_outputs_within_the_limit_are_named_in_little_time() -> None:
+    started = time.thread_time()
+    found = described(([1], [2] * 40_000))
+    assert time.thread_time() - started < 1
+    assert len(set(found.returns)) == 40_000
+
+
+def test_a_function_with_too_many_choices_is_left_out() -> None:
+    assert len(described(([0] * 100, [2]), ([1], [2])).inputs) == 1
+    with pytest.raises(errors.BadRequest, match="no public function"):
+        described(([0] * 21, [2]))
+
+
+def test_an_input_whose_choices_are_long_takes_any_text() -> None:
+    found = described(([4], [2]))
+    assert [(each["type"], each.get("choices")) for each in found.inputs.values()] == [("string", None)]
+
+
+def test_numbers_that_are_no_numbers_name_no_component() -> None:
+    found = described(([1, [3], {}], [2, [3]]))
+    assert (len(found.inputs), found.output_kind) == (3, "image")
