@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -40,6 +41,9 @@ ROLES = ("user", "assistant", "model")  # of a turn; a model is an assistant
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
 _INVALID_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
+_MAX_PARTS = 100_000  # of a text that is a list, where its descriptor names no limit
+_LINE = re.compile(r"\S[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = re.compile(r"\w*(\|\w+)+")  # a pattern that only lists words
 _MAX_SHOWN = 40  # characters of a refused value that an error repeats
 _ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
@@ -181,7 +185,7 @@ def _string(descriptor: Descriptor, value: Any) -> str:
         raise _Refused(f"must be at most {descriptor.max_chars} characters", "string_too_long")
     if descriptor.pattern and not re.fullmatch(descriptor.pattern, value):
         raise _Refused(f"must {_shape(descriptor)}{_got(value)}", "string_pattern")
-    if any("\ud800" <= char <= "\udfff" for char in value):
+    if not value.isascii() and _SURROGATE.search(value):
         raise _Refused("must be valid Unicode", "string_unicode")
     return value
 
@@ -263,7 +267,9 @@ def _media(_descriptor: Descriptor, value: Any) -> str:
 
 def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
     """The sizes as texts "WxH"; one text may hold several between commas, as a form can say no more."""
-    given: object = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    given: object = value
+    if isinstance(value, str):
+        given = [part.strip() for part in value.split(",", descriptor.max_items or _MAX_PARTS)]
     if not isinstance(given, list):
         raise _Refused("must be a list of sizes", "list_type")
     items = cast("list[object]", given)
@@ -302,8 +308,7 @@ def _texts(descriptor: Descriptor, value: Any) -> list[str]:
     """A list of texts; one text is its lines, or a list written as JSON."""
     given: object = value
     if isinstance(value, str):
-        lines = [line.strip() for line in value.splitlines()]
-        given = _listed(value) or [line for line in lines if line]
+        given = _listed(value) or _lines(descriptor, value)
     items = _items(descriptor, given, "texts")
     if not all(isinstance(item, str) for item in items):
         raise _Refused("must hold texts only", "string_type")
@@ -314,7 +319,7 @@ def _images(descriptor: Descriptor, value: Any) -> list[str]:
     """A list of pictures; a text has one on each line, or is a list written as JSON."""
     given: object = value
     if isinstance(value, str):
-        given = _listed(value) or value.split()
+        given = _listed(value) or _parts(descriptor, value, None, "pictures")
     found = [_media(descriptor, item) for item in _items(descriptor, given, "pictures")]
     if not all(found):
         raise _Refused("must hold a URL or an upload for each picture", "url_type")
@@ -325,7 +330,7 @@ def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
     """A list of numbers; a text holds them between commas."""
     given: object = value
     if isinstance(value, str):
-        given = [_read(part) for part in value.strip(" []").split(",")]
+        given = [_read(part) for part in _parts(descriptor, value.strip(" []"), ",", "numbers")]
     return [_held(descriptor, item) for item in _items(descriptor, given, "numbers")]
 
 
@@ -340,7 +345,7 @@ def _series(descriptor: Descriptor, value: Any) -> list[Any]:
     """What was measured, in order: numbers or null, or objects of a time `t` and such a `y`."""
     given: object = value
     if isinstance(value, str):
-        given = _listed(value) or [_read(part) for part in value.split(",")]
+        given = _listed(value) or [_read(part) for part in _parts(descriptor, value, ",", "values")]
     return [_point(descriptor, item) for item in _items(descriptor, given, "values")]
 
 
@@ -394,6 +399,24 @@ def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
     if descriptor.max_items is not None and len(items) > descriptor.max_items:
         raise _Refused(f"must be at most {descriptor.max_items} {what}", "too_long")
     return items
+
+
+def _parts(descriptor: Descriptor, text: str, separator: str | None, what: str) -> list[str]:
+    """Split a text into parts, at most as many as its list may have."""
+    most = descriptor.max_items or _MAX_PARTS
+    parts = text.split(separator, most)
+    if len(parts) > most:
+        raise _Refused(f"must be at most {most} {what}", "too_long")
+    return parts
+
+
+def _lines(descriptor: Descriptor, text: str) -> list[str]:
+    """The lines of a text that are not blank, at most as many as its list may have."""
+    most = descriptor.max_items or _MAX_PARTS
+    lines = [found[0].rstrip() for found in itertools.islice(_LINE.finditer(text), most + 1)]
+    if len(lines) > most:
+        raise _Refused(f"must be at most {most} texts", "too_long")
+    return lines
 
 
 def _listed(text: str) -> list[object] | None:

@@ -1,0 +1,58 @@
+"""Lists that come as text: counted before they are split."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import pytest
+
+from sixfold.core.work.inputs import Descriptor, Type, check
+from sixfold.errors import InvalidInput
+
+CHARS = 4 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "sentence"),
+    [
+        ("numbers", "1," * CHARS, "x must be at most 10 numbers"),
+        ("series", "1," * CHARS, "x must be at most 10 values"),
+        ("sizes", "1x1," * CHARS, "x must be 1 to 10 sizes"),
+        ("texts", "a\n" * CHARS, "x must be at most 10 texts"),
+        ("texts", "a\u2028" * CHARS, "x must be at most 10 texts"),
+        ("images", "a " * CHARS, "x must be at most 10 pictures"),
+    ],
+)
+def test_a_list_of_too_many_parts_is_refused_before_it_is_split(kind: Type, text: str, sentence: str) -> None:
+    descriptor = Descriptor("x", kind, max_items=10)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput, match=sentence):
+            check((descriptor,), {"x": text})
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert grown < 8 * len(text)
+
+
+def test_a_list_without_a_limit_of_its_own_has_a_common_one() -> None:
+    with pytest.raises(InvalidInput, match="x must be at most 100000 numbers"):
+        check((Descriptor("x", "numbers"),), {"x": "1," * 100_001})
+
+
+def test_blank_lines_count_for_nothing() -> None:
+    text = "\n \t\n" * 100_000 + " one  \r\n\x85two\x1c" + "\n" * 100_000
+    assert check((Descriptor("x", "texts", max_items=2),), {"x": text}) == {"x": ["one", "two"]}
+
+
+@pytest.mark.parametrize("text", ["a" * 2 * CHARS, "ä" * 2 * CHARS])
+def test_a_long_text_is_checked_for_surrogates_in_little_time(text: str) -> None:
+    started = time.thread_time()
+    assert check((Descriptor("x", "string"),), {"x": text}) == {"x": text}
+    assert time.thread_time() - started < 0.25
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="x must be valid Unicode"):
+        check((Descriptor("x", "string"),), {"x": "a\ud800b"})
