@@ -300,7 +300,7 @@ class _Members:
     def __iter__(self) -> Iterator[tarfile.TarInfo]:
         for member in self._opened:
             # The library would keep all members and global headers.
-            self._opened.members = []  # pyright: ignore[reportAttributeAccessIssue]
+            self._opened.members = []  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
             self._opened.pax_headers = {}
             self._budget.count(folder=member.isdir())
             self._budget.spend(member.size if member.isreg() else 0)
