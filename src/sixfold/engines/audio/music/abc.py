@@ -17,6 +17,8 @@ from sixfold.engines.audio.music.theory import OCTAVE, Chord, Key
 
 MAX_CHARS = 20_000
 _MOST_NOTES = 4000
+_MOST_BEATS = 8000
+_MOST_DIGITS = 4
 _FIELD = re.compile(r"\s*([A-Za-z]):\s*(.*?)\s*(?:%.*)?$")
 _INLINE = re.compile(r"\[([A-Za-z]):([^\]]*)\]")
 _TOKEN = re.compile(
@@ -92,6 +94,8 @@ def read(text: str) -> Score:
         raise UnusableInput("abc has no notes in it")
     beats = max(1, round(meter * 4))
     end = max(note.beat + note.beats for note in reader.notes)
+    if end > _MOST_BEATS:
+        raise UnusableInput(f"abc must last at most {_MOST_BEATS} quarter notes")
     chords = {int(beat // float(meter * 4)): chord for beat, chord in reversed(reader.chords)}
     return Score(
         tuple(reader.notes),
@@ -133,7 +137,7 @@ def _fraction(text: str) -> Fraction:
 
 def _tempo(text: str | None) -> float | None:
     """Quarters a minute."""
-    found = re.search(r"(?:(\d+)/(\d+)\s*=\s*)?(\d{2,3})\s*$", text or "")
+    found = re.search(r"(?:(\d{1,4})/(\d{1,4})\s*=\s*)?(\d{2,3})\s*$", text or "")
     if not found:
         return None
     unit = Fraction(int(found[1]), max(1, int(found[2]))) if found[1] else Fraction(1, 4)
@@ -251,6 +255,10 @@ class _Reader:
 
     def _length(self, text: str) -> Fraction:
         number, *slashes = text.split("/")
+        if max(map(len, (number, *slashes))) > _MOST_DIGITS:
+            raise UnusableInput(
+                f"abc has the length `{text[:20]}`; its numbers may have {_MOST_DIGITS} digits"
+            )
         length = self._unit * int(number or 1)
         for below in slashes:
             length /= int(below or 2) or 1

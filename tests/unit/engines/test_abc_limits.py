@@ -1,0 +1,46 @@
+"""Scores in ABC notation whose few characters stand for very long notes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.audio.music import abc
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("A999999999", "abc has the length `999999999`; its numbers may have 4 digits"),
+        ("A" + "9" * 5_000, "its numbers may have 4 digits"),
+        ("[AC]1/99999", "its numbers may have 4 digits"),
+        ("L:1/1\nA9999", "abc must last at most 8000 quarter notes"),
+        ("M:4/4\n" + "Z" * 3_000 + "A", "abc must last at most 8000 quarter notes"),
+    ],
+)
+def test_a_score_that_lasts_too_long_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(UnusableInput, match=sentence):
+        abc.read(text)
+
+
+def test_a_long_tempo_is_read_without_an_error() -> None:
+    assert abc.read("Q:" + "9" * 5_000 + "/4=90\nK:C\nABc").notes
+
+
+@pytest.mark.parametrize("text", ["A-", "A//", "A>>>>B"])
+def test_the_longest_scores_are_read_in_little_time(text: str) -> None:
+    started = time.thread_time()
+    score = abc.read(text * 1_900)
+    assert time.thread_time() - started < 2
+    assert score.bars <= 8_000
+
+
+@pytest.mark.parametrize("text", ["|:A:|", "(9A(5B", "ABCDEFG"])
+def test_scores_of_too_many_notes_are_refused_in_little_time(text: str) -> None:
+    whole = text * ((abc.MAX_CHARS - 1) // len(text))
+    started = time.thread_time()
+    with pytest.raises(UnusableInput, match="at most 4000 notes"):
+        abc.read(whole)
+    assert time.thread_time() - started < 2
