@@ -40,7 +40,7 @@ def test_an_image_is_added_runs_is_missed_and_goes(podman: Podman, start: Starte
     start(folder, **socket)
     refused = program(folder, "run", "probe", "prompt=hello")
     assert refused.status == 1
-    assert f"see that it has the image {IMAGE}" in refused.err
+    assert f"`docker pull {IMAGE}`" in refused.err
     assert program(folder, "model", "remove", "probe").status == 0
     assert program(folder, "model", "list", "--json").json == {"models": []}
     assert program(folder, "model", "remove", "probe").status == 1
