@@ -397,7 +397,7 @@ async def test_speech_goes_in_and_out(ground: Ground, tmp_path: Path) -> None:
     mp3.write_bytes(ground.shelf.made[-1][2])
     assert sounds.read(mp3, 10).shape[1] == pytest.approx(24_000, abs=3000)
     speak["2"]["inputs"]["sample_text"] = "What the sample says"
-    with pytest.raises(EngineUnavailable, match="sixfold engines add"):
+    with pytest.raises(EngineUnavailable, match="pip install chatterbox-tts"):
         estimate.orders(validate(speak, classes.registry()))
 
 
