@@ -23,7 +23,7 @@ from tests.areas.house import House, house
 from tests.areas.test_hosting_spaces import IMPORT, RUN, post
 from tests.areas.test_hosting_spaces_here import operator
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(240)]
 VERSIONS = ("4", "5", "6")
 
 

@@ -56,6 +56,7 @@ async def test_a_sum_that_is_off_is_told(home: House) -> None:
     assert "the sum of all balances is 1 micro-dollars instead of 0" in page
 
 
+@pytest.mark.nightly
 async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", **HANGING) as server:
         _, link = await server.command("account", "link", "local@localhost", "--json")
@@ -80,6 +81,7 @@ async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: P
         assert b'<dd id="off">0</dd>' in (await server.call("GET", "/lab", Cookie=cookie)).body
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @browsing.needed
 async def test_a_worker_is_killed_in_a_browser_and_its_run_begins_anew(tmp_path: Path) -> None:

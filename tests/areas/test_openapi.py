@@ -111,6 +111,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     found.thread.join(PATIENCE_SECONDS)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(360)
 @pytest.mark.parametrize("area", AREAS)

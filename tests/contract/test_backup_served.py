@@ -12,6 +12,8 @@ from sixfold.store import databases
 from tests import ground, postgres
 from tests.stories.servers import Server, serving
 
+pytestmark = pytest.mark.nightly
+
 ORDERS = 12
 
 

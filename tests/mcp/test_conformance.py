@@ -21,7 +21,7 @@ SUITE = "@modelcontextprotocol/conformance@0.1.16"
 RUN_SECONDS = 100
 _TOTAL = re.compile(r"^Total: (\d+) passed, (\d+) failed", re.MULTILINE)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from tests.stories.rays import QUIET, Rays, raylets
 
 LACKING = postgres.LACKING or s3.LACKING
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.slow,
     pytest.mark.postgres,
     pytest.mark.s3,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from sixfold import inventory, settings
@@ -16,6 +17,8 @@ from tests import processes
 from tests.areas.house import house
 from tests.areas.moving import Seen
 from tests.mcp.loopback import served
+
+pytestmark = pytest.mark.nightly
 
 GUIDE = Path(__file__).parents[2] / "docs" / "howto"
 ASKED = {

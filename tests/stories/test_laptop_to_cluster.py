@@ -15,6 +15,7 @@ from tests.stories.servers import Server, serving
 
 LACKING = postgres.LACKING or s3.LACKING
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.slow,
     pytest.mark.postgres,
     pytest.mark.s3,

@@ -17,7 +17,7 @@ from tests.areas.house import House, house
 from tests.areas.test_pages_browser import DONE, FRAMES
 from tests.mcp.loopback import served
 
-pytestmark = [pytest.mark.browser, browsing.needed]
+pytestmark = [pytest.mark.nightly, pytest.mark.browser, browsing.needed]
 
 PAGE = "projects/zeppelin"
 TEXT = "# Zeppelin\n\nThe airship leaves in June.\n\nAnn steers it.\n"

@@ -6,9 +6,13 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from sixfold import inventory, settings
 from tests import processes
 from tests.areas.gateway import gateway, listening
+
+pytestmark = pytest.mark.nightly
 
 GUIDE = Path(__file__).parents[2] / "docs" / "howto"
 FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are the same on every ground

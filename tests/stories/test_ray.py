@@ -14,6 +14,7 @@ from tests.road import HARDWARE
 from tests.stories.rays import heard, raylets, running
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.ray,
     pytest.mark.slow,
     pytest.mark.timeout(300),

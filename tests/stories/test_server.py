@@ -54,6 +54,7 @@ async def test_a_key_is_shown_once_and_kept_for_its_owner_alone(tmp_path: Path) 
         assert server.key not in server.banner
 
 
+@pytest.mark.nightly
 async def test_fifty_queued_jobs_survive_a_kill_and_are_charged_once_each(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         order = {"api_key": server.key, "prompt": PROMPT, "response_mode": "polling"}

@@ -25,6 +25,7 @@ from tests.stories.test_gateway_death import CONFIG
 from tests.stories.test_two_servers import both
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.postgres,
     pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
 ]

@@ -17,6 +17,7 @@ from tests.stories.rooms import Guest
 from tests.stories.servers import Server, serving
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.postgres,
     pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
 ]

@@ -286,6 +286,7 @@ def test_several_at_once_with_a_known_fault_are_caught(fault: Mutant) -> None:
     assert not _play("sqlite", fault, base=SeveralMachine, examples=MANY)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # ten thousand commits of a database, on whatever disk
 @pytest.mark.parametrize("back", databases.BACKS)

@@ -12,7 +12,7 @@ from tests import podman as podmans
 from tests.podman import IMAGE, Podman
 from tests.unit.cli.conftest import Starter, program
 
-pytestmark = pytest.mark.slow  # each test starts programs
+pytestmark = [pytest.mark.nightly, pytest.mark.slow]  # each test starts programs
 
 
 @pytest.fixture(scope="module")

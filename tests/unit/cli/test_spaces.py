@@ -16,7 +16,7 @@ from tests.podman import Podman
 from tests.unit.cli import conftest
 from tests.unit.cli.conftest import Commands, Starter, program
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
 BASE = "localhost/gradio-six"
 
 

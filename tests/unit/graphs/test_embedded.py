@@ -59,7 +59,7 @@ def test_the_first_chunk_of_a_name_is_read_and_no_other(kind: bytes, inflated: l
 
 @pytest.mark.parametrize("kind", [b"tEXt", b"zTXt", b"iTXt"])
 def test_a_text_above_the_limit_is_never_inflated_whole(kind: bytes, inflated: list[int]) -> None:
-    data = png(*(chunk(kind, name, BOMB) for name in (b"workflow", b"prompt") for _ in range(30)))
+    data = png(*(chunk(kind, name, BOMB) for name in (b"workflow", b"prompt") for _ in range(3)))
     for read in (embedded.read, embedded.carried):
         with pytest.raises(GraphTooLarge):
             read(data)

@@ -340,6 +340,7 @@ def test_a_memory_with_a_known_fault_is_caught(name: str) -> None:
     assert not play("sqlite", 240, 40, MUTANTS[name])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_long_sequences_tell_the_same_story() -> None:
     assert play("sqlite", 120, 60)

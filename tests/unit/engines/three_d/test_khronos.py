@@ -28,7 +28,7 @@ PLANS: list[tuple[type, dict[str, Any]]] = [
     (WordsEngine, {"prompt": "two red chairs, a golden table and a tall lamp of glass", "seed": 1}),
 ]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
