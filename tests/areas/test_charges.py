@@ -207,3 +207,20 @@ async def test_a_call_under_way_has_no_charge_yet(door: Gateway) -> None:
     assert (calls[0]["status"], calls[0]["charge"]) == ("running", None)
     door.acme.go_on.set()
     assert (await asked).status_code == 200
+
+
+async def test_a_run_that_the_cache_answers_is_free(door: Gateway) -> None:
+    run = {"model": "chat", "input": {"model": "acme/small", "prompt": "say 9 words", "max_tokens": 50}}
+    costs: list[str] = []
+    for _ in range(2):
+        answer = await door.home.client.post("/api/containers/run", json=run, headers=door.headers)
+        assert answer.status_code == 200, answer.text
+        shown = answer.json()
+        assert shown["status"] == "succeeded"
+        charge = shown["receipt"][-1]["charge"]
+        assert recomputed(charge) == micros(shown["cost"])
+        costs.append(shown["cost"])
+    assert micros(costs[0]) > 0
+    assert micros(costs[1]) == 0
+    assert len(door.acme.seen) == 1
+    assert await door.home.faults() == ()

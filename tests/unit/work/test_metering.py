@@ -112,10 +112,18 @@ async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_am
         (right[:1], (LineItem("run", 1, 6500),)),
         ((*right, LineItem("x", -1, 5)), (LineItem("run", 1, 6500),)),
         ((LineItem("x", 1, 9),) * 101, (LineItem("run", 1, 6500),)),
+        ((*right, LineItem("x", 1, 1)), (LineItem("run", 1, 6500),)),
     ):
         charge = metering.charge(ended, 0, 6500.0, lines)
         assert charge is not None
         assert (charge.micros, charge.breakdown.lines) == (6500, shown)
+
+
+async def test_a_run_that_owes_nothing_is_not_charged_the_lines_beside_it(line: Road) -> None:
+    ended = dataclasses.replace(await line.run("metered"), rate=1, charge=None)
+    charge = metering.charge(ended, 0, 0, (LineItem("input_tokens", 1000, 5),))
+    assert charge is not None
+    assert (charge.micros, charge.breakdown.amount) == (0, 0)
 
 
 async def test_a_failed_run_of_either_kind_costs_nothing(line: Road) -> None:

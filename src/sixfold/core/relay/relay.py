@@ -124,8 +124,9 @@ class Relay:
         """
         kept = self._cache.get(ask) if self._cache is not None else None
         if kept is not None:
-            await self._log_hit(ask, kept)
-            return replace(kept, cost=0, list_price=None, cached=True)
+            free = charges.of(FREE.lines(kept.usage))
+            await self._log_hit(ask, kept, free)
+            return replace(kept, cost=0, charge=free, list_price=None, cached=True)
         asked = await self._begin(ask, payer)
         try:
             reply = await self._answered(asked)
@@ -371,12 +372,11 @@ class Relay:
             counts.tokens[server, kind] = counts.tokens.get((server, kind), 0) + tokens
         counts.charged[server] = counts.charged.get(server, 0) + ending.cost
 
-    async def _log_hit(self, ask: Ask, kept: Reply) -> None:
+    async def _log_hit(self, ask: Ask, kept: Reply, free: CostBreakdown) -> None:
         call = Call(
             ask.request_id, ask.account_id, ask.key_id, ask.face, ask.model[:200], kept.target, streamed=False
         )
-        free = charges.encode(charges.of(FREE.lines(kept.usage)))
-        ending = Ending("succeeded", kept.usage, counted_by="cache", charge=free)
+        ending = Ending("succeeded", kept.usage, counted_by="cache", charge=charges.encode(free))
         await self._till.end(call, ending)
 
     async def _end(self, asked: Asked, opened: Opened, usage: Usage | None, state: str, error: str) -> None:

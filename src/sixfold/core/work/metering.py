@@ -137,7 +137,7 @@ def _unit(prediction: Prediction) -> str:
 def _itemized(metered: LineItem, lines: Sequence[LineItem]) -> Sequence[LineItem]:
     """The lines of an amount that the engine told, or that amount where they do not add up to it."""
     told = 0 < len(lines) <= charges.MOST_LINES and all(line.rate >= 0 <= line.quantity for line in lines)
-    return lines if told and charges.total(lines) >= charges.total((metered,)) else (metered,)
+    return lines if told and charges.total(lines) == charges.total((metered,)) else (metered,)
 
 
 class Appraiser(Protocol):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.accounts import charges
 from sixfold.core.work.engines import Context, EngineError, Result, Task
 from sixfold.core.work.remote import Outside
 
@@ -53,7 +54,9 @@ class TalkEngine:
             raise EngineError(error.message) from error
         used = reply.usage
         context.log(f"answered by {reply.target}: {used.input} tokens read, {used.output} written")
-        return Result(data={"value": reply.answer.text}, billed=reply.cost, lines=reply.charge.lines)
+        lines = reply.charge.lines
+        # The sum of the lines, which `reply.cost` is not where it was limited to what is held.
+        return Result(data={"value": reply.answer.text}, billed=charges.total(lines), lines=lines)
 
     async def close(self) -> None:
         """The connections are the relay's."""
