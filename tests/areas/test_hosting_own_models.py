@@ -32,6 +32,32 @@ async def operators_key(home: House) -> dict[str, str]:
     return bearer((await home.product.database.write(keys.create(home.operator.id))).api_key)
 
 
+ODD = """
+import sixfold
+
+@sixfold.model(name="odd")
+def odd(value: int) -> dict:
+    return {"_outputs": value}
+"""
+
+
+async def test_a_result_with_any_key_is_shown_and_listed_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "odd.py").write_text(ODD, "utf-8")
+    async with house(tmp_path, driver="process") as home:
+        header = await operators_key(home)
+        await home.product.shelf.look()
+        body = {"model": "odd", "input": {"value": 5}}
+        answer = await home.client.post(RUN, json=body, headers=header)
+        assert (answer.status_code, answer.json()["output"]) == (200, {"_outputs": 5})
+        listed = await home.client.get("/api/containers/predictions", headers=header)
+        assert listed.status_code == 200
+        assert [each["output"] for each in listed.json()["predictions"]] == [{"_outputs": 5}]
+        page = await home.client.get(f"/predictions/{answer.json()['id']}", headers=header)
+        assert page.status_code == 200
+
+
 async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()

@@ -26,6 +26,7 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
                 upstream_cost_micros=reply.upstream_cost_micros,
                 billed=reply.billed,
                 lines=reply.lines,
+                others=reply.others,
             )
         case protocol.Fail():
             return ports.Failed(reply.message, reply.public, reply.detail, reply.unusable)

@@ -251,6 +251,7 @@ class RayWorker:
             upstream_cost_micros=outcome.upstream_cost_micros,
             billed=outcome.billed,
             lines=outcome.lines,
+            others=outcome.others,
         )
 
     async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:

@@ -128,6 +128,7 @@ class Done(Message, frozen=True, array_like=True, tag="done"):
     upstream_cost_micros: int | None = None
     billed: float | None = None
     lines: tuple[LineItem, ...] = ()
+    others: dict[str, Any] = {}
 
 
 class Fail(Message, frozen=True, array_like=True, tag="fail"):

@@ -236,6 +236,7 @@ def settle(
             upstream_cost_micros=ending.upstream_cost_micros,
             billed=ending.billed,
             lines=ending.lines,
+            others=dict(ending.others),
         )
         protocol.frame(done)  # what cannot be told is a failure of this run, not of the worker
     except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its run

@@ -62,6 +62,7 @@ class Result:
     `billed` is how many priced units it came to (seconds, minutes); `lines` itemize micro-dollars of it.
 
     One artifact is the output itself, several are a list, or an object where their `info` has a `name`.
+    `others` are the outputs after the first by their names, as `work.outputs` describes them.
     """
 
     artifacts: tuple[Artifact, ...] = ()
@@ -70,6 +71,7 @@ class Result:
     upstream_cost_micros: int | None = None
     billed: float | None = None
     lines: tuple[LineItem, ...] = ()
+    others: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Context(Protocol):

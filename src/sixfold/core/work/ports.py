@@ -139,6 +139,7 @@ class Completed:
     upstream_cost_micros: int | None = None
     billed: float | None = None
     lines: tuple[LineItem, ...] = ()
+    others: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Output(msgspec.Struct, frozen=True):
 
     files: tuple[OutputFile, ...] = ()
     data: dict[str, Any] = {}
+    others: dict[str, Any] = {}
 
 
 class TaskRecord(msgspec.Struct, frozen=True):

@@ -216,7 +216,7 @@ class Run:
             stored_bytes=stored.total_bytes,
         )
         success = Success(
-            output=Output(stored.files, dict(done.data)),
+            output=Output(stored.files, dict(done.data), dict(done.others)),
             quality=done.quality or self.prediction.quality,
             engine_version=done.engine_version,
             trace=trace,

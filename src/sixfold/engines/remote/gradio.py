@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.core.work.outputs import OTHER_OUTPUTS, OUTPUT_NAME
+from sixfold.core.work.outputs import OUTPUT_NAME
 from sixfold.engines.image import headers
 from sixfold.upstreams import calls
 from sixfold.upstreams.gradio import server
@@ -157,13 +157,10 @@ class GradioEngine:
             for index, (name, file) in enumerate(wanted[:_MAX_FILES])
         ]
         data: dict[str, Any] = {} if found[first] else {"value": _plain(values[first])}
-        if len(values) > 1:
-            data[OTHER_OUTPUTS] = {
-                name: None if found[name] else _plain(value)
-                for name, value in values.items()
-                if name != first
-            }
-        return Result(tuple(artifacts), data)
+        others = {
+            name: None if found[name] else _plain(value) for name, value in values.items() if name != first
+        }
+        return Result(tuple(artifacts), data, others=others)
 
     def _name(self, index: int) -> str:
         """The name of an output; "" for a value that is none, such as the state of the application."""
