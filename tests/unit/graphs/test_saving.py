@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sixfold.core.graphs import embedded
 from sixfold.core.graphs.embedded import GraphEmbedder
+from sixfold.core.graphs.execute import execute
 from sixfold.core.graphs.fileorder import FileOrder
 from sixfold.core.graphs.ports import Stored
 from sixfold.core.graphs.saving import OutcomeWriter
+from sixfold.core.graphs.validate import validate
 from sixfold.errors import StoreFailed
+from tests.unit.graphs.small import CLASSES, World, node
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17) + b"\0\0\0\0IEND\xaeB`\x82"
 
@@ -25,7 +30,6 @@ class SlowCache:
         self.batches: list[list[str]] = []
         self.begun = asyncio.Event()
         self.gate = asyncio.Event()
-        self.error: Exception | None = None
 
     async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
         return {}
@@ -34,8 +38,6 @@ class SlowCache:
         self.batches.append(list(entries))
         self.begun.set()
         await self.gate.wait()
-        if self.error is not None:
-            raise self.error
 
 
 async def test_outcomes_added_during_a_write_form_the_next_batch() -> None:
@@ -52,16 +54,62 @@ async def test_outcomes_added_during_a_write_form_the_next_batch() -> None:
     assert cache.batches[2][-1] == "599"
 
 
-async def test_a_write_that_failed_is_raised_by_flush_and_by_room() -> None:
-    cache = SlowCache()
-    cache.error = StoreFailed()
-    cache.gate.set()
+class FailingCache(SlowCache):
+    """A cache whose first writes fail with `failures`, in order."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__()
+        self.failures = list(failures)
+        self.stored: dict[str, Stored] = {}
+
+    async def keep(self, entries: Mapping[str, Stored]) -> None:
+        self.begun.set()
+        if self.failures:
+            raise self.failures.pop(0)
+        self.stored.update(entries)
+
+
+@pytest.mark.parametrize("failure", [StoreFailed(), OSError(28, "No space left on device")])
+async def test_a_batch_whose_write_failed_is_written_again_with_the_newest_outcomes(
+    failure: Exception,
+) -> None:
+    cache = FailingCache(failure)
+    writer = OutcomeWriter(cache)
+    first, second = Stored(b"1", {}), Stored(b"2", {})
+    writer.add("a", first)
+    writer.add("b", first)
+    await cache.begun.wait()
+    writer.add("b", second)
+    writer.add("c", second)
+    await writer.flush()
+    assert cache.stored == {"a": first, "b": second, "c": second}
+    writer.add("d", second)
+    await writer.flush()
+    assert cache.stored["d"] == second
+
+
+async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pytest.LogCaptureFixture) -> None:
+    cache = FailingCache(*[StoreFailed() for _ in range(4)])
     writer = OutcomeWriter(cache)
     writer.add("a", Stored(bytes(65 * 2**20), {}))
-    with pytest.raises(StoreFailed):
-        await writer.room()
-    with pytest.raises(StoreFailed):
-        await writer.flush()
+    await writer.room()
+    assert "1 outcomes of a graph are not cached" in caplog.text
+    writer.add("b", Stored(None, {}))
+    await writer.flush()
+    assert list(cache.stored) == ["b"]
+
+
+@pytest.mark.parametrize("failures", [1, 100])
+async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path, failures: int) -> None:
+    cache = FailingCache(*[StoreFailed() for _ in range(failures)])
+    world = World(tmp_path)
+    graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
+    heard: list[str] = []
+    place = dataclasses.replace(world.place, cache=cache)
+    ended = await execute(validate(graph, CLASSES), place, lambda event: heard.append(event.type))
+    assert ended.outputs["2"] == {"text": ("X",)}
+    assert "execution_success" in heard
+    assert len(cache.stored) == (2 if failures == 1 else 0)
 
 
 async def test_a_writer_that_is_stopped_writes_nothing_more() -> None:

@@ -7,7 +7,6 @@ its inputs runs: trivial nodes at once, pixels and sound in threads, work of mod
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
@@ -165,8 +164,7 @@ class _Run:
         except BaseException as error:
             await self._stop()
             self._tell_error(error)
-            with contextlib.suppress(errors.StoreFailed):  # the failure is what is told
-                await self._outcomes.flush()
+            await self._outcomes.flush()
             raise
         await self._outcomes.flush()
         self._tell("execution_success", timestamp=_now_ms())
