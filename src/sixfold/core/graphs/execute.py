@@ -133,8 +133,8 @@ class _Run:
         self._previews: set[str] = set()
         self._tasks: dict[asyncio.Task[_Outcome], tuple[str, Context]] = {}
         self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
-        self._bytes = 0
         self._memory = place.memory or GraphMemory(limits.memory_bytes)
+        self._held = self._memory.join()
         # Characters since the loop was last given back, and of the whole run.
         self._text = self._all_text = 0
         self._home = Home(place, emit)
@@ -143,7 +143,7 @@ class _Run:
         try:
             return await self._go()
         finally:
-            self._memory.hold(-self._bytes)
+            self._held.close()
 
     async def _go(self) -> Ended:
         self._tell("execution_start", timestamp=_now_ms())
@@ -235,7 +235,10 @@ class _Run:
         ready = [node_id for node_id, count in reversed(self._plan.waits.items()) if count == 0]
         done = 0
         while ready or self._tasks:
-            while ready:
+            if not self._tasks:
+                await self._held.room()
+            # What is pending may be freed by the nodes at work: they end before the run waits for others.
+            while ready and not self._held.pending:
                 node_id = ready.pop()
                 node = self._nodes[node_id]
                 self._tell("executing", node=node_id, display_node=node_id)
@@ -379,8 +382,7 @@ class _Run:
                 return
         else:
             weight = sum(self._place.packer.weigh(value) for value in values)
-        self._memory.hold(sign * weight)
-        self._bytes += sign * weight
+        self._held.hold(sign * weight)
 
     # -- the end ---------------------------------------------------------------------------------
 
