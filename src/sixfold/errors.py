@@ -29,6 +29,7 @@
     ├── EngineUnavailable        503  engine_unavailable
     ├── NotConfigured            503  not_configured
     ├── ShuttingDown             503  shutting_down
+    ├── TooManyConnections       503  too_many_connections
     └── StoreFailed              503  storage_unavailable  (the database or the disk refuses)
 
 The docstring is the default message; the status and the code sit on the class. A face translates
@@ -267,6 +268,14 @@ class ShuttingDown(SixfoldError):
     status = 503
     code = "shutting_down"
     retry_after = 1
+
+
+class TooManyConnections(SixfoldError):
+    """The server has too many connections; ask again in a moment."""
+
+    status = 503
+    code = "too_many_connections"
+    retry_after = 5
 
 
 class StoreFailed(SixfoldError):

@@ -18,6 +18,7 @@ from sixfold.core import ids
 from sixfold.web import limits
 from sixfold.web.answers import coded
 from sixfold.web.metrics import Metrics
+from sixfold.web.overload import OVERLOADED, PROBES
 from sixfold.web.plain import Answer, Call, Plain
 from sixfold.web.routing import Face, Match, Table
 
@@ -26,6 +27,7 @@ _ACCESS = logging.getLogger("sixfold.access")
 _LEFT = 499  # the client went away before there was an answer
 _HOP = b"x-sixfold-hop"
 _UNREAD_BYTES = 64 * 1024  # many clients send {} with every method
+_UNLOGGED = (errors.EngineFailed, errors.EngineUnavailable, errors.TooManyConnections)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 FALLBACK = Face("none", coded, ())
 
@@ -92,7 +94,7 @@ class App:
         try:
             return await _handle(scope, receive, match)
         except errors.SixfoldError as error:
-            if error.status >= 500 and not isinstance(error, errors.EngineFailed | errors.EngineUnavailable):
+            if error.status >= 500 and not isinstance(error, _UNLOGGED):
                 trace = None if isinstance(error, errors.NotConfigured | errors.ShuttingDown) else error
                 _LOG.warning(error.message, exc_info=trace, extra={"request_id": request_id})
             return dialect(error, request_id)
@@ -129,6 +131,8 @@ def _is_browser(scope: Scope) -> bool:
 
 async def _handle(scope: Scope, receive: Receive, match: Match) -> Response | Answer:
     route = match.route
+    if OVERLOADED in scope and (route is None or route.path not in PROBES):
+        raise errors.TooManyConnections
     if route is None:
         raise errors.NotFound
     method = scope["method"]

@@ -123,7 +123,7 @@ class _Refused(Collector):
             "sixfold_connections_refused", "Connections refused or closed, by reason", labels=("reason",)
         )
         counts = overload.capacity().refused
-        for reason in ("too_many", "slow_headers", "slow_body"):
+        for reason in ("too_many", "silent", "slow_headers", "slow_body"):
             refused.add_metric((reason,), counts[reason])
         yield refused
 

@@ -1,33 +1,52 @@
 """Refuses connections while there are still descriptors left to say so.
 
 Each request may open a second connection, to a model server or another service, so a server takes half as
-many connections as it may have descriptors. A connection beyond that is answered 503 and closed.
+many connections as it may have descriptors. A connection beyond that takes the place of the oldest one that
+has not sent the headers of a request. Where there is none, its request is answered 503 by the application,
+in the dialect of its path, except that the probes are answered as usual. Beyond the number of refusals that
+can wait for a request, one fixed response is written at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
+import os
 import resource
-import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from typing import Any
+
+from sixfold.core import ids
+from sixfold.errors import TooManyConnections
+
+OVERLOADED = "sixfold.overloaded"  # in the scope of a request whose connection is refused
+PROBES = frozenset({"/livez", "/readyz"})
 
 _RESERVED = 0.1  # of the limit: for the database, files, workers and connections that are being refused
 _UNLIMITED = 1 << 20
-_RETRY_SECONDS = 5
-_PATIENCE_SECONDS = 2.0  # for the request of a connection that is being refused
+_MIN_SILENT_SECONDS = 1.0  # before a connection without a request may be dropped for another
+_MIN_WAIT_SECONDS = 0.25  # before a refused one may
+_PATIENCE_SECONDS = 2.0  # for the request of a connection that is being refused, and for reading its rest
+_ANSWER_SECONDS = 10.0  # for the response to it
+_UNREAD_BYTES = 64 * 1024
 _LOG_SECONDS = 10.0  # between two lines in the log
 _LOG = logging.getLogger("sixfold.server")
 
-_MESSAGE = "The server has too many connections; ask again in a moment"
-_BODY = json.dumps({"error": _MESSAGE, "code": "too_many_connections", "status": 503})
-_ANSWER = (
-    f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {_RETRY_SECONDS}\r\nConnection: close\r\n"
-    f"Content-Type: application/json\r\nContent-Length: {len(_BODY)}\r\n\r\n{_BODY}"
-).encode()
+
+def _fixed_response() -> bytes:
+    error, request_id = TooManyConnections(), ids.new("req")
+    body = json.dumps(
+        {"error": error.message, "code": error.code, "status": error.status, "request_id": request_id}
+    )
+    return (
+        f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {error.retry_after}\r\nConnection: close\r\n"
+        f"X-Request-Id: {request_id}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
 
 
 class Capacity:
@@ -36,10 +55,12 @@ class Capacity:
     def __init__(self, limit: int) -> None:
         reserved = max(16, int(limit * _RESERVED))
         self.descriptors = limit - reserved
-        self._most_waiting = reserved // 2  # refused connections whose request is awaited
-        self._waiting = 0
         self.connections = max(1, self.descriptors // 2)
         self.refused = Counter[str]()  # connections that this process closed, by reason
+        self._starting: dict[Any, float] = {}  # since when a connection has had no headers, oldest first
+        self._most_waiting = reserved // 2  # refused connections whose request is awaited
+        self._waiting = 0
+        self._silent: dict[RefusedTransport, float] = {}  # of those, the ones without a request, oldest first
         self._quiet_until = 0.0
 
     def is_full(self, connections: Collection[object], descriptor: int) -> bool:
@@ -49,28 +70,79 @@ class Capacity:
         """
         return len(connections) >= self.connections or descriptor >= self.descriptors
 
-    def refuse(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer 503 to the first bytes of a connection and close it."""
-        self.refused["too_many"] += 1
-        if (moment := time.monotonic()) >= self._quiet_until:
-            self._quiet_until = moment + _LOG_SECONDS
-            _LOG.warning(
-                "Refused a connection (%d since the start): this process has %d descriptors and takes %d "
-                "connections at a time",
-                self.refused["too_many"],
-                self.descriptors,
-                self.connections,
-            )
-        if self._waiting < self._most_waiting:
-            self._waiting += 1
-            transport.set_protocol(_Refusal(transport, loop, self._ended))
-        else:
-            transport.set_protocol(asyncio.Protocol())
-            transport.write(_ANSWER)
-            transport.close()
+    def start(self, connection: Any, moment: float) -> None:
+        """Note that a connection was made at `moment`, in the event loop's seconds."""
+        self._starting[connection] = moment
 
-    def _ended(self) -> None:
+    def started(self, connection: Any) -> None:
+        """Note that a connection sent the headers of a request, or was closed."""
+        self._starting.pop(connection, None)
+
+    def silent(self, connections: Collection[object], moment: float) -> Any | None:
+        """Remove and return the oldest connection that has sent no headers; None where all are busy."""
+        oldest = next(iter(self._starting), None)
+        if oldest is None or self._starting[oldest] > moment - _MIN_SILENT_SECONDS:
+            return None
+        if oldest not in connections:
+            return None
+        del self._starting[oldest]
+        self.refused["silent"] += 1
+        return oldest
+
+    def refuse(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
+    ) -> RefusedTransport | None:
+        """Return the transport on which a request is answered 503; None where a response was sent already."""
+        self.refused["too_many"] += 1
+        moment = loop.time()
+        self._log(moment)
+        if self._waiting >= self._most_waiting and not self._drop_waiting(moment):
+            transport.set_protocol(asyncio.Protocol())
+            transport.write(_fixed_response())
+            _discard_input(transport)
+            transport.close()
+            return None
+        self._waiting += 1
+        refused = RefusedTransport(transport, loop, self)
+        self._silent[refused] = moment
+        return refused
+
+    def answering(self, refused: RefusedTransport) -> None:
+        """Note that a refused connection sent its request."""
+        self._silent.pop(refused, None)
+
+    def closed(self, refused: RefusedTransport) -> None:
+        """Note that a refused connection is closed."""
+        self._silent.pop(refused, None)
         self._waiting -= 1
+
+    def _drop_waiting(self, moment: float) -> bool:
+        oldest = next(iter(self._silent), None)
+        if oldest is None or self._silent[oldest] > moment - _MIN_WAIT_SECONDS:
+            return False
+        del self._silent[oldest]
+        oldest.abort()
+        return True
+
+    def _log(self, moment: float) -> None:
+        if moment < self._quiet_until:
+            return
+        self._quiet_until = moment + _LOG_SECONDS
+        _LOG.warning(
+            "Refused a connection (%d since the start): this process has %d descriptors and takes %d "
+            "connections at a time",
+            self.refused["too_many"],
+            self.descriptors,
+            self.connections,
+        )
+
+
+def _discard_input(transport: asyncio.Transport) -> None:
+    """Read what has arrived, since closing a socket with unread input resets it and loses the response."""
+    with contextlib.suppress(OSError):  # nothing more, or the client is gone
+        descriptor = transport.get_extra_info("socket").fileno()
+        while len(os.read(descriptor, _UNREAD_BYTES)) == _UNREAD_BYTES:
+            pass
 
 
 @functools.cache
@@ -80,23 +152,60 @@ def capacity() -> Capacity:
     return Capacity(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)
 
 
-class _Refusal(asyncio.Protocol):
-    """Reads and drops what a connection sends, so that the answer is not lost to a reset."""
+class RefusedTransport:
+    """The transport of a refused connection, which reads the rest of a request after its response.
+
+    `close` ends the sending direction alone, so that unread input does not reset the connection. The client
+    has two seconds for its request, and two to close after the response.
+    """
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, capacity: Capacity
     ) -> None:
         self._transport = transport
-        self._ended = ended
-        self._answered = False
+        self._loop = loop
+        self._capacity = capacity
+        self._is_closing = False
+        self._is_lost = False
         self._ending = loop.call_later(_PATIENCE_SECONDS, transport.abort)
 
-    def data_received(self, data: bytes) -> None:
-        if not self._answered:
-            self._answered = True
-            self._transport.write(_ANSWER)
-            self._transport.write_eof()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Whether the response was sent."""
+        return self._is_closing or self._transport.is_closing()
+
+    def answering(self) -> None:
+        """Give the application its time to answer."""
+        self._capacity.answering(self)
+        self._wait(_ANSWER_SECONDS)
+
+    def close(self) -> None:
+        """End the sending direction and drop what still comes."""
+        if self.is_closing():
+            return
+        self._is_closing = True
+        self._transport.set_protocol(_Discarding(self._transport.get_protocol()))
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        self._wait(_PATIENCE_SECONDS)
+
+    def lost(self) -> None:
+        """Release what the refusal held; the connection is closed."""
+        if not self._is_lost:
+            self._is_lost = True
+            self._ending.cancel()
+            self._capacity.closed(self)
+
+    def _wait(self, seconds: float) -> None:
+        self._ending.cancel()
+        self._ending = self._loop.call_later(seconds, self._transport.abort)
+
+
+class _Discarding(asyncio.Protocol):
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ending.cancel()
-        self._ended()
+        self._protocol.connection_lost(exc)

@@ -43,15 +43,39 @@ class Line(HttpToolsProtocol):
     body_seen = 0
     body_credit = 0.0
     receiving: RequestResponseCycle | None = None
+    refused: overload.RefusedTransport | None = None
+    is_starting = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Take a connection, or refuse it where this process has too many."""
-        capacity = overload.capacity()
+        capacity, moment = overload.capacity(), self.loop.time()
         if capacity.is_full(self.connections, transport.get_extra_info("socket").fileno()):
-            capacity.refuse(transport, self.loop)
-            return
-        self.headers_since = self.loop.time()
+            silent = capacity.silent(self.connections, moment)
+            if silent is None:
+                self._refuse(transport, capacity)
+                return
+            self.connections.discard(silent)
+            silent.transport.abort()
+        self.headers_since = moment
+        self.is_starting = True
+        capacity.start(self, moment)
         super().connection_made(transport)
+
+    def _refuse(self, transport: asyncio.Transport, capacity: overload.Capacity) -> None:
+        self.refused = capacity.refuse(transport, self.loop)
+        if self.refused is None:
+            return
+        self.ws_protocol_class = None
+        super().connection_made(cast("asyncio.Transport", self.refused))
+        self.connections.discard(self)  # it takes no place, and closes by itself
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release what the connection held."""
+        if self.refused is not None:
+            self.refused.lost()
+        elif self.is_starting:
+            overload.capacity().started(self)
+        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         """Something is asked."""
@@ -62,8 +86,16 @@ class Line(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """A request takes its short way back along: its connection, which holds it no longer than itself."""
         self.headers_since = 0.0
+        if self.is_starting:
+            self.is_starting = False
+            overload.capacity().started(self)
         super().on_headers_complete()
-        cast("dict[str, Any]", self.scope)[LINE] = self
+        scope = cast("dict[str, Any]", self.scope)
+        scope[LINE] = self
+        if self.refused is not None:
+            self.refused.answering()
+            self.cycle.keep_alive = False
+            scope[overload.OVERLOADED] = True
 
     def on_body(self, body: bytes) -> None:
         """Count a piece of a body."""

@@ -1,0 +1,174 @@
+"""Connections beyond the limit, over real sockets: what they are answered, and which ones make room."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from uvicorn.server import ServerState
+
+from sixfold.areas.gateway.openai import errors as openai
+from sixfold.errors import SixfoldError
+from sixfold.web import answers, overload
+from sixfold.web.app import App
+from sixfold.web.metrics import Metrics
+from sixfold.web.overload import Capacity
+from sixfold.web.protocol import Line
+from sixfold.web.routing import Face, Route
+
+LIMIT = 64  # descriptors: 24 connections, and 8 refused ones that wait for a request
+
+
+async def _ok(_request: Request) -> Response:
+    return answers.json({"status": "ok"})
+
+
+def _detail(error: SixfoldError, _request_id: str) -> Response:
+    return JSONResponse({"detail": error.message}, error.status)
+
+
+@pytest.fixture
+def capacity(monkeypatch: pytest.MonkeyPatch) -> Capacity:
+    made = Capacity(LIMIT)
+    made.descriptors = 1 << 20  # the process of the tests has more than the limit that is tried
+    monkeypatch.setattr(overload, "capacity", lambda: made)
+    return made
+
+
+@asynccontextmanager
+async def _served() -> AsyncGenerator[tuple[int, ServerState]]:
+    probes = (Route("/livez", {"GET": _ok}), Route("/readyz", {"GET": _ok}))
+    faces = (
+        Face("platform", answers.coded, probes),
+        Face("v1", openai.dialect, (Route("/v1/models", {"GET": _ok}),), ("/v1/",)),
+        Face("image", _detail, (), ("/image/",)),
+    )
+    state = ServerState()
+    config = uvicorn.Config(App(faces, Metrics()), lifespan="off", log_config=None)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Line(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    try:
+        yield server.sockets[0].getsockname()[1], state
+    finally:
+        server.close()
+        for line in tuple(state.connections):
+            line.shutdown()
+
+
+async def _until(condition: Any) -> None:
+    while not condition():  # noqa: ASYNC110 - of connections on their way there is no event
+        await asyncio.sleep(0)
+
+
+async def _connect(stack: AsyncExitStack, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    stack.callback(writer.close)
+    return reader, writer
+
+
+async def _fill(stack: AsyncExitStack, port: int, state: ServerState, count: int, *, busy: bool) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(count):
+        reader, writer = await _connect(stack, port)
+        if busy:
+            writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+            await reader.readuntil(b"}")
+        made.append((reader, writer))
+    await _until(lambda: len(state.connections) == count)
+    return made
+
+
+async def _ask(
+    stack: AsyncExitStack, port: int, path: str, body: bytes = b""
+) -> tuple[int, dict[str, str], Any]:
+    reader, writer = await _connect(stack, port)
+    method = "POST" if body else "GET"
+    writer.write(
+        f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    )
+    head, _, content = (await reader.read()).partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    return int(first.split()[1]), headers, json.loads(content)
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [("/v1/models", {"error"}), ("/image/x", {"detail"}), ("/x", {"error", "code", "status", "request_id"})],
+)
+async def test_refusal_over_the_limit_speaks_the_dialect_of_its_path(
+    capacity: Capacity, path: str, shape: set[str]
+) -> None:
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        port, state = await stack.enter_async_context(_served())
+        await _fill(stack, port, state, capacity.connections, busy=True)
+        status, headers, document = await _ask(
+            stack, port, path, b"x" * 300_000 if path == "/v1/models" else b""
+        )
+        assert (status, set(document)) == (503, shape)
+        assert headers["x-request-id"].startswith("req")
+        assert headers["connection"] == "close"
+        if path == "/v1/models":
+            assert document["error"]["code"] == "too_many_connections"
+        assert len(state.connections) == capacity.connections
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+async def test_probe_over_the_limit_is_answered(capacity: Capacity, path: str) -> None:
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        port, state = await stack.enter_async_context(_served())
+        await _fill(stack, port, state, capacity.connections, busy=True)
+        status, headers, document = await _ask(stack, port, path)
+        assert (status, document, headers["connection"]) == (200, {"status": "ok"}, "close")
+
+
+async def test_connection_over_the_limit_takes_the_place_of_the_oldest_silent_one(
+    capacity: Capacity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        port, state = await stack.enter_async_context(_served())
+        lines = await _fill(stack, port, state, capacity.connections, busy=False)
+        reader, writer = lines[0]
+        writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"}")
+        other, asking = await _connect(stack, port)
+        asking.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b" 200 OK" in await other.readuntil(b"}")
+        assert await lines[1][0].read() == b""
+        assert len(state.connections) == capacity.connections
+        assert capacity.refused["silent"] == 1
+        writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b" 200 OK" in await reader.readuntil(b"}")
+
+
+async def test_refusal_beyond_the_waiting_ones_is_received_whole(capacity: Capacity) -> None:
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        port, state = await stack.enter_async_context(_served())
+        await _fill(stack, port, state, capacity.connections, busy=True)
+        cast("Any", capacity)._most_waiting = 0
+        for _ in range(50):
+            status, headers, document = await _ask(stack, port, "/v1/models", b"x" * 4000)
+            assert (status, document["code"]) == (503, "too_many_connections")
+            assert headers["x-request-id"] == document["request_id"]
+
+
+async def test_silent_refusals_leave_room_for_a_probe(
+    capacity: Capacity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overload, "_MIN_WAIT_SECONDS", 0)
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        port, state = await stack.enter_async_context(_served())
+        await _fill(stack, port, state, capacity.connections, busy=True)
+        for _ in range(50):
+            await _connect(stack, port)
+        await _until(lambda: capacity.refused["too_many"] == 50)
+        assert (await _ask(stack, port, "/livez"))[0] == 200
