@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import wave
 from pathlib import Path
 from typing import Any
 
 import av
+import pytest
 
 from sixfold import inventory
+from sixfold.engines import standings
 from tests.areas.gateway import Gateway, gateway
 from tests.areas.house import House, house
 
@@ -67,3 +70,64 @@ async def test_without_a_language_model_it_says_what_would_help(tmp_path: Path) 
         answer = await run(home, text="hello")
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
         assert "gateway.upstreams" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "inputs", "lacks"),
+    [
+        ("pocketsphinx", {"task": "converse", "audio": "recording"}, "stt"),
+        ("espeakng_loader", {"task": "converse", "text": "say 2 words"}, "tts"),
+    ],
+)
+async def test_run_whose_own_runs_have_no_engine_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, inputs: dict[str, Any], lacks: str
+) -> None:
+    importable = standings._importable
+    monkeypatch.setattr(standings, "_importable", lambda name: name != missing and importable(name))
+    async with gateway(tmp_path, models=inventory.models_document()) as door:
+        if "audio" in inputs:
+            kept = await door.home.client.post(
+                "/api/uploads", content=_silence(), headers={**door.headers, "Content-Type": "audio/wav"}
+            )
+            inputs = {**inputs, "audio": kept.json()["url"]}
+        for path, body in (
+            (RUN, {"model": "speech-to-speech", "input": inputs}),
+            ("/api/containers/speech-to-speech/queue/join", {"input": inputs}),
+            ("/api/service", {"service": "speech-to-speech", **inputs}),
+        ):
+            answer = await door.home.client.post(path, json=body, headers=door.headers)
+            assert answer.status_code == 503, (path, answer.text)
+            sentence = (
+                f"speech-to-speech with task {inputs['task']} needs {lacks}: No engine can serve {lacks}"
+            )
+            assert sentence in answer.text
+            assert "pip install" in answer.text
+        assert (await door.home.client.get("/api/containers/predictions", headers=door.headers)).json()[
+            "predictions"
+        ] == []
+
+
+def _silence() -> bytes:
+    sound = io.BytesIO()
+    with wave.open(sound, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes(bytes(32000))
+    return sound.getvalue()
+
+
+async def test_speak_without_the_recognizer_serves_and_transcribe_says_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importable = standings._importable
+    monkeypatch.setattr(standings, "_importable", lambda name: name != "pocketsphinx" and importable(name))
+    async with house(tmp_path, inventory.models_document(), probe=False) as home:
+        spoken = (await run(home, task="speak", text="hello")).json()
+        assert spoken["status"] == "succeeded", spoken
+        kept = await home.client.post(
+            "/api/uploads", content=_silence(), headers={**home.bearer, "Content-Type": "audio/wav"}
+        )
+        refused = await run(home, task="transcribe", audio=kept.json()["url"])
+        assert refused.status_code == 503
+        assert "No engine can serve speech-to-speech with task transcribe here." in refused.json()["error"]

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import msgspec
@@ -31,6 +31,20 @@ _IN_WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Subordinate:
+    """When an engine orders a run of another model: with the values in `only`, and `without` an input."""
+
+    only: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+    without: str = ""
+
+    def applies(self, values: Mapping[str, Any]) -> bool:
+        """Whether the run is ordered for these inputs."""
+        if self.without and str(values.get(self.without) or "").strip():
+            return False
+        return all(values.get(name) in able for name, able in self.only.items())
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One engine as the catalogue knows it, without loading it.
 
@@ -43,6 +57,7 @@ class EngineSpec:
     where that is not known.
     `full_for` names inputs and the texts with which the engine is `full` rather than `quality`; `only`
     names inputs and the values with which it can serve at all (an input that is not given is no obstacle).
+    `runs` names the models that it orders itself, each with the inputs for which it does.
     """
 
     name: str
@@ -55,6 +70,7 @@ class EngineSpec:
     unlock: str
     full_for: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
+    runs: Mapping[str, Subordinate] = field(default_factory=dict[str, "Subordinate"])
     lanes: int = 1
     seats: int = 1
     start_seconds: float = 0.0
@@ -220,8 +236,17 @@ class Model:
             raise errors.InvalidInput(astray)
         what = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back and not terms.full_only else ""
-        parts = (f"{what} can serve {self.name} here.", _unlock(able, terms, self.served_by), allow)
+        parts = (f"{what} can serve {self.asked(values)} here.", _unlock(able, terms, self.served_by), allow)
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
+
+    def asked(self, values: Mapping[str, Any]) -> str:
+        """The model, and the choices by which its engines differ: `speech-to-speech with task speak`."""
+        by = {name for engine in self.engines for name in engine.only}
+        chosen = [
+            each.name for each in self.inputs if each.name in by and each.choices and values.get(each.name)
+        ]
+        named = " and ".join(f"{name} {values[name]}" for name in chosen)
+        return f"{self.name} with {named}" if named else self.name
 
     def _astray(self, values: Mapping[str, Any], stored: Collection[str]) -> tuple[errors.Problem, ...]:
         """What no engine could make use of: but a graph's files may have names of their own."""
@@ -257,6 +282,19 @@ class Catalog:
 
     def __contains__(self, name: object) -> bool:
         return name in self._models
+
+    def check_runs(self, model: Model, engine: EngineSpec, values: Mapping[str, Any], terms: Terms) -> None:
+        """Raise `EngineUnavailable` where a run that the engine orders for these inputs has no engine."""
+        terms = replace(terms, paid=model.price == metering.CHILDREN, full_only=False)
+        for name, run in engine.runs.items():
+            if not run.applies(values):
+                continue
+            try:
+                self[name].choose({}, terms)
+            except errors.EngineUnavailable as error:
+                raise errors.EngineUnavailable(
+                    f"{model.asked(values)} needs {name}: {error.message}"
+                ) from error
 
     def models(self) -> tuple[Model, ...]:
         """Every model, in the catalogue's order."""
@@ -373,6 +411,7 @@ def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[st
     full_for = {by_input: frozenset(full_texts.get(name, ()))} if by_input else {}
     plain = {key: value for key, value in row.items() if key not in ("named_styles_are_full", "shares")}
     plain["packages"] = tuple(plain.get("packages", ()))
+    plain["runs"] = {key: Subordinate(**facts) for key, facts in plain.get("runs", {}).items()}
     plain["only"] = {key: tuple(able) for key, able in plain.get("only", {}).items()}
     return EngineSpec(name=name, full_for=full_for, **plain)
 

@@ -113,6 +113,8 @@ class Pipeline:
         hire = self._catalog.rates.hire(model.name, hardware or model.hardware) if by_time else None
         terms = dataclasses.replace(self._policy.terms, paid=charged, full_only=full_only)
         engine, quality = model.choose(values, terms, stored)
+        if engine.runs:
+            self._catalog.check_runs(model, engine, values, terms)
         if model.price in self.appraisers and hardware is None:
             price = self.appraisers[model.price](model, values, charged=charged)
             return Quote(price, engine, quality, values)
