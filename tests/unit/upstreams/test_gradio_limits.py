@@ -64,6 +64,41 @@ def test_many_outputs_within_the_limit_are_named_in_little_time() -> None:
     assert len(set(found.returns)) == 40_000
 
 
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["a", "a_3", "a"], ("a", "a_3", "a_4")),
+        (["a", "a_4", "a", "a"], ("a", "a_4", "a_3", "a_5")),
+        (["a", "a", "A"], ("a", "a_2", "a_3")),
+    ],
+)
+def test_outputs_whose_labels_collide_have_names_of_their_own(
+    labels: list[str], names: tuple[str, ...]
+) -> None:
+    config = {
+        "protocol": "sse_v3",
+        "components": COMPONENTS,
+        "dependencies": [{"api_name": "run", "inputs": [1], "outputs": [2] * len(labels)}],
+    }
+    endpoint = {"parameters": [{"label": "x"}], "returns": [{"label": label} for label in labels]}
+    assert reading.best(config, {"named_endpoints": {"/run": endpoint}}).returns == names
+
+
+def test_many_outputs_whose_labels_collide_are_named_in_little_time() -> None:
+    half = 20_000
+    labels = ["a", *(f"a_{number}" for number in range(half, 2 * half)), *["a"] * (half - 1)]
+    config = {
+        "protocol": "sse_v3",
+        "components": COMPONENTS,
+        "dependencies": [{"api_name": "run", "inputs": [1], "outputs": [2] * len(labels)}],
+    }
+    endpoint = {"parameters": [{"label": "x"}], "returns": [{"label": label} for label in labels]}
+    started = time.thread_time()
+    found = reading.best(config, {"named_endpoints": {"/run": endpoint}})
+    assert time.thread_time() - started < 3
+    assert len(set(found.returns)) == len(labels)
+
+
 def test_a_function_with_too_many_choices_is_left_out() -> None:
     assert len(described(([0] * 100, [2]), ([1], [2])).inputs) == 1
     with pytest.raises(errors.BadRequest, match="no public function"):

@@ -290,6 +290,7 @@ def _returns(components: list[Mapping[str, Any]], described: Mapping[str, Any]) 
     labels = iter(_object(each) for each in _list(described.get("returns")))
     names: list[str] = []
     used: set[str] = set()
+    counts: dict[str, int] = {}  # the last number that was tried after a name
     place = 0
     for component in components:
         if _hidden(component):
@@ -299,8 +300,14 @@ def _returns(components: list[Mapping[str, Any]], described: Mapping[str, Any]) 
         label = next(labels, _NO_COMPONENT).get("label") or _object(component.get("props")).get("label")
         word = label[:_MAX_NAME_CHARS] if isinstance(label, str) else ""
         plain = _NO_WORD.sub("_", word).strip("_").lower() or f"output_{place}"
-        names.append(plain if plain not in used else f"{plain}_{place}")
-        used.add(names[-1])
+        name = plain
+        if name in used:
+            number = max(place, counts.get(plain, 0) + 1)
+            while (name := f"{plain}_{number}") in used:
+                number += 1
+            counts[plain] = number
+        names.append(name)
+        used.add(name)
     return tuple(names)
 
 
