@@ -95,6 +95,10 @@ SIZES: list[tuple[str, str, dict[str, Any]]] = [
     ("anime", "1792x1024", {"size": "landscape_16_9"}),
     ("photoreal", "2048x1152", {"aspect_ratio": "16:9", "resolution": "2K"}),
     ("photoreal", "1024x1024", {"aspect_ratio": "1:1", "resolution": "1K"}),
+    ("anime-image", "1792x1024", {"width": 1536, "height": 880}),
+    ("anime-image", "1024x1792", {"width": 880, "height": 1536}),
+    ("anime-image", "256x256", {"width": 512, "height": 512}),
+    ("anime-image", "1024x1024", {"width": 1024, "height": 1024}),
     ("photoreal", "1024x1536", {"aspect_ratio": "2:3", "resolution": "2K"}),
 ]
 
@@ -105,6 +109,13 @@ async def test_size_of_the_request_becomes_the_inputs_of_the_model(
 ) -> None:
     await client(home).images.generate(model=name, prompt="a lake", size=size)
     assert (await last_inputs(home)).items() >= {"model": name, **inputs}.items()
+
+
+@pytest.mark.parametrize("size", image_models.STANDARD)
+async def test_standard_size_is_an_input_that_every_text_to_image_model_takes(size: str) -> None:
+    for name in NAMES:
+        given = image_models.inputs(CATALOG, name, size)
+        assert CATALOG[name].check({"prompt": "a lake", **given}).items() >= given.items(), name
 
 
 @pytest.mark.parametrize(
@@ -119,7 +130,7 @@ async def test_size_of_the_request_becomes_the_inputs_of_the_model(
         ("ra1", ["1024x1024"], "size must be one of 1024x1024"),
         ("ra2", "big", "size must be WIDTHxHEIGHT"),
         ("ra2", "9000x9000", "from 64 to 2048"),
-        ("anime-image", "256x256", "from 512 to 1536"),
+        ("anime-image", "300x300", "from 512 to 1536"),
     ],
 )
 async def test_size_that_a_model_does_not_make_is_400_and_names_those_that_it_makes(

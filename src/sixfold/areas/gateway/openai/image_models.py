@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.core.work import metering
 from sixfold.core.work.catalog import Catalog, Model
+from sixfold.core.work.inputs import Descriptor
 
-# What clients of OpenAI send by default; a model without such a size makes the one of nearest shape.
+# What clients of OpenAI send by default; a model without such a size makes the one of nearest shape, and one
+# that takes a width and a height in a narrower range makes the same shape within it.
 STANDARD = ("256x256", "512x512", "1024x1024", "1536x1024", "1024x1536", "1792x1024", "1024x1792")
 _SIZE = re.compile(r"([1-9]\d{1,4})x([1-9]\d{1,4})", re.ASCII)
 
@@ -52,6 +54,8 @@ def inputs(catalog: Catalog, name: str, wanted: Any) -> dict[str, Any]:
         raise Wrong(f"size must be {allowed}, or auto", param="size")
     width, height = int(found[1]), int(found[2])
     if not sizes:
+        if wanted in STANDARD and name in catalog:
+            width, height = _within(catalog[name], width, height)
         return {"width": width, "height": height}
     for size in sizes:
         if (size.width, size.height) == (width, height):
@@ -87,6 +91,25 @@ def _nearest(sizes: tuple[Size, ...], width: int, height: int) -> Size:
         return round(shape, 2), area
 
     return min(sizes, key=distance)
+
+
+def _within(model: Model, width: int, height: int) -> tuple[int, int]:
+    """Scale a size into the range that a model takes, in its shape as far as the range allows."""
+    limits = {each.name: each for each in model.inputs}
+    sides = [(limits["width"], width), (limits["height"], height)]
+    smallest = max((each.min or 1) / side for each, side in sides)
+    largest = min((each.max or math.inf) / side for each, side in sides)
+    scale = min(max(1.0, smallest), largest)
+    fitted = [_side(each, side * scale) for each, side in sides]
+    return fitted[0], fitted[1]
+
+
+def _side(limits: Descriptor, pixels: float) -> int:
+    step = limits.snap or 1
+    snapped = round(pixels / step) * step
+    if snapped > (limits.max or math.inf):
+        return snapped - step
+    return snapped + step if snapped < (limits.min or 1) else snapped
 
 
 def _listed(sizes: tuple[Size, ...]) -> str:
