@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from sixfold import faces
 from sixfold.core.accounts import accounts, keys, signins
 from sixfold.core.accounts.signins import Visit
 from sixfold.core.database import now
-from sixfold.ui import passwords
+from sixfold.ui import account, passwords
 from sixfold.ui import routes as ui
 from sixfold.web.routing import Route
 from sixfold.web.sessions import own_path
@@ -250,3 +251,33 @@ async def test_what_was_done_is_told_and_paged(home: House) -> None:
     assert "The account was made" in rest.text
     assert (await home.client.get("/account/security?cursor=" + "x" * 100)).status_code == 400
     assert home.key not in page.text + rest.text
+
+
+async def test_account_page_shows_the_limits_of_a_key_in_words(home: House) -> None:
+    csrf = await signed_in(home)
+    for form in (
+        {"services": "ra1, tts", "budget_day": "5", "budget_month": "20.50"},
+        {"reach": "read"},
+    ):
+        assert (await home.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
+    shown = html.unescape((await home.client.get("/account")).text)
+    assert "<td>only ra1, tts; 5.00 USD a day; 20.50 USD a month</td>" in shown
+    assert "<td>only the memory, to read</td>" in shown
+    assert "<td>none</td>" in shown  # the key that the account had before
+    assert "budget_day" not in re.sub(r"<input[^>]*>", "", shown)
+
+
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [
+        (keys.Scope(), "none"),
+        (keys.Scope(memory=True), "only the memory"),
+        (keys.Scope(collections=("a", "b"), read_only=True), "only the collections a, b, to read"),
+        (
+            keys.Scope(rpm=60, tpm=1000, budget_day=0),
+            "0.00 USD a day; 60 requests a minute; 1000 tokens a minute",
+        ),
+    ],
+)
+def test_limits_of_a_key_in_words(scope: keys.Scope, words: str) -> None:
+    assert account.in_words(scope) == words

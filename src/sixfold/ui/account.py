@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -89,7 +90,11 @@ class AccountPage:
             "latest": latest,
             "plot": spending.plot(await read(spent.of(account_id, days))),
             "spans": spending.SPANS,
-            "keys": [row for row in await read(keys.of_account(account_id)) if row["revoked_at"] is None],
+            "keys": [
+                {**row, "limits": in_words(msgspec.json.decode(row["scope"], type=Scope))}
+                for row in await read(keys.of_account(account_id))
+                if row["revoked_at"] is None
+            ],
             "made": made,
             "services": sorted(model.name for model in self._services.catalog.models()),
             "configured": bool(self._services.settings.stripe_secret_key),
@@ -99,6 +104,23 @@ class AccountPage:
     async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
         self._services.origins.admit(request)
         return await forms.signed(request, self._services.sessions)
+
+
+def in_words(scope: Scope) -> str:
+    """Return the limits of a key as a sentence fragment: `only ra1; 5 USD a day`; `none` without any."""
+    reach = ""
+    if scope.memory_only:
+        reach = f"the collections {', '.join(scope.collections)}" if scope.collections else "the memory"
+        reach = f"only {reach}{', to read' if scope.read_only else ''}"
+    services = f"only {', '.join(scope.services)}" if scope.services else ""
+    amounts = (
+        (None if scope.budget_day is None else money.format_usd(scope.budget_day), "USD a day"),
+        (None if scope.budget_month is None else money.format_usd(scope.budget_month), "USD a month"),
+        (scope.rpm, "requests a minute"),
+        (scope.tpm, "tokens a minute"),
+    )
+    parts = [reach, services, *(f"{amount} {unit}" for amount, unit in amounts if amount is not None)]
+    return "; ".join(part for part in parts if part) or "none"
 
 
 def _scope(form: dict[str, str]) -> Scope:
