@@ -148,3 +148,17 @@ async def test_the_list_names_every_service_its_inputs_its_price_and_its_standin
     assert names == ["prompt", "negative_prompt", "width", "height", "seed"]
     assert rows["chat"]["available"] is False
     assert "Ollama" in rows["chat"]["unlock"]
+
+
+async def test_unknown_service_or_model_is_404_and_says_where_the_list_is(home: House) -> None:
+    told = await home.client.post("/api/service", json={"service": "ra9"}, headers=home.bearer)
+    assert (told.status_code, told.json()["error"]) == (
+        404,
+        "There is no service ra9; `GET /api/services` lists them",
+    )
+    body = {"model": "nope", "input": {}}
+    told = await home.client.post("/api/containers/run", json=body, headers=home.bearer)
+    assert told.status_code == 404
+    assert told.json()["error"] == "There is no model nope; `GET /api/containers/templates` lists the models"
+    for path in ("/api/services", "/api/containers/templates"):
+        assert (await home.client.get(path, headers=home.bearer)).status_code == 200

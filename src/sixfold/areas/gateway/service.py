@@ -86,7 +86,7 @@ class Service:
             try:
                 await self._services.pipeline.own.find(name, principal.account_id)
             except errors.NotFound:
-                raise errors.UnknownService(f"There is no service {name[:100]}") from None
+                raise _unknown(name) from None
         principal.require_service(name)
         return Order(
             account_id=principal.account_id,
@@ -104,7 +104,7 @@ class Service:
         except errors.UnknownModel:  # of those that a language model is asked for by
             raise
         except errors.NotFound as error:
-            raise errors.UnknownService(f"There is no service {name[:100]}") from error
+            raise _unknown(name) from error
         if not later:
             prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
@@ -259,3 +259,7 @@ def face(services: Services) -> Face:
             Route("/api/services", {"GET": catalogue.page}),
         ),
     )
+
+
+def _unknown(name: str) -> errors.UnknownService:
+    return errors.UnknownService(f"There is no service {name[:100]}; `GET /api/services` lists them")

@@ -263,6 +263,13 @@ def _unlock(engines: Sequence[EngineSpec], terms: Terms, served_by: str) -> str:
     return choosing.sentence([*missing, served_by])
 
 
+def unknown(name: str) -> errors.NotFound:
+    """Return the error for a model that is neither in the catalog nor the account's own."""
+    return errors.NotFound(
+        f"There is no model {name[:100]}; `GET /api/containers/templates` lists the models"
+    )
+
+
 class Catalog:
     """All models by name; raises `NotFound` for another name."""
 
@@ -278,7 +285,7 @@ class Catalog:
         try:
             return self._models[name]
         except KeyError:
-            raise errors.NotFound(f"There is no model {name}") from None
+            raise unknown(name) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._models

@@ -68,7 +68,7 @@ class OwnModels:
             await self._adopt(account_id)
         row = await self._database.read(one("own_model_newest", account_id=account_id, name=name))
         if row is None:
-            raise errors.NotFound(f"There is no model {name}")
+            raise catalogs.unknown(name)
         return self._of(row)
 
     def known(self, name: str, account_id: str) -> Model | None:
@@ -97,7 +97,7 @@ class OwnModels:
     async def remove(self, account_id: str, name: str) -> None:
         """Forget a model; raises `NotFound`."""
         if not await self._database.write(many("own_model_remove", account_id=account_id, name=name)):
-            raise errors.NotFound(f"There is no model {name}")
+            raise catalogs.unknown(name)
 
     async def _adopt(self, account_id: str) -> None:
         """Make services of the trainings that succeeded since; a stop in between loses none."""
