@@ -12,6 +12,7 @@ STAMP := $(VENV)/.ready
 LOCK := constraints.txt constraints-embedded.txt
 SETUP := @sh tools/setup.sh
 # A process that has run out of tests takes over some of another's; tests/conftest.py says how many there are.
+QUICK = tests/unit --ignore=tests/unit/engines --ignore=tests/unit/cli tests/tidy/test_laws.py
 PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 
 help: ## what there is
@@ -23,8 +24,8 @@ serve: $(STAMP)-embedded ## start the server; prints its address, a key and a li
 test: $(STAMP)-test ## run the tests on every core: all but those of `make nightly`
 	@$(PYTEST) -m "not nightly" --junitxml=.pytest_cache/suite.xml --skipped-to=.pytest_cache/skipped.txt $(ARGS)
 
-quick: $(STAMP)-test ## run the fast tests and stop at the first failure: for the edit loop
-	@$(PYTEST) -q -x -m "not nightly and not slow and not browser and not postgres and not s3" $(ARGS)
+quick: $(STAMP)-test ## run the fast unit tests and stop at the first failure: for the edit loop, within a minute
+	@$(PYTEST) -q -x -m "not nightly and not slow and not browser and not postgres and not s3" $(QUICK) $(ARGS)
 
 nightly: $(STAMP)-test ## run the slowest tests: whole programs, clusters, long stories
 	@$(PYTEST) -m nightly --junitxml=.pytest_cache/nightly.xml $(ARGS)

@@ -22,6 +22,8 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import Database, Transaction, TransactionConflict
 from tests import databases, ground
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 AMOUNTS = st.sampled_from([1, 2, 7000]) | st.integers(1, 50_000)
 MANY = 300  # games
@@ -287,7 +289,6 @@ def test_several_at_once_with_a_known_fault_are_caught(fault: Mutant) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.timeout(600)  # ten thousand commits of a database, on whatever disk
 @pytest.mark.parametrize("back", databases.BACKS)
 def test_ten_thousand_steps_break_nothing(back: str) -> None:

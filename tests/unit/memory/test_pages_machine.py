@@ -26,6 +26,8 @@ from sixfold.core.memory.writing import FREELY, Terms
 from tests import databases
 from tests.unit.memory.grounds import Ground, ground
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 SLUGS = st.sampled_from(["a", "b", "x/a", "x/d", "y/long/b", "y/z/a", "y/long/z/a"])
 FREE = st.sampled_from(["a", "b", "x/a", "c", "x/c", "y/d", "y/b", "z/a"])
@@ -334,13 +336,11 @@ def test_no_sequence_of_changes_tells_another_story_than_the_model(back: str) ->
     assert play(back, 5 if back == "postgres" else 25, 20)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_memory_with_a_known_fault_is_caught(name: str) -> None:
     assert not play("sqlite", 240, 40, MUTANTS[name])
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 def test_long_sequences_tell_the_same_story() -> None:
     assert play("sqlite", 120, 60)
