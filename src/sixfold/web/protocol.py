@@ -69,6 +69,10 @@ class Line(HttpToolsProtocol):
         super().connection_made(cast("asyncio.Transport", self.refused))
         self.connections.discard(self)  # it takes no place, and closes by itself
 
+    def _unsupported_upgrade_warning(self) -> None:
+        if self.refused is None:  # one that is refused gets its 503, and the log says so already
+            super()._unsupported_upgrade_warning()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection held."""
         if self.refused is not None:

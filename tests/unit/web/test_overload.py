@@ -172,3 +172,16 @@ async def test_silent_refusals_leave_room_for_a_probe(
             await _connect(stack, port)
         await _until(lambda: capacity.refused["too_many"] == 50)
         assert (await _ask(stack, port, "/livez"))[0] == 200
+
+
+async def test_websocket_over_the_limit_is_refused_before_it_is_accepted(
+    capacity: Capacity, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        port, state = await stack.enter_async_context(_served())
+        await _fill(stack, port, state, capacity.connections, busy=True)
+        reader, writer = await _connect(stack, port)
+        upgrade = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+        writer.write(b"GET /socket HTTP/1.1\r\nhost: x\r\n" + upgrade + b"\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+        assert [record.name for record in caplog.records] == ["sixfold.server"]
