@@ -91,6 +91,7 @@ class Comfy:
         self.raises: dict[str, tuple[str, str]] = {}
         self.answers: dict[str, bytes | ASGIApp] = {}
         self.silent: set[str] = set()
+        self.delay_seconds = 0.0
         self.changed = asyncio.Event()  # the queue or the history; cleared by whoever waits for it
         self.ran: list[str] = []  # the class of each node that was run
         self._holds: dict[str, Hold] = {}
@@ -193,6 +194,8 @@ class Comfy:
             headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
             self.calls.append((scope.get("method", "WS"), scope["path"], headers))
             fault = self.answers.get(scope["path"])
+            if self.delay_seconds:
+                await asyncio.sleep(self.delay_seconds)
             if scope["path"] in self.silent:
                 await asyncio.Event().wait()
             elif isinstance(fault, bytes):

@@ -18,6 +18,11 @@ def limit(max_bytes: int) -> str:
     return f"{max_bytes / 2**20:.4g} MiB" if max_bytes >= 2**20 else f"{max_bytes} bytes"
 
 
+def seconds_text(seconds: float) -> str:
+    """Write a limit in seconds with its unit in full: `1 second`, `0.2 seconds`, `3 seconds`."""
+    return f"{seconds:g} {'second' if seconds == 1 else 'seconds'}"
+
+
 def duration(ms: float) -> str:
     """A time that was measured: `0.3 ms`, `41 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`."""
     if ms < 1000:

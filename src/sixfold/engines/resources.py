@@ -95,7 +95,8 @@ class InstalledResources:
         if found is None:
             return missing
         if found.slow:
-            how = f"wait for ComfyUI: {found.problem.rstrip('.')} ({found.url})"
+            reason = found.problem.removeprefix("ComfyUI ").rstrip(".")
+            how = f"wait for ComfyUI: {found.url} {reason}"
             return replace(missing, state="slow", url=found.url, how=how)
         if found.problem:
             return (

@@ -12,6 +12,7 @@ from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
 from sixfold.engines.remote import comfyui_standing
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from sixfold.upstreams.chat import servers
 from sixfold.upstreams.comfyui.address import ComfyAddress
 from sixfold.upstreams.hosts import ProbeHosts
 from tests.fakes.comfyui import comfyui
@@ -57,6 +58,16 @@ async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
         assert (await ask(asked)).ready
         await comfy.stop()
         assert (await ask(asked)).detail == "ComfyUI cannot be reached."
+
+
+async def test_a_server_that_is_slow_with_each_answer_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert comfyui_standing.PROBE_SECONDS == servers.PROBE_SECONDS
+    monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 0.9)
+    async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
+        comfy.delay_seconds = 0.6  # as 2 s of 3 s
+        assert (
+            await ComfyStandings(client, ComfyAddress("", ProbeHosts()))(spec("upscale", comfy.url))
+        ).ready
 
 
 async def test_a_pinned_model_is_ready_where_it_is_there() -> None:

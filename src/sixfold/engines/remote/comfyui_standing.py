@@ -13,14 +13,15 @@ from sixfold.engines.remote.comfyui_reels import IMAGE_TO_FILM, TEXT_TO_FILM
 from sixfold.engines.remote.comfyui_stock import UPSCALE, Found, probe
 from sixfold.upstreams.comfyui.address import ComfyAddress
 
-PROBE_SECONDS = 1.0
+PROBE_SECONDS = 3.0  # for each answer; a port where nothing listens is refused at once
 BUSY_SECONDS = 120.0  # a server that was ready and loads a large model may be deaf for so long
 
 
 class ComfyStandings:
     """Asks each server once for all engines that ask at the same time; sets `address` to one that answers.
 
-    `seconds` is how long a server may take to answer. `latest` keeps what each server last said, by its URL.
+    `seconds` is how long a server may take for one answer. `latest` keeps what each server last said, by its
+    URL.
     """
 
     def __init__(

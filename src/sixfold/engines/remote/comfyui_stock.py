@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from sixfold.core.quantities import seconds_text
 from sixfold.engines.remote import comfyui_reels as reels
 from sixfold.engines.remote.comfyui_files import Schemas, base, first, options, pinned, words
 from sixfold.engines.remote.comfyui_reels import Reels
@@ -24,6 +25,7 @@ from sixfold.upstreams.comfyui.server import Limits, Server, Stats
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
 DEFAULT_URL = local.COMFYUI.url
+_ROUNDS = 3  # of requests that follow one another: the system, the node classes, the checkpoints
 
 # Every class that a graph of ours may name.
 CLASSES = (
@@ -160,15 +162,18 @@ class Found:
 
 
 async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: float = 2.0) -> Found:
-    """What a ComfyUI at `url` could serve; never raises for what answers there, or does not."""
+    """What a ComfyUI at `url` could serve; never raises for what answers there, or does not.
+
+    `seconds` limits each answer. The whole may take as long as `_ROUNDS` answers that follow one another.
+    """
     try:
         server = Server(client, url, Limits(connect_seconds=seconds, answer_seconds=seconds))
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(_ROUNDS * seconds):
             stock = await read(server)
     except ComfyError as error:
         return Found(url, str(error), slow=isinstance(error, Slow))
     except TimeoutError:
-        return Found(url, f"ComfyUI did not answer within {seconds:g} seconds.", slow=True)
+        return Found(url, f"ComfyUI did not answer within {seconds_text(_ROUNDS * seconds)}.", slow=True)
     stats = stock.stats
     return Found(
         server.url,

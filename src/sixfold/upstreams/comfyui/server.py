@@ -21,6 +21,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from sixfold.core.quantities import seconds_text
 from sixfold.upstreams.comfyui import faults
 from sixfold.upstreams.comfyui.faults import ComfyError, Unreachable
 from sixfold.upstreams.comfyui.hearing import Run, Watch
@@ -325,7 +326,7 @@ def _as_sentences(limits: Limits) -> Iterator[None]:
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise Unreachable("ComfyUI cannot be reached.") from error
     except httpx.TimeoutException as error:
-        raise faults.Slow(f"ComfyUI did not answer within {limits.answer_seconds:g} seconds.") from error
+        raise faults.Slow(f"ComfyUI did not answer within {seconds_text(limits.answer_seconds)}.") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unreachable("The connection to ComfyUI broke.") from error
 
