@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.relay.capabilities import CHAT, TOOLS
 from tests.areas.local_servers import SEEING, USUAL, answered_by, chat, home_with, service, status
 from tests.areas.test_gateway import PIXEL
 from tests.fakes import local_models as fakes
@@ -135,6 +136,45 @@ async def test_sglang_with_an_embedding_model_offers_it_for_embeddings_only(
             body = {"model": "acme/vectors", "input": "a red fox"}
             answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
             assert answer.json()["data"][0]["embedding"] == [0.25, 0.5]
+
+
+async def test_ollama_with_models_that_cannot_be_shown_states_what_the_others_can_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {f"broken-{number}:latest": COMPLETION for number in range(16)}
+    ollama = Ollama({**broken, "eyes:latest": (*COMPLETION, "vision")})
+    ollama.broken = set(broken)
+    async with listening(ollama):
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            await home.product.relaying.refresh()
+            stated = {model.name for model in status(home, "ollama").listing if model.stated}
+            assert stated == {"eyes:latest"}
+            assert sorted(ollama.shown) == sorted([*broken, "eyes:latest"])  # each once, for now
+
+
+@pytest.mark.parametrize("in_tags", [False, True])
+async def test_ollama_with_capabilities_that_no_one_knows_leaves_them_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_tags: bool
+) -> None:
+    many = (*COMPLETION, "tools", "x" * 100_000, *(f"word-{number}" for number in range(1000)))
+    async with listening(Ollama({"liar:latest": many, "other:latest": ("sing",)}, in_tags=in_tags)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            listing = {model.name: model for model in status(home, "ollama").listing}
+            assert listing["liar:latest"].capabilities == {CHAT, TOOLS}
+            assert (listing["other:latest"].capabilities, listing["other:latest"].stated) == (frozenset(), True)
+
+
+async def test_ollama_with_a_long_answer_about_one_model_describes_it_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = (*COMPLETION, "vision", "x" * 2**20)
+    async with listening(Ollama({"long:latest": long, "eyes:latest": (*COMPLETION, "vision")})) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            listing = {model.name: model for model in status(home, "ollama").listing}
+            assert (listing["long:latest"].stated, listing["eyes:latest"].stated) == (False, True)
 
 
 # -- embedding models ------------------------------------------------------------------------------

@@ -87,7 +87,10 @@ def openai_list(*names: str, **more: Any) -> dict[str, Any]:
 
 
 class Ollama(LocalModels):
-    """Ollama with models and their capabilities: in `/api/show`, and with `in_tags` in `/api/tags`."""
+    """Ollama with models and their capabilities: in `/api/show`, and with `in_tags` in `/api/tags`.
+
+    `/api/show` fails for the models of `broken`.
+    """
 
     def __init__(self, models: Mapping[str, tuple[str, ...]], *loaded: str, in_tags: bool = False) -> None:
         super().__init__()
@@ -95,6 +98,7 @@ class Ollama(LocalModels):
         self.loaded = list(loaded)
         self.in_tags = in_tags
         self.remote: set[str] = set()
+        self.broken: set[str] = set()
 
     @property
     def shown(self) -> list[str]:
@@ -111,6 +115,8 @@ class Ollama(LocalModels):
                 return JSONResponse({"models": [self._tag(name) for name in self.models]})
             case "/api/ps":
                 return JSONResponse({"models": [self._tag(name) for name in self.loaded]})
+            case "/api/show" if body["model"] in self.broken:
+                return Response(status_code=500)
             case "/api/show":
                 document = {"license": "x" * 5000, "capabilities": list(self.models[body["model"]])}
                 return JSONResponse(document)

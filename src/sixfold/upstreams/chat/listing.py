@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from sixfold.core.relay.capabilities import (
     CHAT,
     EMBEDDINGS,
+    THINKING,
     TOOLS,
     VISION,
     ServedModel,
@@ -32,9 +34,18 @@ MAX_MODELS = 1000
 _MAX_NAME = 200
 _MAX_SHOWN = 16  # models that one look asks Ollama about, four at a time
 _AT_ONCE = 4
+_SHOW_BYTES = 512 * 1024  # what Ollama states of one model: its licence, its template, its tensors
+_FAILED_SECONDS = 60.0  # before Ollama is asked again about a model of which it gave no readable answer
 _MORE_SECONDS = 2.0  # for what only adds to a list: without it the list stands by itself
 _THREADED_BYTES = 64 * 1024  # an answer larger than this is decoded off the event loop
-_OLLAMA: Mapping[str, str] = {"completion": CHAT, "embedding": EMBEDDINGS}
+# The words of Ollama that are kept; a server may send any number of others.
+_OLLAMA: Mapping[str, str] = {
+    "completion": CHAT,
+    "embedding": EMBEDDINGS,
+    "vision": VISION,
+    "tools": TOOLS,
+    "thinking": THINKING,
+}
 _LM_STUDIO: Mapping[str, frozenset[str]] = {
     "llm": frozenset({CHAT}),
     "vlm": frozenset({CHAT, VISION}),
@@ -114,12 +125,11 @@ class ModelQueries:
         """GET a path of the server's own API; returns None for anything but a document of this kind."""
         return await _decoded(await self._transport.get(self._root + path, self._headers), kind)
 
-    async def post(self, path: str, body: Any, kind: type[T]) -> T | None:
-        """The same by POST."""
+    async def post(self, path: str, body: Any, kind: type[T], limit: int = MAX_BYTES) -> T | None:
+        """The same by POST, with an answer of at most `limit` bytes."""
         raw = msgspec.json.encode(body)
-        return await _decoded(
-            await self._transport.post(self._root + path, self._headers, raw, stream=True), kind
-        )
+        answer = await self._transport.post(self._root + path, self._headers, raw, stream=True)
+        return await _decoded(answer, kind, limit)
 
 
 async def read_limited(answer: Stream, limit: int = MAX_BYTES) -> bytes:
@@ -137,8 +147,8 @@ async def read_limited(answer: Stream, limit: int = MAX_BYTES) -> bytes:
     return b"".join(parts)
 
 
-async def _decoded(answer: Stream, kind: type[T]) -> T | None:
-    body = await read_limited(answer)
+async def _decoded(answer: Stream, kind: type[T], limit: int = MAX_BYTES) -> T | None:
+    body = await read_limited(answer, limit)
     if answer.status != 200:
         return None
     try:
@@ -267,6 +277,7 @@ class _Ollama:
 
     def __init__(self) -> None:
         self._shown: dict[str, frozenset[str] | None] = {}
+        self._failed: dict[str, float] = {}  # until when a model is not asked about again
 
     async def __call__(self, queries: ModelQueries) -> Models | None:
         tags = await queries.get("/api/tags", _Tags)
@@ -276,34 +287,51 @@ class _Ollama:
         loaded = {_name(row.name) or _name(row.model) for row in (running.models if running else [])}
         # Models that Ollama runs in its cloud come last: no request leaves this network unless it names one.
         rows = sorted(tags.models[:MAX_MODELS], key=lambda row: bool(row.remote_host))
-        named = [(name, row) for row in rows if (name := _name(row.name) or _name(row.model))]
-        unknown = [
-            (name, key) for name, row in named if not _words(row.capabilities) and (key := _key(name, row))
+        stated = [
+            (name, _key(name, row), _capabilities(row.capabilities))
+            for row in rows
+            if (name := _name(row.name) or _name(row.model))
         ]
-        await self._ask(queries, sorted(unknown, key=lambda each: each[0] not in loaded))
-        self._shown = {key: self._shown[key] for _, key in unknown if key in self._shown}
-        return tuple(self._model(name, row, name in loaded) for name, row in named)
+        unknown = {key: name for name, key, able in stated if able is None}
+        self._shown = {key: able for key, able in self._shown.items() if key in unknown}
+        self._failed = {key: until for key, until in self._failed.items() if key in unknown}
+        await self._ask(queries, unknown, loaded)
+        return tuple(
+            _of_ollama(name, self._shown.get(key) if able is None else able, name in loaded)
+            for name, key, able in stated
+        )
 
-    async def _ask(self, queries: ModelQueries, unknown: list[tuple[str, str]]) -> None:
-        """Ask about models that are not known yet, as many as one look may, until one gets no answer."""
-        new = iter([(name, key) for name, key in unknown if key not in self._shown][:_MAX_SHOWN])
+    async def _ask(self, queries: ModelQueries, unknown: Mapping[str, str], loaded: Container[str]) -> None:
+        """Ask about models that are not known yet, as many as one look may; those that failed come last."""
+        now = time.monotonic()
+        due = [key for key in unknown if key not in self._shown and self._failed.get(key, now) <= now]
+        due.sort(key=lambda key: (key in self._failed, unknown[key] not in loaded))
+        new = iter(due[:_MAX_SHOWN])
 
         async def ask() -> None:
-            for name, key in new:
-                shown = await queries.post("/api/show", {"model": name}, _Shown)
-                if shown is None:
-                    return
-                self._shown[key] = _words(shown.capabilities) or None
+            for key in new:
+                # Counts as failed until it is answered, as the time limit may end it.
+                self._failed[key] = time.monotonic() + _FAILED_SECONDS
+                with contextlib.suppress(Broken):
+                    body = {"model": unknown[key]}
+                    shown = await queries.post("/api/show", body, _Shown, _SHOW_BYTES)
+                    if shown is not None:
+                        self._shown[key] = _capabilities(shown.capabilities)
+                        del self._failed[key]
 
-        with contextlib.suppress(Broken, TimeoutError):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MORE_SECONDS):
                 await asyncio.gather(*(ask() for _ in range(_AT_ONCE)))
 
-    def _model(self, name: str, row: _Tag, loaded: bool) -> ServedModel:
-        said = _words(row.capabilities) or self._shown.get(_key(name, row))
-        if not said:
-            return by_name(name, loaded=loaded)
-        return ServedModel(name, frozenset(_OLLAMA.get(each, each) for each in said), loaded, stated=True)
+
+def _capabilities(value: Any) -> frozenset[str] | None:
+    """What Ollama states of a model, in our words; None where it states nothing."""
+    said = _words(value)
+    return frozenset(word for each, word in _OLLAMA.items() if each in said) if said else None
+
+
+def _of_ollama(name: str, able: frozenset[str] | None, loaded: bool) -> ServedModel:
+    return by_name(name, loaded=loaded) if able is None else ServedModel(name, able, loaded, stated=True)
 
 
 def _key(name: str, row: _Tag) -> str:
