@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from sixfold import __version__
 from sixfold.cli import local_key
@@ -12,6 +13,7 @@ from sixfold.cli.first_start import Welcome
 from sixfold.cli.terminal import Paint
 from sixfold.core.work.availability import Resource
 from sixfold.settings import Settings
+from sixfold.upstreams.hosts import CONTAINER_HOST
 
 NOTHING = "no GPU, weights, model server or provider key"
 IN_CONTAINER = "In this container, the host is host.docker.internal (or SIXFOLD_PROBE_HOSTS)."
@@ -83,7 +85,10 @@ def curl(configured: Settings, welcome: Welcome | None, *, pictures: bool) -> st
 
 
 def found(paint: Paint, resources: Sequence[Resource], *, container: bool = False) -> None:
-    """Say what was found and how to unlock the rest; `container` adds how to reach programs on the host."""
+    """Say what was found and how to unlock the rest.
+
+    `container` adds how to reach programs on the host, unless one was found there.
+    """
     rows = [
         (each.name, f"{each.found}  {paint.dim(benefit(each.unlocks, used=each.used))}")
         if each.found
@@ -100,7 +105,7 @@ def found(paint: Paint, resources: Sequence[Resource], *, container: bool = Fals
     if missing:
         first, *more = _ways(missing)
         paint.rows([("unlock more", first), *(("", way) for way in more)])
-    if container:
+    if container and not any(on_container_host(each.url) for each in resources):
         paint.paragraph(paint.dim(IN_CONTAINER))
     paint.line(
         paint.dim(
@@ -116,6 +121,11 @@ def _ways(missing: Sequence[Resource]) -> Iterator[str]:
         first, *others = [each.how for each in missing if each.unlocks == unlocks]
         word = first.partition(" ")[0]
         yield f"{' or '.join([first, *(how.removeprefix(f'{word} ') for how in others)])} for {unlocks}"
+
+
+def on_container_host(url: str) -> bool:
+    """Say whether a server is on the host of this container."""
+    return urlsplit(url).hostname == CONTAINER_HOST
 
 
 def benefit(unlocks: str, *, used: bool) -> str:

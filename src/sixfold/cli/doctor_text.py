@@ -25,7 +25,8 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     models, found = document["models"], document["found"]
     works = summary.served(models, width)
     all_ways = summary.ways(engines, models, found)
-    container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if hosts.in_container() else []
+    unaware = hosts.in_container() and not any(banner.on_container_host(row["url"]) for row in found)
+    container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if unaware else []
     used = len(head) + len(works) + len(container) + 6
     lines = len(all_ways) if everything else max(_LEAST_WAYS, summary.LINES - used)
     unlock = summary.unlocking(all_ways, _UNCUT_COLUMNS if everything else width, lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -15,10 +15,11 @@ OTHERS = "other models"
 _GAP = "  "
 _MOST_ENGINE_COLUMNS, _COMMAND_COLUMNS = 28, 44
 _LONG_COMMAND = 60
-_LEAST_TASK_COLUMNS = 12
 _INSTALL = re.compile(r"install `([^`]+)`(?: and run `([^`]+)`)?(?: \(.*\))?")
-_RUN = re.compile(r"run `([^`]+)`")
+_RUN = re.compile(r"run `([^`]+)`(?: and `([^`]+)`)?")
 _COMFYUI = re.compile(r"start ComfyUI with (.+) \(SIXFOLD_COMFYUI_URL\)")
+_ADD_CHAT = "sixfold engines add chat"
+_PULL = re.compile(r"`(ollama pull [^`]+)`")
 _KEYS = {
     "set FAL_KEY": "fal",
     "set REPLICATE_API_TOKEN": "replicate",
@@ -104,8 +105,10 @@ def served(models: Iterable[Row], width: int) -> list[str]:
 def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[Row]) -> dict[str, list[str]]:
     """Map what can be done here to the tasks that it would unlock or improve, the easiest first.
 
-    Model servers come before ComfyUI, then what the machine lacks, and providers, who cost money, last.
+    What unlocks a task that nothing serves comes before what improves another. Then model servers come before
+    ComfyUI, then what the machine lacks, and providers, who cost money, last.
     """
+    unserved = {task for task, rows in by_task(models).items() if not any(row["quality"] for row in rows)}
     lacking = {row["model"] for row in models if row["quality"] != "full"}
     better: dict[str, set[str]] = {}
     providers: dict[str, set[str]] = {}
@@ -115,12 +118,15 @@ def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[R
             continue
         for command, provider in _of_engine(engine, found):
             (providers if provider else better).setdefault(command, set()).update(helped)
-    ordered = sorted(better, key=lambda command: (_rank(command), -len(better[command])))
-    result = {command: _task_names(better[command]) for command in ordered}
+    tasks = {command: _task_names(helped, unserved) for command, helped in better.items()}
+    ordered = sorted(
+        better, key=lambda command: (tasks[command][0] not in unserved, _rank(command), -len(better[command]))
+    )
+    result = {command: tasks[command] for command in ordered}
     if providers:
         names = list(providers)
         command = f"sixfold provider set {'|'.join(names)}"
-        result[command] = _task_names(set().union(*providers.values()))
+        result[command] = _task_names(set().union(*providers.values()), unserved)
     return result
 
 
@@ -128,8 +134,7 @@ def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
     """Yield what would make an engine ready, and whether that is the name of a provider."""
     unlock = str(engine["unlock"])
     if engine["kind"] == "relay":
-        yield "start Ollama (or llama-server, vLLM)", False
-        yield "sixfold engines add chat", False
+        yield from ((command, False) for command in _of_relay(unlock, found))
         yield from ((name, True) for name in _CHAT_PROVIDERS)
     elif unlock in _KEYS:
         yield _KEYS[unlock], True
@@ -142,25 +147,33 @@ def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
         yield _as_command(unlock), False
 
 
+def _of_relay(unlock: str, found: Sequence[Row]) -> Iterator[str]:
+    servers = {row["name"] for row in found if row["kind"] == "chat" and row["found"]}
+    pull = _PULL.search(unlock)
+    yield pull[1] if pull and "Ollama" in servers else "start Ollama (or llama-server, vLLM)"
+    if not servers or _ADD_CHAT in unlock:
+        yield _ADD_CHAT
+
+
 def _as_command(unlock: str) -> str:
     if matched := _INSTALL.fullmatch(unlock):
         then = f" && {matched[2]}" if matched[2] else ""
         return f"pip install '{matched[1]}'{then}"
     matched = _RUN.fullmatch(unlock)
-    return matched[1] if matched else unlock
+    return " && ".join(filter(None, matched.groups())) if matched else unlock
 
 
 def _rank(command: str) -> int:
-    for rank, beginning in enumerate(("start Ollama", "sixfold engines add chat", "start ComfyUI")):
+    for rank, beginning in enumerate(("start Ollama", "ollama pull", _ADD_CHAT, "start ComfyUI")):
         if command.startswith(beginning):
             return rank
     # What has to be set up by hand comes after what one command does.
     return 3 if len(command) <= _LONG_COMMAND else 4
 
 
-def _task_names(models: set[str]) -> list[str]:
+def _task_names(models: set[str], first: Collection[str]) -> list[str]:
     named = {task_of(model) for model in models}
-    return [task for task in (*_tasks(), OTHERS) if task in named]
+    return sorted((task for task in (*_tasks(), OTHERS) if task in named), key=lambda task: task not in first)
 
 
 def unlocking(all_ways: Mapping[str, list[str]], width: int, lines: int) -> list[str]:
@@ -171,6 +184,6 @@ def unlocking(all_ways: Mapping[str, list[str]], width: int, lines: int) -> list
     found: list[str] = []
     for command, tasks in short:
         lead = f"{_GAP}{command.ljust(room)}{_GAP}"
-        left = max(width - len(lead), _LEAST_TASK_COLUMNS)
-        found.append(lead + cut(fitted(tasks, left), left))
+        left = max(width - len(lead), 1)
+        found.append(cut(lead + cut(fitted(tasks, left), left), width))
     return found

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from sixfold.core.relay.capabilities import EMBEDDINGS
 from sixfold.core.work.availability import Resource
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.remote.comfyui_stock import Found
@@ -22,10 +23,13 @@ from sixfold.settings import Settings
 from sixfold.store import secrets
 from sixfold.upstreams import local, nvml
 from sixfold.upstreams.chat.servers import ServerStatus
+from sixfold.upstreams.hosts import LOOPBACK
 
 _REFRESH_SECONDS = 2.0
 _GIB = 2**30
-_CHAT = "chat, text-llm and vision on this machine"
+_HERE = " on this machine"
+_CHAT = f"chat, text-llm and vision{_HERE}"
+_OWN_HOSTS = frozenset({"", LOOPBACK, "localhost", "::1"})  # the empty one is that of models in this program
 _PROVIDERS = (
     ("fal", "fal_key", "FAL_KEY", "image, video and speech models by fal"),
     ("Replicate", "replicate_api_token", "REPLICATE_API_TOKEN", "images, videos and speech at Replicate"),
@@ -159,7 +163,26 @@ def _server_resource(missing: Resource, server: ServerStatus) -> Resource:
         how = f"wait for {missing.name}: {server.url} did not answer in time"
         return replace(missing, state="slow", url=server.url, how=how)
     where = f"at {server.url}" if server.url else "in this program"
-    return replace(missing, found=where, state="found", url=server.url, models=server.models)
+    offers = _offers(server)
+    return replace(missing, found=where, state="found", url=server.url, models=server.models, unlocks=offers)
+
+
+def _offers(server: ServerStatus) -> str:
+    """Say for what the models of a server can be asked, and how Ollama gets one for conversations."""
+    models = server.listing
+    chat = any(model.chat for model in models)
+    # As in the router: one that was found has to say that it accepts images.
+    sees = any(model.vision or (model.vision is None and not server.discovered) for model in models)
+    embeds = any(EMBEDDINGS in model.capabilities for model in models)
+    able = [*(("chat", "text-llm") if chat else ()), *(("vision",) if sees else ())]
+    able += ["embeddings"] if embeds else []
+    pull = "`ollama pull qwen3` for chat" if server.kind == "ollama" and not chat else ""
+    if not able:
+        return pull or ("no model of use here" if models else "no model is listed")
+    *most, last = able
+    place = _HERE if server.host in _OWN_HOSTS else ""
+    offers = f"{', '.join(most)} and {last}{place}" if most else f"{last}{place}"
+    return f"{offers}; {pull}" if pull else offers
 
 
 # -- this machine ----------------------------------------------------------------------------------

@@ -16,10 +16,12 @@ from sixfold import settings
 from sixfold.cli import banner, report
 from sixfold.cli.report import Report
 from sixfold.cli.terminal import Paint
+from sixfold.core.relay.capabilities import CHAT, EMBEDDINGS, ServedModel
 from sixfold.core.work.availability import Resource
 from sixfold.engines.resources import InstalledResources
 from sixfold.settings import Settings
 from sixfold.upstreams import local
+from sixfold.upstreams.chat.servers import ServerStatus
 from tests.fakes.comfyui import comfyui
 from tests.fakes.comfyui_nodes import Shelf
 
@@ -211,6 +213,46 @@ def test_the_banner_shows_a_slow_server_as_such(capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert how in printed
     assert "unlock more" not in printed
+
+
+@pytest.mark.parametrize(
+    ("models", "offers"),
+    [
+        ({"qwen3": CHAT}, "chat and text-llm"),
+        ({"qwen3": CHAT, "nomic": EMBEDDINGS}, "chat, text-llm and embeddings"),
+        ({"nomic": EMBEDDINGS}, "embeddings"),
+    ],
+)
+@pytest.mark.parametrize(("host", "place"), [("127.0.0.1", " on this machine"), ("gpu-box", "")])
+async def test_a_model_server_is_found_with_what_its_models_can_do(
+    tmp_path: Path, models: dict[str, str], offers: str, host: str, place: str
+) -> None:
+    listing = tuple(ServedModel(name, frozenset({able}), stated=True) for name, able in models.items())
+    server = ServerStatus(
+        "ollama", f"http://{host}:11434", "ready", tuple(models), "ollama", "Ollama", host, True, listing
+    )
+    seen = InstalledResources(settings.load({}, data_dir=tmp_path), (), None, lambda: (server,), ())
+    row = next(each for each in await seen.resources() if each.name == "Ollama")
+    pull = "" if "qwen3" in models else "; `ollama pull qwen3` for chat"
+    assert row.unlocks == f"{offers}{place}{pull}"
+
+
+async def test_an_ollama_without_models_is_found_with_how_to_get_one(tmp_path: Path) -> None:
+    server = ServerStatus(
+        "ollama", "http://127.0.0.1:11434", "ready", (), "ollama", "Ollama", discovered=True
+    )
+    seen = InstalledResources(settings.load({}, data_dir=tmp_path), (), None, lambda: (server,), ())
+    row = next(each for each in await seen.resources() if each.name == "Ollama")
+    assert row.unlocks == "`ollama pull qwen3` for chat"
+
+
+def test_the_banner_in_a_container_says_nothing_of_a_host_where_a_server_was_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url = "http://host.docker.internal:11434"
+    there = Resource("Ollama", "chat", f"at {url}", "chat", "", used=True, state="found", url=url)
+    banner.found(Paint(), [there], container=True)
+    assert "In this container" not in capsys.readouterr().out
 
 
 def test_the_banner_in_a_container_says_how_to_reach_the_host(capsys: pytest.CaptureFixture[str]) -> None:

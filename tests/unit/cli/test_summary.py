@@ -124,6 +124,34 @@ def test_a_comfyui_that_runs_is_not_started_but_given_a_model() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "commands"),
+    [
+        ("relay", ["ollama pull qwen3", "sixfold engines add chat"]),
+        ("relay-vision", ["ollama pull qwen3-vl"]),
+    ],
+)
+def test_an_ollama_that_runs_is_not_started_but_given_a_model(
+    tmp_path: Path, name: str, commands: list[str]
+) -> None:
+    configured = settings.load({}, data_dir=tmp_path)
+    spec = inventory.catalog(configured, inventory.price_table(configured)).engines()[name]
+    found = [{"name": "Ollama", "kind": "chat", "found": "at http://127.0.0.1:11434"}]
+    ways = summary.ways([engine("relay", spec.unlock, "chat")], MODELS, found)
+    assert list(ways) == [*commands, "sixfold provider set openai|anthropic"]
+
+
+def test_what_nothing_serves_comes_before_what_a_preview_serves() -> None:
+    rows = [
+        engine("comfyui", COMFYUI, "ra1", "video-a"),
+        engine("weights", "run `sixfold engines add image`", "ra1", "training"),
+        engine("weights", "install the package of a very long name that one has to set up by hand", "chat"),
+    ]
+    ways = summary.ways(rows, [*MODELS, model("training", None)], [])
+    assert list(ways)[-1] == "start ComfyUI"
+    assert ways["sixfold engines add image"] == ["training", "text to image"]
+
+
 def test_model_servers_come_first_and_the_paid_way_is_never_left_out() -> None:
     rows = [
         engine("provider", "set OPENAI_API_KEY", "ra1"),
