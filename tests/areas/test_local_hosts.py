@@ -12,7 +12,7 @@ from sixfold.upstreams import hosts, local
 from sixfold.upstreams.chat import servers as found_servers
 from tests.areas.gateway import listening as served
 from tests.areas.house import house
-from tests.areas.local_servers import USUAL, answered_by, home_with, status
+from tests.areas.local_servers import USUAL, answered_by, chat, home_with, status
 from tests.fakes import local_models as fakes
 from tests.fakes.comfyui import comfyui
 from tests.fakes.local_models import LocalModels, Ollama, listening, look_at
@@ -83,6 +83,26 @@ async def test_nothing_is_looked_for_on_any_host_where_probing_is_off(
         async with home_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as home:
             assert ollama.asked == []
             assert [each for each in home.product.relaying.statuses() if each.discovered] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"), [("ollama", "box (Ollama)"), ("openai", "box")], ids=["ollama", "openai"]
+)
+async def test_a_configured_server_on_a_known_port_is_reported_once_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, title: str
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        url = f"http://localhost:{ollama.port}"
+        upstreams = {"box": {"kind": kind, "base_url": f"{url}/v1"}}
+        async with home_with(tmp_path, tables={"gateway": {"upstreams": upstreams}}) as home:
+            rows = [
+                row
+                for row in await home.product.resources.resources()
+                if row.kind == "chat" and (row.found or row.name == "Ollama")
+            ]
+            assert [(row.name, row.found) for row in rows] == [(title, f"at {url}")]
+            assert (await chat(home, "qwen3:latest")).headers["X-Sixfold-Engine"] == "box/qwen3:latest"
 
 
 async def test_another_sixfold_on_a_known_port_is_no_model_server(

@@ -150,7 +150,11 @@ def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
 def _of_relay(unlock: str, found: Sequence[Row]) -> Iterator[str]:
     servers = {row["name"] for row in found if row["kind"] == "chat" and row["found"]}
     pull = _PULL.search(unlock)
-    yield pull[1] if pull and "Ollama" in servers else "start Ollama (or llama-server, vLLM)"
+    yield (
+        pull[1]
+        if pull and any("Ollama" in name for name in servers)
+        else "start Ollama (or llama-server, vLLM)"
+    )
     if not servers or _ADD_CHAT in unlock:
         yield _ADD_CHAT
 

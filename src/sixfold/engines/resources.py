@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from sixfold.core.relay.capabilities import EMBEDDINGS
 from sixfold.core.work.availability import Resource
@@ -24,6 +25,7 @@ from sixfold.store import secrets
 from sixfold.upstreams import local, nvml
 from sixfold.upstreams.chat.servers import ServerStatus
 from sixfold.upstreams.hosts import LOOPBACK
+from sixfold.upstreams.local import LocalServer
 
 _REFRESH_SECONDS = 2.0
 _GIB = 2**30
@@ -147,15 +149,32 @@ def _tasks(found: Found) -> str:
 
 def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
     """Yield a line for each kind of server that is looked for, then those that the configuration names."""
+    listed = [each for each in servers if not each.discovered and _is_own_server(each)]
     for kind in local.CHAT:
         how = f"start {kind.program}" if kind.program else ""
         missing = Resource(kind.title, "chat", None, _CHAT, how, used=True)
         there = [each for each in servers if each.kind == kind.kind and each.discovered]
         present = [_server_resource(missing, each) for each in there if each.state != "absent"]
-        yield from present or [missing]
-    for each in servers:
-        if not each.discovered and each.kind not in _PROVIDER_KINDS and each.state != "absent":
-            yield _server_resource(Resource(each.title, "chat", None, _CHAT, "", used=True), each)
+        if present or not any(_is_at(each, kind) for each in listed):
+            yield from present or [missing]
+    for each in listed:
+        yield _server_resource(Resource(_title(each), "chat", None, _CHAT, "", used=True), each)
+
+
+def _is_own_server(server: ServerStatus) -> bool:
+    """Whether a configured server is one of the operator's own, and there."""
+    if server.kind in _PROVIDER_KINDS:  # any server that speaks such a protocol, which shows by its models
+        return server.host in _OWN_HOSTS and bool(server.listing)
+    return server.state != "absent"
+
+
+def _is_at(server: ServerStatus, kind: LocalServer) -> bool:
+    """Whether a server is one that would be found as this kind on this machine."""
+    return server.host in _OWN_HOSTS and urlsplit(server.url).port == kind.port
+
+
+def _title(server: ServerStatus) -> str:
+    return server.title if server.name in (server.kind, server.title) else f"{server.name} ({server.title})"
 
 
 def _server_resource(missing: Resource, server: ServerStatus) -> Resource:

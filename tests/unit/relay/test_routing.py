@@ -70,6 +70,12 @@ def test_a_model_is_found_by_its_server_and_by_itself() -> None:
     assert names(found, "m") == ["a/m", "b/m"]
 
 
+def test_an_alias_whose_target_is_not_there_is_an_error_that_names_the_target() -> None:
+    found = router(Standin("a", "m"), aliases={"fast": ["ollama/qwen3", "b/m"]})
+    with pytest.raises(errors.UnknownModel, match="'fast' leads to ollama/qwen3 or b/m, which is not there"):
+        found.resolve("fast")
+
+
 def test_an_alias_is_tried_in_its_order() -> None:
     found = router(Standin("a", "m"), Standin("b", "m"), aliases={"fast": ["b/m", "a/m"], "one": "a/m"})
     assert names(found, "fast") == ["b/m", "a/m"]

@@ -188,6 +188,12 @@ class Router:
             return errors.EngineUnavailable(UNLOCK)
         if name in DEFAULT:
             return errors.EngineUnavailable(NO_VISION if name == VISION else NO_CHAT)
+        if name in self._aliases:
+            targets = " or ".join(choice.target for choice in self._aliases[name])
+            return errors.UnknownModel(
+                f"The alias {name[:100]!r} leads to {targets[:300]}, which is not there; "
+                "GET /v1/models lists the models"
+            )
         return errors.UnknownModel(f"There is no model {name[:100]!r} here; GET /v1/models lists them")
 
 

@@ -138,6 +138,14 @@ class Server:
         return headers
 
 
+def _address(url: str) -> tuple[str, int | None, str]:
+    """Return what two URLs of the same server have in common: host, port and path."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return LOOPBACK if host in _LOOPBACK else host, port, parts.path.rstrip("/")
+
+
 def _stands_near(host: str) -> bool:
     """Whether a host is of this machine or its network, by its name or its address."""
     try:
@@ -233,10 +241,10 @@ class Servers:
         configured = tuple(rows)
         first = [Server(row, transport, _given(row, key)) for row in configured]
         names = {row.name for row in configured}
-        bases = {server.base_url for server in first}
+        bases = {_address(server.base_url) for server in first}
         self._servers: list[Upstream] = [*first, *own]
         for kind in ("openai", "anthropic"):
-            if kind not in names and _BASES[kind] not in bases:
+            if kind not in names and _address(_BASES[kind]) not in bases:
                 row = UpstreamRow(kind, kind)
                 self._servers.append(Server(row, transport, _given(row, key)))
         every = [_Probe(kind, host, transport) for host in hosts.names for kind in local.CHAT]
@@ -244,7 +252,7 @@ class Servers:
             probe
             for probe in every
             if probe.server.name not in names
-            and probe.server.base_url not in bases
+            and _address(probe.server.base_url) not in bases
             and not (probe.host == LOOPBACK and probe.kind.port in own_ports)
         ]
         self._all = (*self._servers, *(probe.server for probe in self._probes))
