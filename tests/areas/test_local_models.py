@@ -163,7 +163,10 @@ async def test_ollama_with_capabilities_that_no_one_knows_leaves_them_out(
         async with home_with(tmp_path) as home:
             listing = {model.name: model for model in status(home, "ollama").listing}
             assert listing["liar:latest"].capabilities == {CHAT, TOOLS}
-            assert (listing["other:latest"].capabilities, listing["other:latest"].stated) == (frozenset(), True)
+            assert (listing["other:latest"].capabilities, listing["other:latest"].stated) == (
+                frozenset(),
+                True,
+            )
 
 
 async def test_ollama_with_a_long_answer_about_one_model_describes_it_by_its_name(
@@ -191,6 +194,22 @@ async def test_embedding_model_of_ollama_serves_embeddings_by_its_own_name(
                 answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
                 assert answer.json()["data"][0]["embedding"] == [0.25, 0.5], name
             assert ollama.count("/v1/embeddings") == 3
+
+
+async def test_embeddings_by_a_name_of_openai_names_the_embedding_model_of_ollama(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            body = {"model": "text-embedding-3-small", "input": "a red fox"}
+            answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+            assert answer.status_code == 503
+            assert "Or ask for `ollama/nomic-embed-text`" in answer.json()["error"]["message"]
+            del ollama.models["nomic-embed-text:latest"]
+            await home.product.relaying.refresh()
+            answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+            assert "Or ask" not in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])

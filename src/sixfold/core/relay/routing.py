@@ -108,6 +108,13 @@ class Router:
             return True
         return any(not upstream.discovered and not upstream.listing() for upstream in self.upstreams())
 
+    def local_embeddings(self) -> str:
+        """Return the full name of an embedding model on a server of the operator's own, or an empty string."""
+        for upstream, model in self._ranked():
+            if upstream.local and EMBEDDINGS in model.capabilities:
+                return Target(upstream, model.name.removesuffix(_LATEST)).name
+        return ""
+
     def draws(self, name: str) -> bool:
         """Whether whom a name leads to is drawn for each call."""
         choices = self._aliases.get(name)

@@ -64,6 +64,10 @@ class Elsewhere:
         """Whether a model server on this machine or in its network may be asked for this model."""
         return any(target.upstream.local for target in self._relay.router.resolve(model))
 
+    def local_embeddings(self) -> str:
+        """The name of an embedding model that a local server has, or an empty string."""
+        return self._relay.router.local_embeddings()
+
     async def answer(
         self, request: Request, principal: Principal, passed: Passed, scope: str | None
     ) -> Response:

@@ -84,7 +84,9 @@ class Embeddings:
         except errors.EngineUnavailable as error:
             if not order.full_only:
                 raise
-            raise errors.EngineUnavailable(f"{error.message} {_PREVIEW}") from error
+            there = self._elsewhere.local_embeddings()
+            instead = f" Or ask for `{there}`, which a local model server has." if there else ""
+            raise errors.EngineUnavailable(f"{error.message} {_PREVIEW}{instead}") from error
         vectors = cast("list[list[float]]", making.told(prediction, MODEL)[MODEL])
         told = _told(body, vectors, used, encoding)
         return answers.json(told, headers=answers.result_headers(prediction))
