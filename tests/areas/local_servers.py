@@ -42,6 +42,12 @@ def status(home: House, name: str) -> ServerStatus:
     return {each.name: each for each in home.product.relaying.statuses()}[name]
 
 
+async def listed(home: House) -> set[str]:
+    """The names that `/v1/models` lists."""
+    answer = await home.client.get("/v1/models", headers=home.bearer)
+    return {row["id"] for row in answer.json()["data"]}
+
+
 async def service(home: House, name: str) -> dict[str, Any]:
     rows = (await home.client.get("/api/services")).json()["services"]
     return next(row for row in rows if row["service"] == name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.relay.capabilities import CHAT, TOOLS
-from tests.areas.local_servers import SEEING, USUAL, answered_by, chat, home_with, service, status
+from tests.areas.local_servers import SEEING, USUAL, answered_by, chat, home_with, listed, service, status
 from tests.areas.test_gateway import PIXEL
 from tests.fakes import local_models as fakes
 from tests.fakes.local_models import COMPLETION, EMBEDDING, LocalModels, Ollama, listening, look_at
@@ -304,6 +304,30 @@ async def test_vision_of_a_configured_server_that_states_nothing_is_left_to_the_
         tables = {"gateway": {"upstreams": upstreams, "allow_unpriced": True}}
         async with home_with(tmp_path, probe=False, tables=tables) as home:
             assert await answered_by(home, "vision") == "small"
+
+
+async def test_the_list_of_models_has_the_general_names_that_can_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    general = {"default", "chat", "auto", "text-llm", "vision"}
+    async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert general.isdisjoint(await listed(home))
+            ollama.models |= USUAL
+            await home.product.relaying.refresh()
+            assert general & await listed(home) == general - {"vision"}
+            ollama.models |= SEEING
+            await home.product.relaying.refresh()
+            assert general <= await listed(home)
+            answer = await home.client.get("/v1/models/vision", headers=home.bearer)
+            assert (answer.status_code, answer.json()["id"]) == (200, "vision")
+
+
+async def test_the_list_of_models_leaves_out_transcription_that_no_engine_can_serve(tmp_path: Path) -> None:
+    async with home_with(tmp_path, probe=False, public_url="https://box.example") as home:
+        assert "stt" not in await listed(home)
+        assert (await home.client.get("/v1/models/stt", headers=home.bearer)).status_code == 404
 
 
 # -- what a look costs -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from sixfold import errors
 from sixfold.core.relay.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
 from sixfold.core.relay.health import Health
 from sixfold.core.relay.policy import Choice, parse
-from sixfold.core.relay.routing import Router
+from sixfold.core.relay.routing import DEFAULT, Router
 
 
 class Standin:
@@ -216,7 +216,7 @@ def test_a_kinds_name_leads_to_another_host_where_this_machine_has_none() -> Non
 
 def test_all_names_are_listed() -> None:
     listed = dict(router(Standin("a", "m"), aliases={"x": "a/m", "gone": "b/m"}).models())
-    assert listed == {"a/m": "a", "m": "a", "x": "sixfold", "default": "sixfold"}
+    assert listed == {"a/m": "a", "m": "a", "x": "sixfold", **dict.fromkeys(DEFAULT, "sixfold")}
 
 
 @pytest.mark.parametrize(

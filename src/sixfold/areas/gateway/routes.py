@@ -42,6 +42,7 @@ class Models:
         self._services = services
         self._door = door
         self._relay = services.relay
+        self._images = frozenset(images)
         self._own = tuple(dict.fromkeys((*making.OURS, *images)))
 
     async def page(self, request: Request) -> Response:
@@ -69,7 +70,11 @@ class Models:
         known = self._relay.router.models()
         taken = {name for name, _ in known}
         allowed = principal.scope.services
-        models = [name for name in self._own if not allowed or name in allowed]
+        models = [
+            name
+            for name in self._own
+            if (not allowed or name in allowed) and (name in self._images or self._serves(name, name))
+        ]
         aliases = [
             name for model in models for name in making.LISTED.get(model, ()) if self._serves(model, name)
         ]

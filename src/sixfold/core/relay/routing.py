@@ -109,7 +109,7 @@ class Router:
         return any(not upstream.discovered and not upstream.listing() for upstream in self.upstreams())
 
     def local_embeddings(self) -> str:
-        """Return the full name of an embedding model on a server of the operator's own, or an empty string."""
+        """Return the full name of an embedding model on a local server, or an empty string."""
         for upstream, model in self._ranked():
             if upstream.local and EMBEDDINGS in model.capabilities:
                 return Target(upstream, model.name.removesuffix(_LATEST)).name
@@ -132,8 +132,7 @@ class Router:
             for model in upstream.models():
                 found.setdefault(f"{upstream.name}/{model}", upstream.name)
                 several.setdefault(model, upstream.name)
-        if "default" not in found and self.available("default"):
-            found["default"] = "sixfold"
+        found |= {name: "sixfold" for name in DEFAULT if name not in found and self.available(name)}
         return tuple(sorted({**several, **found}.items()))
 
     def _targets(self, name: str) -> tuple[Target, ...]:
