@@ -70,6 +70,19 @@ def test_a_model_is_found_by_its_server_and_by_itself() -> None:
     assert names(found, "m") == ["a/m", "b/m"]
 
 
+def test_a_local_server_is_asked_before_a_provider_that_is_faster() -> None:
+    paid, own = Standin("paid", "m"), Standin("own", "m")
+    own.local = True
+    health = Health(Clock())
+    health.succeeded("paid/m", 0.1)
+    health.succeeded("own/m", 2.0)
+    found = router(paid, own, health=health)
+    assert names(found, "m") == ["own/m", "paid/m"]
+    for _ in range(20):
+        health.failed("own/m")
+    assert names(found, "m") == ["paid/m", "own/m"]
+
+
 def test_an_alias_whose_target_is_not_there_is_an_error_that_names_the_target() -> None:
     found = router(Standin("a", "m"), aliases={"fast": ["ollama/qwen3", "b/m"]})
     with pytest.raises(errors.UnknownModel, match="'fast' leads to ollama/qwen3 or b/m, which is not there"):

@@ -78,7 +78,8 @@ class Router:
     def resolve(self, name: str) -> tuple[Target, ...]:
         """The targets of a name in the order in which they are tried; raises `UnknownModel`.
 
-        Those whose circuit is open come last. Of several servers that have a model the fastest is first.
+        Those whose circuit is open come last. Of several servers that have a model local ones
+        are first, and among those the fastest.
         """
         found = self._targets(name)
         if not found and name in DEFAULT:
@@ -151,7 +152,16 @@ class Router:
         found = [Target(upstream, name) for upstream in self.upstreams() if _lists(upstream, name)]
         if len(found) < 2:
             return tuple(found)
-        return tuple(sorted(found, key=lambda target: self._health.standing(target.name).first_seconds))
+        # A server of the operator's own costs nothing: a provider is asked where none of those answers.
+        return tuple(
+            sorted(
+                found,
+                key=lambda each: (
+                    not each.upstream.local,
+                    self._health.standing(each.name).first_seconds,
+                ),
+            )
+        )
 
     def _named(self, prefix: str, model: str) -> Upstream | None:
         """The server of this name, else one of the kind on another host (`ollama@gpu-box`)."""
