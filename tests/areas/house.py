@@ -19,7 +19,6 @@ from sixfold.core import money
 from sixfold.core.accounts import accounts, journal, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
-from sixfold.reloading import Source
 from sixfold.settings import Settings
 from tests import databases, ground
 
@@ -92,9 +91,9 @@ def client(app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> htt
 
 @asynccontextmanager
 async def house(
-    folder: Path, models: Mapping[str, Any] | None = None, *, source: Source | None = None, **changes: Any
+    folder: Path, models: Mapping[str, Any] | None = None, *, source: Any = None, **changes: Any
 ) -> AsyncIterator[House]:
-    """The server, running; settings are given by name, or come from a `source` that is read again."""
+    """The server, running; settings are given by name, or come from a `reloading.Source`."""
     usual = {"driver": "inline", "workers": 4, "testing": True, **ground.settings(folder)}
     settings = Settings(data_dir=folder, **{**usual, **changes}) if source is None else source.loaded
     databases.prepare(folder)

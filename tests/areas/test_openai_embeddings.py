@@ -160,7 +160,12 @@ async def test_openai_name_is_503_with_the_remedy_where_only_a_preview_serves(
 
 
 async def test_bad_input_under_an_openai_name_is_400_before_the_missing_engine(preview: House) -> None:
-    for given in ({"input": ""}, {"input": "a", "dimensions": 7}, {"input": "a" * 100_001}):
+    inputs: tuple[dict[str, Any], ...] = (
+        {"input": ""},
+        {"input": "a", "dimensions": 7},
+        {"input": "a" * 100_001},
+    )
+    for given in inputs:
         with pytest.raises(openai.BadRequestError):
             await client(preview).embeddings.create(model=BORROWED[0], **given)
 

@@ -34,9 +34,9 @@ def catalogue(**addresses: str) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def served(folder: Path, models: Mapping[str, Any], **keys: str) -> AsyncGenerator[House]:
+async def served(folder: Path, models: Mapping[str, Any], **changes: Any) -> AsyncGenerator[House]:
     """A server whose results may come from loopback, where the fakes keep them."""
-    async with house(folder, models, probe=False, fetch_allow="127.0.0.1", **keys) as home:
+    async with house(folder, models, probe=False, fetch_allow="127.0.0.1", **changes) as home:
         yield home
 
 
