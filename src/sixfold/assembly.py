@@ -11,6 +11,7 @@ from typing import Any
 
 from sixfold import errors, imports, intake, inventory, storage, workplaces, workshops
 from sixfold.areas.gateway import talks
+from sixfold.config_reload import ConfigReloader, Source
 from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
@@ -47,7 +48,6 @@ from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
 from sixfold.payments.erc20 import Deposits
 from sixfold.payments.stripe import Stripe
-from sixfold.reloading import Reloading, Source
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat import opening as relays
@@ -92,7 +92,7 @@ class Product:
     images: Images
     workshop: Workshop
     resources: InstalledResources
-    reloading: Reloading
+    config_reloader: ConfigReloader
 
 
 def build(settings: Settings, models_document: _Document = None, source: Source | None = None) -> Product:
@@ -164,7 +164,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         resources=inventory.resources(
             settings, models, standings, relaying.statuses, (standings.refresh, relaying.refresh)
         ),
-        reloading=Reloading(source, models, relaying),
+        config_reloader=ConfigReloader(source, models, relaying),
     )
 
 
@@ -237,7 +237,7 @@ def _rounds(product: Product) -> dict[str, Coroutine[Any, Any, None]]:
         "deposits": product.deposits.run(),
         "embedding": product.finder.run(),
         "own-models": product.shelf.run(),
-        "configuration": product.reloading.run(),
+        "configuration": product.config_reloader.run(),
     }
 
 

@@ -93,7 +93,7 @@ def client(app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> htt
 async def house(
     folder: Path, models: Mapping[str, Any] | None = None, *, source: Any = None, **changes: Any
 ) -> AsyncIterator[House]:
-    """The server, running; settings are given by name, or come from a `reloading.Source`."""
+    """The server, running; settings are given by name, or come from a `config_reload.Source`."""
     usual = {"driver": "inline", "workers": 4, "testing": True, **ground.settings(folder)}
     settings = Settings(data_dir=folder, **{**usual, **changes}) if source is None else source.loaded
     databases.prepare(folder)

@@ -18,15 +18,15 @@ from collections.abc import Iterator
 import uvicorn
 import uvloop
 
-from sixfold import assembly, errors, openfiles, settings, storage
+from sixfold import assembly, errors, open_files, settings, storage
 from sixfold.assembly import Product
 from sixfold.cli import banner, first_start, locking, opening
 from sixfold.cli.locking import ServerLock
 from sixfold.cli.terminal import Paint, Refused
+from sixfold.config_reload import Source
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.faces import create_app
-from sixfold.reloading import Source
 from sixfold.settings import Settings
 from sixfold.upstreams import hosts
 from sixfold.web import logs
@@ -54,7 +54,7 @@ def serve(arguments: argparse.Namespace) -> int:
     )
     configured = load()
     _configure_logs(configured)
-    openfiles.raise_limit()
+    open_files.raise_limit()
     _refuse_idleness(configured)
     _refuse_exposure(configured)
     os.umask(opening.PRIVATE)
@@ -270,7 +270,7 @@ class _Ending:
         if self._had_terminal and not _has_terminal():
             self._hear(signal.SIGTERM)
         else:
-            self._product.reloading.request()
+            self._product.config_reloader.request()
 
     def _hear(self, number: int) -> None:
         if self._drain is not None:

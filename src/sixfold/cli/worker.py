@@ -11,7 +11,7 @@ import signal
 
 import uvloop
 
-from sixfold import assembly, openfiles, settings
+from sixfold import assembly, open_files, settings
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused
 from sixfold.settings import Settings
@@ -23,7 +23,7 @@ def work(arguments: argparse.Namespace) -> int:
     configured = settings.load(data_dir=arguments.data_dir, workers=arguments.workers)
     logs.configure(configured.log_level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    openfiles.raise_limit()
+    open_files.raise_limit()
     _refuse_solitude(configured)
     os.umask(opening.PRIVATE)
     with contextlib.ExitStack() as stack:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from sixfold import openfiles
+from sixfold import open_files
 from sixfold.worker import protocol
 
 _FIXED = {
@@ -214,5 +214,5 @@ def _spawn(control: int, environ: Mapping[str, str], preload: Sequence[str]) -> 
         cwd="/",
         start_new_session=True,
     )
-    openfiles.restore(process.pid)
+    open_files.restore(process.pid)
     return process

@@ -11,7 +11,7 @@ import resource
 import sys
 from typing import NoReturn
 
-from sixfold import openfiles
+from sixfold import open_files
 from sixfold.worker import main, protocol
 
 MAX_PROCESSES = 1024  # the kernel counts them for each sandbox, and never for root
@@ -29,7 +29,7 @@ def run(words: list[str]) -> NoReturn:
         raise TypeError("a worker is started by the order to be one")
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
-    openfiles.lower_limit()
+    open_files.lower_limit()
     main.work(int(words[0]), order)
 
 

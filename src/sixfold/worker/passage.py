@@ -13,7 +13,7 @@ import resource
 import socket
 import sys
 
-from sixfold import openfiles
+from sixfold import open_files
 
 _PIECE_BYTES = 1 << 16
 
@@ -47,7 +47,7 @@ def main(words: list[str]) -> int:
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    openfiles.lower_limit()
+    open_files.lower_limit()
     os.umask(0o077)
     listening = socket.socket(fileno=int(words[0]))
     return asyncio.run(run(listening, int(words[1]), words[3:]))

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from sixfold.ui.memory import bounded, reading
+from sixfold.ui.memory import reading, render_limits
 from sixfold.ui.memory.markdown import MOST_CHARS, Context, render
 
 HERE = Context("notes/page", "Page")
@@ -68,8 +68,8 @@ def test_rendering_of_the_worst_text_of_each_construct_stays_within_its_limits(n
     text = CONSTRUCTS[name][:MOST_CHARS]
     started = time.thread_time()
     page = render(text, HERE).html
-    assert time.thread_time() - started < 4 * bounded.CPU_SECONDS
-    assert len(page) <= bounded.HTML_CHARS + bounded.HTML_PER_CHAR * len(text)
+    assert time.thread_time() - started < 4 * render_limits.CPU_SECONDS
+    assert len(page) <= render_limits.HTML_CHARS + render_limits.HTML_PER_CHAR * len(text)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_text_beyond_a_limit_is_shown_as_plain_text_with_the_reason(name: str,
 
 
 def test_a_text_that_takes_too_long_is_shown_as_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "CPU_SECONDS", 0.0)
+    monkeypatch.setattr(render_limits, "CPU_SECONDS", 0.0)
     page = render("*a* and [b](/docs)", HERE).html
     assert PLAIN in page
     assert "takes more than 0 s of processor time" in page

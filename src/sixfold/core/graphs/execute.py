@@ -19,9 +19,9 @@ from sixfold.core.graphs import keys as merkle
 from sixfold.core.graphs.admission import GraphMemory
 from sixfold.core.graphs.context import Context, Home
 from sixfold.core.graphs.limits import GraphTooLarge, count_text
+from sixfold.core.graphs.outcome_writer import OutcomeWriter
 from sixfold.core.graphs.outcomes import call, finish
 from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Given, Packer, Shelf, Stored
-from sixfold.core.graphs.saving import OutcomeWriter
 from sixfold.core.graphs.validate import Node, Verdict
 from sixfold.core.work.engines import Canceled, EngineError
 

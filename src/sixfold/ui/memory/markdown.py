@@ -19,7 +19,7 @@ from markdown_it.token import Token
 
 from sixfold.core.memory import markdown, slugs
 from sixfold.core.memory.mentions import Mention
-from sixfold.ui.memory import bounded
+from sixfold.ui.memory import render_limits
 
 MOST_CHARS = 100_000
 _MOST_BRACKETS = 10_000
@@ -71,12 +71,11 @@ def page_path(slug: str, action: str = "") -> str:
 def render(body: str, context: Context) -> Rendered:
     """Render a text to HTML without a first heading that repeats the title.
 
-    A text that is too long, or whose layout exceeds the limits of `bounded`, is shown as plain text with
-    the reason.
+    A text that is too long, or whose layout exceeds `render_limits`, is shown as plain text with the reason.
     """
     try:
         return _rendered(body, context)
-    except bounded.RenderTooLarge as error:
+    except render_limits.RenderTooLarge as error:
         return _plain(body, str(error))
     except RecursionError:
         return _plain(body, "its parts are nested too deeply")
@@ -84,10 +83,12 @@ def render(body: str, context: Context) -> Rendered:
 
 def _rendered(body: str, context: Context) -> Rendered:
     if len(body) > MOST_CHARS:
-        raise bounded.RenderTooLarge(f"it has {len(body)} characters; the limit for a layout is {MOST_CHARS}")
+        raise render_limits.RenderTooLarge(
+            f"it has {len(body)} characters; the limit for a layout is {MOST_CHARS}"
+        )
     if body.count("[") > _MOST_BRACKETS:
-        raise bounded.RenderTooLarge(f"it has more than {_MOST_BRACKETS} opening brackets")
-    env = bounded.environment(len(body), context=context)
+        raise render_limits.RenderTooLarge(f"it has more than {_MOST_BRACKETS} opening brackets")
+    env = render_limits.environment(len(body), context=context)
     tokens = _without_title(_PARSER.parse(body, env), context.title)
     headings = _anchored(tokens)
     _called_out(tokens)
@@ -219,7 +220,7 @@ def _wiki(state: StateInline, silent: bool) -> bool:
     return True
 
 
-class _Renderer(bounded.BoundedRenderer):
+class _Renderer(render_limits.BoundedRenderer):
     """The tokens that are not HTML's own, and those that must be looked at."""
 
     def wiki(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -339,7 +340,7 @@ def _parser() -> MarkdownIt:
     parser.enable(["table", "strikethrough"])
     parser.validateLink = may_lead
     parser.inline.ruler.before("link", "wiki", _wiki)
-    bounded.limit(parser)
+    render_limits.limit(parser)
     return parser
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sixfold import openfiles, settings
+from sixfold import open_files, settings
 from sixfold.core.relay.ports import Broken
 from sixfold.upstreams.chat.llama.files import Model
 from sixfold.upstreams.chat.llama.options import Options
@@ -52,7 +52,7 @@ async def start(name: str, model: Model, options: Options) -> Running:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", _PROGRAM, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=_environment()
     )
-    openfiles.restore(process.pid)
+    open_files.restore(process.pid)
     lines: deque[str] = deque(maxlen=_LINES)
     running = Running(process, "", key, asyncio.create_task(_listen(process, lines)))
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import settings
-from sixfold.reloading import Source
+from sixfold.config_reload import Source
 from tests import ground
 from tests.areas.gateway import PRICE, Gateway
 from tests.areas.house import house
@@ -192,5 +192,5 @@ async def test_a_request_reads_the_file_again_at_once_and_says_where_nothing_has
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
     async with configured(tmp_path) as server:
-        server.door.home.product.reloading.request()
+        server.door.home.product.config_reloader.request()
         assert "nothing has changed" in await until_logged(caplog, "was read again")

@@ -59,7 +59,7 @@ class _Parsed:
     restart: tuple[str, ...]
 
 
-class Reloading:
+class ConfigReloader:
     """Watches the configuration file of a running server; without a source it watches nothing."""
 
     def __init__(self, source: Source | None, catalog: Catalog, relaying: Relaying) -> None:

@@ -14,8 +14,8 @@ from sixfold.core.graphs import embedded
 from sixfold.core.graphs.embedded import GraphEmbedder
 from sixfold.core.graphs.execute import execute
 from sixfold.core.graphs.fileorder import FileOrder
+from sixfold.core.graphs.outcome_writer import OutcomeWriter
 from sixfold.core.graphs.ports import Stored
-from sixfold.core.graphs.saving import OutcomeWriter
 from sixfold.core.graphs.validate import validate
 from sixfold.errors import StoreFailed
 from tests.unit.graphs.small import CLASSES, World, node
