@@ -140,3 +140,18 @@ async def listening(app: ASGIApp) -> AsyncGenerator[str, None]:
         finally:
             server.should_exit = True
             await serving
+
+
+async def leave_stream(door: Gateway, text: str) -> None:
+    """Ask for a stream, leave at its first words, and wait until the model server has noticed."""
+    body = {"model": "acme/small", "stream": True, "messages": [{"role": "user", "content": text}]}
+    async with (
+        listening(door.home.app) as origin,
+        httpx.AsyncClient() as client,
+        client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=door.headers) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if line.count("word"):
+                break
+    async with asyncio.timeout(60):
+        await door.acme.left.wait()

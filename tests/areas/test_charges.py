@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from sixfold import inventory
 from sixfold.core.database import many
-from tests.areas.gateway import PRICE, Gateway, gateway, listening
+from tests.areas.gateway import PRICE, Gateway, gateway, leave_stream
 from tests.areas.test_gateway_later import ended
 from tests.recomputing import micros, recomputed
 
@@ -34,20 +33,8 @@ async def door(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 async def _left(door: Gateway, words: int) -> None:
-    """A stream whose caller leaves at the first words."""
     door.acme.modes.insert(0, "trickle")
-    body = {"model": "acme/small", "stream": True}
-    body |= {"messages": [{"role": "user", "content": f"say {words} words"}]}
-    async with (
-        listening(door.home.app) as origin,
-        httpx.AsyncClient() as client,
-        client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=door.headers) as answer,
-    ):
-        async for line in answer.aiter_lines():
-            if line.count("word"):
-                break
-    async with asyncio.timeout(60):
-        await door.acme.left.wait()
+    await leave_stream(door, f"say {words} words")
 
 
 async def _fails(door: Gateway, words: int) -> None:

@@ -14,7 +14,7 @@ from sixfold.core.accounts.keys import Principal, Scope
 from sixfold.core.relay import requestlog, till
 from sixfold.core.relay.chat import Chat, Ended, Message, Said, Text
 from sixfold.core.relay.requestlog import Call
-from tests.areas.gateway import PRICE, Gateway, gateway, listening
+from tests.areas.gateway import PRICE, Gateway, gateway, leave_stream, listening
 from tests.areas.house import bearer
 from tests.fakes.models import model_server
 
@@ -119,18 +119,9 @@ async def test_an_answer_without_usage_is_estimated(tmp_path: Path) -> None:
 
 
 async def test_who_leaves_pays_what_was_delivered(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door, listening(door.home.app) as origin:
+    async with gateway(tmp_path) as door:
         door.acme.mode = "trickle"
-        body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 40 words"}], **STREAM}
-        async with (
-            httpx.AsyncClient() as client,
-            client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=door.headers) as answer,
-        ):
-            async for line in answer.aiter_lines():
-                if line.count("word"):
-                    break
-        async with asyncio.timeout(60):
-            await door.acme.left.wait()
+        await leave_stream(door, "say 40 words")
         [call] = await door.settled()
         assert call["status"] == "left"
         assert 1 <= call["usage"]["output_tokens"] < 40
