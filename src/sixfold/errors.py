@@ -19,6 +19,9 @@
     ├── TooLarge                 413  too_large
     ├── UnsupportedMedia         415  unsupported_media
     ├── TooManyRequests          429  rate_limited         (retry_after)
+    │   ├── TooManyPeerConnections     429  too_many_connections
+    │   ├── TooManyUnfinishedRequests  429  too_many_unfinished_requests
+    │   ├── TooManyStreams       429  too_many_websockets, too_many_event_streams, too_many_chat_streams
     │   ├── QueueFull            429  queue_full
     │   └── BudgetExceeded       429  budget_exceeded
     ├── FetchRefused             400  fetch_refused        (a user's URL that may not be fetched)
@@ -194,6 +197,28 @@ class TooManyRequests(SixfoldError):
     def __init__(self, message: str = "", *, retry_after: int = 1) -> None:
         self.retry_after = retry_after
         super().__init__(message)
+
+
+class TooManyPeerConnections(TooManyRequests):
+    """Your address has too many connections to this server."""
+
+    code = "too_many_connections"
+
+
+class TooManyUnfinishedRequests(TooManyRequests):
+    """Your address has too many incomplete requests at this server."""
+
+    code = "too_many_unfinished_requests"
+
+
+class TooManyStreams(TooManyRequests):
+    """This account has too many streams open."""
+
+    code = "too_many_event_streams"
+
+    def __init__(self, message: str = "", *, code: str = "", retry_after: int = 5) -> None:
+        self.code = code or type(self).code
+        super().__init__(message, retry_after=retry_after)
 
 
 class QueueFull(TooManyRequests):

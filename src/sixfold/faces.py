@@ -27,6 +27,7 @@ from sixfold.core.work.history import Histories
 from sixfold.core.work.quotes import Times
 from sixfold.mcp import face as mcp
 from sixfold.ui import routes as ui
+from sixfold.web.admission import Admission
 from sixfold.web.app import App
 from sixfold.web.auth import Doors
 from sixfold.web.idempotency import Repeats
@@ -62,7 +63,7 @@ def create_app(product: Product) -> ASGIApp:
     if "workflows" in areas:
         faces += workflows.faces(services)
     faces.append(mcp.face(services))
-    app, tracing = App(faces, metrics, pages[0]), product.relaying.tracing
+    app, tracing = App(faces, metrics, pages[0], services.admission), product.relaying.tracing
     return app if tracing is None else tracing.serve(app)
 
 
@@ -88,6 +89,7 @@ def build_services(product: Product) -> Services:
     """What the faces are built from."""
     settings, database = product.settings, product.database
     origins = Origins(settings)
+    admission = Admission(settings, origins)
     times, histories = Times(), Histories()
     product.bus.watchers += [times.heard, histories.note]
     return Services(
@@ -108,7 +110,8 @@ def build_services(product: Product) -> Services:
         own_faults=product.shelf.faults,
         live=product.live,
         origins=origins,
-        doors=Doors(database, settings, origins),
+        admission=admission,
+        doors=Doors(database, settings, origins, admission.accounts),
         sessions=Sessions(database, settings, origins),
         repeats=Repeats(database, product.supervisor.boot, settings.inline_seconds),
         memory=product.memory,

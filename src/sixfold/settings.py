@@ -120,6 +120,17 @@ class Settings:
     upload_body_bytes: int = 512 * MIB
     header_seconds: float = 10
     body_bytes_per_second: int = 1024
+    send_seconds: float = 60
+    connections_per_peer: int = 2048
+    unfinished_requests: int = 4096
+    unfinished_requests_per_peer: int = 256
+    websockets: int = 4096
+    websockets_per_account: int = 100
+    event_streams: int = 4096
+    event_streams_per_account: int = 100
+    chat_streams_per_account: int = 0
+    requests_per_second_per_account: float = 2000
+    requests_per_second_per_peer: float = 200
     graph_nodes: int = 5_000
     graph_values: int = 100_000
     upload_quota_bytes: int = 10 * GIB

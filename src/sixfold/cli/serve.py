@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from typing import cast
 
 import uvicorn
 import uvloop
@@ -30,7 +31,9 @@ from sixfold.faces import create_app
 from sixfold.settings import Settings
 from sixfold.upstreams import hosts
 from sixfold.web import logs
+from sixfold.web.peers import PeerLimits
 from sixfold.web.protocol import Line, Sweep
+from sixfold.web.websocket_protocol import WebSocketLine
 
 _BACKLOG = 2048
 _CLOSE_SECONDS = 5  # for connections that are still open once every run has ended
@@ -180,7 +183,12 @@ async def _serve(configured: Settings, source: Source, doors: list[socket.socket
     paint = Paint()
     product = assembly.build(configured, source=source)
     async with assembly.running(product):
-        sweep = Sweep(_KEEP_ALIVE_SECONDS, configured.header_seconds, configured.body_bytes_per_second)
+        sweep = Sweep(
+            _KEEP_ALIVE_SECONDS,
+            configured.header_seconds,
+            configured.body_bytes_per_second,
+            configured.send_seconds,
+        )
         server = _Server(_config(product), sweep)
         welcome = None
         if configured.on_loopback:
@@ -201,8 +209,8 @@ async def _serve(configured: Settings, source: Source, doors: list[socket.socket
 def _config(product: Product) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(product),
-        http=Line,
-        ws="websockets-sansio",
+        http=cast("type[Line]", functools.partial(Line, limits=PeerLimits.of(product.settings))),
+        ws=WebSocketLine,
         ws_ping_interval=10,
         ws_per_message_deflate=False,
         lifespan="off",

@@ -102,6 +102,7 @@ class Endpoint:
             return Response(status_code=202, headers=_HEADERS)
         takes_stream = _STREAM in request.headers.get("accept", "") and call.idempotency_id is None
         if takes_stream and self._server.streams(message):
+            self._services.admission.event_stream(request, call.principal.account_id)
             return await self._streamed(message, call)
         answer = await self._answer(message, call)
         status = 200

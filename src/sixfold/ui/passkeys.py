@@ -17,7 +17,7 @@ from sixfold.settings import Settings
 from sixfold.ui import entering, forms
 from sixfold.ui.entering import Entrance
 from sixfold.web import answers, bodies, calls, sessions
-from sixfold.web.origin import is_loopback
+from sixfold.web.peers import is_loopback
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 from sixfold.web.sessions import CSRF_HEADER, Session

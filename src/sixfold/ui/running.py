@@ -131,6 +131,7 @@ class Running:
         found = await self._services.pipeline.get(
             calls.path_value(request, "prediction_id"), guest.account_id
         )
+        self._services.admission.event_stream(request, guest.account_id)
         return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
 
     async def _frames(self, prediction: Prediction) -> AsyncIterator[bytes]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.web import limits
+from sixfold.web import limits, refusals, slots
+from sixfold.web.admission import Admission
 from sixfold.web.answers import coded
 from sixfold.web.metrics import Metrics
 from sixfold.web.overload import OVERLOADED, PROBES
@@ -28,6 +29,8 @@ _LEFT = 499  # the client went away before there was an answer
 _HOP = b"x-sixfold-hop"
 _UNREAD_BYTES = 64 * 1024  # many clients send {} with every method
 _UNLOGGED = (errors.EngineFailed, errors.EngineUnavailable, errors.TooManyConnections)
+_KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
+TRY_AGAIN_LATER = 1013  # the code with which a websocket is closed
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 FALLBACK = Face("none", coded, ())
 
@@ -35,8 +38,15 @@ FALLBACK = Face("none", coded, ())
 class App:
     """Dispatches requests to faces; every answer leaves through here."""
 
-    def __init__(self, faces: Iterable[Face], metrics: Metrics, lost: Face = FALLBACK) -> None:
+    def __init__(
+        self,
+        faces: Iterable[Face],
+        metrics: Metrics,
+        lost: Face = FALLBACK,
+        admission: Admission | None = None,
+    ) -> None:
         """`lost` tells a browser that nothing is at a path which belongs to no face."""
+        self._admission = admission
         self._table = Table(faces, FALLBACK)
         self._lost = Match(lost, None)
         self._metrics = metrics
@@ -70,6 +80,7 @@ class App:
                 ]
                 await response(scope, receive, send if scope["method"] != "HEAD" else _bodiless(send))
         finally:
+            slots.release(scope)
             self._note(scope, match, status, time.perf_counter() - began)
 
     async def _converse(self, websocket: WebSocket) -> None:
@@ -85,24 +96,64 @@ class App:
         began = time.perf_counter()
         try:
             with contextlib.suppress(WebSocketDisconnect):  # the server logs all else, and closes
-                await socket.converse(websocket)
+                if await self._has_room(websocket):
+                    await socket.converse(websocket)
         finally:
+            slots.release(scope)
             _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - began)
+
+    async def _has_room(self, websocket: WebSocket) -> bool:
+        """Whether the server takes one more websocket; else it is refused before it is accepted."""
+        if self._admission is None:
+            return True
+        try:
+            self._admission.keyless(websocket)
+            self._admission.websockets.enter(websocket.scope, _client(websocket.scope))
+        except errors.SixfoldError as error:
+            await websocket.receive()
+            if "websocket.http.response" in websocket.scope.get("extensions", {}):
+                await websocket.send_denial_response(coded(error, websocket.scope["sixfold.request_id"]))
+            else:
+                await websocket.close(TRY_AGAIN_LATER)
+            return False
+        return True
 
     async def _answer(self, scope: Scope, receive: Receive, match: Match) -> Response | Answer | None:
         dialect, request_id = match.face.dialect, scope["sixfold.request_id"]
         try:
-            return await _handle(scope, receive, match)
+            return await self._handle(scope, receive, match)
         except errors.SixfoldError as error:
-            if error.status >= 500 and not isinstance(error, _UNLOGGED):
-                trace = None if isinstance(error, errors.NotConfigured | errors.ShuttingDown) else error
-                _LOG.warning(error.message, exc_info=trace, extra={"request_id": request_id})
-            return dialect(error, request_id)
+            return dialect(self._seen(error, scope), request_id)
         except ClientDisconnect:
             return None
         except Exception:  # noqa: BLE001 - the outermost loop of a request: the caller gets a 500, the log why
             _LOG.exception("a request failed in a way that it should not", extra={"request_id": request_id})
             return dialect(errors.SixfoldError(), request_id)
+
+    async def _handle(self, scope: Scope, receive: Receive, match: Match) -> Response | Answer:
+        headers = dict(reversed(scope["headers"]))
+        if (
+            self._admission is not None
+            and b"authorization" not in headers
+            and b"x-api-key" not in headers
+            and (match.route is None or match.route.path not in PROBES)
+        ):
+            self._admission.keyless(HTTPConnection(scope))
+        return await _dispatch(scope, receive, match, headers)
+
+    def _seen(self, error: errors.SixfoldError, scope: Scope) -> errors.SixfoldError:
+        """Log what the operator should know of an error; gives the error to answer with."""
+        if isinstance(error, errors.Unauthenticated) and self._admission is not None and _has_key(scope):
+            try:
+                self._admission.keyless(HTTPConnection(scope))
+            except errors.TooManyRequests as refusal:
+                return refusal
+        elif isinstance(error, errors.NotConfigured):
+            refusals.recorder().add("not_configured", _client(scope), error.message)
+        elif error.status >= 500 and not isinstance(error, _UNLOGGED):
+            trace = None if isinstance(error, errors.ShuttingDown) else error
+            _LOG.warning(error.message, exc_info=trace, extra={"request_id": scope["sixfold.request_id"]})
+        return error
 
     def _note(self, scope: Scope, match: Match, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
@@ -129,10 +180,21 @@ def _is_browser(scope: Scope) -> bool:
     return asked and not scope["path"].startswith("/api/")
 
 
-async def _handle(scope: Scope, receive: Receive, match: Match) -> Response | Answer:
+def _client(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _has_key(scope: Scope) -> bool:
+    return any(name in _KEY_HEADERS for name, _ in scope["headers"])
+
+
+async def _dispatch(
+    scope: Scope, receive: Receive, match: Match, headers: Mapping[bytes, bytes]
+) -> Response | Answer:
     route = match.route
     if OVERLOADED in scope and (route is None or route.path not in PROBES):
-        raise errors.TooManyConnections
+        raise scope[OVERLOADED]
     if route is None:
         raise errors.NotFound
     method = scope["method"]
@@ -141,7 +203,6 @@ async def _handle(scope: Scope, receive: Receive, match: Match) -> Response | An
         response = match.face.dialect(errors.MethodNotAllowed(), scope["sixfold.request_id"])
         response.headers["Allow"] = ", ".join(sorted(route.handlers))
         return response
-    headers = dict(reversed(scope["headers"]))
     if _HOP in headers:
         raise errors.Forbidden("This server was asked by itself")
     most = route.body_bytes or _UNREAD_BYTES

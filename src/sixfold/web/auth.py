@@ -15,6 +15,7 @@ from sixfold.core.database import Database
 from sixfold.settings import Settings
 from sixfold.web.limits import BodyBudget
 from sixfold.web.origin import Origins
+from sixfold.web.rates import RequestRates
 
 _MAX_KEY_CHARS = 512
 
@@ -35,8 +36,11 @@ def token_of(header: str | None) -> str | None:
 class Doors:
     """Turns what a request carries into a `Principal`; raises `Unauthenticated`."""
 
-    def __init__(self, database: Database, settings: Settings, origins: Origins) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, origins: Origins, per_account: RequestRates
+    ) -> None:
         self._database = database
+        self._per_account = per_account
         self._open_image_service = settings.open_image_service
         self._origins = origins
         self._bodies = BodyBudget(settings.unauthenticated_body_bytes)
@@ -52,6 +56,8 @@ class Doors:
     async def admit(self, principal: Principal) -> Principal:
         """Let a key's request in, for whose account and budget it then runs; raises `TooManyRequests`."""
         limits.speaking.set(principal)
+        if principal.kind != "operator":
+            self._per_account.spend(principal.account_id)
         if principal.scope.rpm is not None and principal.key_id is not None:
             await self._rates.spend(principal.key_id, principal.scope.rpm)
         return principal

@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Scope
 
 from sixfold import errors
 from sixfold.core import quantities
+from sixfold.web import refusals
 
 _MAX_LENGTH_DIGITS = 18
 _MAX_KEYS = 10_000
@@ -75,6 +76,7 @@ class BodyBudget:
             self._total += more
             self._callers[caller] += more
             if more and (self._total > self._max_bytes or 2 * self._callers[caller] > self._max_bytes):
+                refusals.recorder().add("unauthenticated_body", caller)
                 raise errors.TooManyRequests(_TOO_MANY_BYTES)
             return message
 

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.relay.relay import Counts
 from sixfold.core.work.supervisor import Supervisor
-from sixfold.web import overload
+from sixfold.web import refusals
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -115,17 +115,23 @@ class _Answers(Collector):
 
 
 class _Refused(Collector):
-    """Connections that this process refused or closed."""
+    """What this process refused, and the connections among that."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """The counts by reason, all present from the start."""
-        refused = CounterMetricFamily(
-            "sixfold_connections_refused", "Connections refused or closed, by reason", labels=("reason",)
-        )
-        counts = overload.capacity().refused
-        for reason in ("too_many", "silent", "slow_headers", "slow_body"):
-            refused.add_metric((reason,), counts[reason])
-        yield refused
+        totals = refusals.recorder().totals
+        for name, text, reasons in (
+            ("sixfold_refused", "Requests, connections and streams refused, by reason", refusals.REASONS),
+            (
+                "sixfold_connections_refused",
+                "Connections refused or closed, by reason",
+                refusals.CONNECTION_REASONS,
+            ),
+        ):
+            refused = CounterMetricFamily(name, text, labels=("reason",))
+            for reason in reasons:
+                refused.add_metric((reason,), totals[reason])
+            yield refused
 
 
 class _Relayed(Collector):

@@ -10,6 +10,8 @@ from starlette.requests import HTTPConnection
 
 from sixfold import errors
 from sixfold.settings import Settings
+from sixfold.web import peers
+from sixfold.web.peers import is_loopback, is_near
 
 # What proxies and tunnels add. One of these means that the peer is not who asks.
 _FORWARDED = frozenset(
@@ -56,19 +58,6 @@ _MAX_ADDRESS = 64
 _SAME_SITE = frozenset({"", "none", "same-origin"})
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine, and can be nothing else."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
-
-
 def host_of(request: HTTPConnection) -> str | None:
     """The name in the one Host header, without its port; None when there are none or several."""
     values = request.headers.getlist("host")
@@ -82,13 +71,6 @@ def is_forwarded(request: HTTPConnection) -> bool:
         name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
         for name in (raw.decode("latin-1").lower().replace("_", "-") for raw, _ in request.scope["headers"])
     )
-
-
-def _is_near(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_private
-    except ValueError:
-        return False
 
 
 class Origins:
@@ -138,18 +120,17 @@ class Origins:
         """The caller's address, for rate limits only: the peer's, or the one that our proxy names."""
         peer = request.client.host if request.client is not None else ""
         named = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:_MAX_ADDRESS]
-        return named if named and self._public_url and _is_near(peer) else peer
+        return named if named and self._public_url and is_near(peer) else peer
 
     def network(self, request: HTTPConnection) -> str:
         """The caller's address; of IPv6 the /64, as one subscriber has all addresses of it."""
+        return peers.network(self.caller(request))
+
+    def limited(self, request: HTTPConnection) -> str | None:
+        """The same, or None for this machine and for a proxy, whose clients have no limits of an address."""
         caller = self.caller(request)
-        try:
-            address = ipaddress.IPv6Address(caller)
-        except ValueError:
-            return caller
-        return (
-            caller if address.ipv4_mapped else str(ipaddress.IPv6Network((address.packed, 64), strict=False))
-        )
+        is_peer = request.client is not None and caller == request.client.host
+        return peers.limited(caller, behind_proxy=is_peer and bool(self._public_url))
 
     def is_own_machine(self, request: HTTPConnection) -> bool:
         """All conditions of the loopback exemption: peer, Host, no proxy, no public URL, no foreign page."""

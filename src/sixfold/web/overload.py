@@ -13,17 +13,18 @@ import asyncio
 import contextlib
 import functools
 import json
-import logging
 import os
 import resource
-from collections import Counter
 from collections.abc import Collection
+from http import HTTPStatus
 from typing import Any
 
 from sixfold.core import ids
-from sixfold.errors import TooManyConnections
+from sixfold.errors import TooManyConnections, TooManyRequests
+from sixfold.web import refusals
 
 OVERLOADED = "sixfold.overloaded"  # in the scope of a request whose connection is refused
+Refusal = TooManyConnections | TooManyRequests
 PROBES = frozenset({"/livez", "/readyz"})
 
 _RESERVED = 0.1  # of the limit: for the database, files, workers and connections that are being refused
@@ -33,18 +34,17 @@ _MIN_WAIT_SECONDS = 0.25  # before a refused one may
 _PATIENCE_SECONDS = 2.0  # for the request of a connection that is being refused, and for reading its rest
 _ANSWER_SECONDS = 10.0  # for the response to it
 _UNREAD_BYTES = 64 * 1024
-_LOG_SECONDS = 10.0  # between two lines in the log
-_LOG = logging.getLogger("sixfold.server")
 
 
-def _fixed_response() -> bytes:
-    error, request_id = TooManyConnections(), ids.new("req")
+def fixed_response(error: Refusal) -> bytes:
+    """A whole response without a dialect, for a request whose path is not known."""
+    request_id = ids.new("req")
     body = json.dumps(
         {"error": error.message, "code": error.code, "status": error.status, "request_id": request_id}
     )
     return (
-        f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {error.retry_after}\r\nConnection: close\r\n"
-        f"X-Request-Id: {request_id}\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nRetry-After: {error.retry_after}\r\n"
+        f"Connection: close\r\nX-Request-Id: {request_id}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body}"
     ).encode()
 
@@ -56,12 +56,10 @@ class Capacity:
         reserved = max(16, int(limit * _RESERVED))
         self.descriptors = limit - reserved
         self.connections = max(1, self.descriptors // 2)
-        self.refused = Counter[str]()  # connections that this process closed, by reason
         self._starting: dict[Any, float] = {}  # since when a connection has had no headers, oldest first
         self._most_waiting = reserved // 2  # refused connections whose request is awaited
         self._waiting = 0
         self._silent: dict[RefusedTransport, float] = {}  # of those, the ones without a request, oldest first
-        self._quiet_until = 0.0
 
     def is_full(self, connections: Collection[object], descriptor: int) -> bool:
         """Whether one more connection is too many.
@@ -86,19 +84,17 @@ class Capacity:
         if oldest not in connections:
             return None
         del self._starting[oldest]
-        self.refused["silent"] += 1
+        refusals.recorder().add("silent")
         return oldest
 
     def refuse(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
     ) -> RefusedTransport | None:
-        """Return the transport on which a request is answered 503; None where a response was sent already."""
-        self.refused["too_many"] += 1
+        """Return the transport on which a request is refused; None where a response was sent already."""
         moment = loop.time()
-        self._log(moment)
         if self._waiting >= self._most_waiting and not self._drop_waiting(moment):
             transport.set_protocol(asyncio.Protocol())
-            transport.write(_fixed_response())
+            transport.write(fixed_response(TooManyConnections()))
             _discard_input(transport)
             transport.close()
             return None
@@ -123,18 +119,6 @@ class Capacity:
         del self._silent[oldest]
         oldest.abort()
         return True
-
-    def _log(self, moment: float) -> None:
-        if moment < self._quiet_until:
-            return
-        self._quiet_until = moment + _LOG_SECONDS
-        _LOG.warning(
-            "Refused a connection (%d since the start): this process has %d descriptors and takes %d "
-            "connections at a time",
-            self.refused["too_many"],
-            self.descriptors,
-            self.connections,
-        )
 
 
 def _discard_input(transport: asyncio.Transport) -> None:

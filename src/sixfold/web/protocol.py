@@ -7,27 +7,27 @@ connection that stays is written as one piece, and one look a second finds who h
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
 
-from sixfold.web import overload
+from sixfold import errors
+from sixfold.web import overload, refusals
+from sixfold.web.peers import PeerLimits
 from sixfold.web.plain import LINE, Answer
+from sixfold.web.websocket_protocol import WebSocketLine
 
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})  # in a header
 _PAUSE_SECONDS = 30  # that a body may stop coming
-_LOG_SECONDS = 60.0  # between two lines in the log
-_LOG = logging.getLogger("sixfold.server")
 _MESSAGE = b"The request did not arrive in time"
 _TIMED_OUT = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain\r\n"
     b"Content-Length: %d\r\n\r\n%b" % (len(_MESSAGE), _MESSAGE)
 )
+_NO_LIMITS = PeerLimits()
 
 
 class Line(HttpToolsProtocol):
@@ -35,6 +35,7 @@ class Line(HttpToolsProtocol):
 
     `headers_since` is when the connection began to wait for the headers of a request. `body_bytes` counts
     what came of all bodies, `body_credit` what the one that is being received may still fall behind.
+    `is_counted` and `is_unfinished` say what `limits` counts of it.
     """
 
     idle_since = 0.0
@@ -42,26 +43,59 @@ class Line(HttpToolsProtocol):
     body_bytes = 0
     body_seen = 0
     body_credit = 0.0
+    unsent = 0  # bytes that waited for the client at the last look
+    stalled_since = 0.0
     receiving: RequestResponseCycle | None = None
     refused: overload.RefusedTransport | None = None
+    refusal: overload.Refusal | None = None
     is_starting = False
+    is_counted = False
+    is_unfinished = False
+    peer: str | None = None
+
+    def __init__(self, *args: Any, limits: PeerLimits = _NO_LIMITS, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.limits = limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Take a connection, or refuse it where this process has too many."""
+        """Take a connection, or refuse it where this process or its address has too many."""
         capacity, moment = overload.capacity(), self.loop.time()
-        if capacity.is_full(self.connections, transport.get_extra_info("socket").fileno()):
-            silent = capacity.silent(self.connections, moment)
-            if silent is None:
-                self._refuse(transport, capacity)
-                return
-            self.connections.discard(silent)
-            silent.transport.abort()
+        client = get_remote_addr(transport)
+        self.peer = self.limits.peer(client[0]) if client is not None else None
+        descriptor = transport.get_extra_info("socket").fileno()
+        refusal = None
+        if capacity.is_full(self.connections, descriptor) or self.limits.is_crowded():
+            refusal = self._make_room(capacity, moment)
+        refusal = refusal or self.limits.connect(self.peer)
+        if refusal is not None:
+            self._refuse(transport, capacity, refusal)
+            return
+        self.is_counted = True
+        refusal = self.limits.begin(self.peer)
+        if refusal is not None:
+            self._release()
+            self._refuse(transport, capacity, refusal)
+            return
+        self.is_unfinished = True
         self.headers_since = moment
         self.is_starting = True
         capacity.start(self, moment)
         super().connection_made(transport)
 
-    def _refuse(self, transport: asyncio.Transport, capacity: overload.Capacity) -> None:
+    def _make_room(self, capacity: overload.Capacity, moment: float) -> overload.Refusal | None:
+        silent = cast("Line | None", capacity.silent(self.connections, moment))
+        if silent is None:
+            return errors.TooManyConnections()
+        self.connections.discard(silent)
+        silent.transport.abort()
+        silent._release()
+        return None
+
+    def _refuse(
+        self, transport: asyncio.Transport, capacity: overload.Capacity, refusal: overload.Refusal
+    ) -> None:
+        refusals.recorder().add(_REASONS[type(refusal)], self.peer or "")
+        self.refusal = refusal
         self.refused = capacity.refuse(transport, self.loop)
         if self.refused is None:
             return
@@ -69,9 +103,26 @@ class Line(HttpToolsProtocol):
         super().connection_made(cast("asyncio.Transport", self.refused))
         self.connections.discard(self)  # it takes no place, and closes by itself
 
+    def _release(self) -> None:
+        if self.is_counted:
+            self.is_counted = False
+            self.limits.disconnect(self.peer)
+        if self.is_unfinished:
+            self.is_unfinished = False
+            self.limits.finish(self.peer)
+
     def _unsupported_upgrade_warning(self) -> None:
-        if self.refused is None:  # one that is refused gets its 503, and the log says so already
+        if self.refused is None:  # one that is refused gets its answer, and is counted already
             super()._unsupported_upgrade_warning()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to the protocol of websockets, which releases it at its end."""
+        super().handle_websocket_upgrade()
+        following = self.transport.get_protocol()
+        if isinstance(following, WebSocketLine):
+            following.on_lost = self._release
+        else:
+            self._release()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection held."""
@@ -79,7 +130,36 @@ class Line(HttpToolsProtocol):
             self.refused.lost()
         elif self.is_starting:
             overload.capacity().started(self)
+        self._release()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count the request as long as it is not complete."""
+        super().data_received(data)
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self.headers_since or (cycle is not None and cycle.more_body and not cycle.response_complete):
+            if not self.is_unfinished:
+                self._begin()
+        elif self.is_unfinished:
+            self.is_unfinished = False
+            self.limits.finish(self.peer)
+
+    def _begin(self) -> None:
+        """Count a request on a connection that stayed open, or refuse it."""
+        if self.refused is not None or self.transport.is_closing():
+            return
+        refusal = self.limits.begin(self.peer)
+        if refusal is None:
+            self.is_unfinished = True
+            return
+        refusals.recorder().add(_REASONS[type(refusal)], self.peer or "")
+        cycle = self.current
+        if cycle is None:  # the headers are not complete
+            self.transport.write(overload.fixed_response(refusal))
+            self.transport.close()
+            return
+        cast("dict[str, Any]", cycle.scope)[overload.OVERLOADED] = refusal
+        cycle.keep_alive = False
 
     def on_message_begin(self) -> None:
         """Something is asked."""
@@ -99,7 +179,7 @@ class Line(HttpToolsProtocol):
         if self.refused is not None:
             self.refused.answering()
             self.cycle.keep_alive = False
-            scope[overload.OVERLOADED] = True
+            scope[overload.OVERLOADED] = self.refusal
 
     def on_body(self, body: bytes) -> None:
         """Count a piece of a body."""
@@ -108,6 +188,9 @@ class Line(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The next request of those that were sent ahead, or a while of waiting for one."""
+        if self.is_unfinished and not self.headers_since:  # its body is not awaited any more
+            self.is_unfinished = False
+            self.limits.finish(self.peer)
         if self.headers_since:  # those of the next request had to wait for this response
             self.headers_since = self.loop.time()
         if self.pipeline or self.transport.is_closing():
@@ -144,36 +227,63 @@ class Line(HttpToolsProtocol):
         return True
 
 
+_REASONS: dict[type[errors.SixfoldError], str] = {
+    errors.TooManyConnections: "too_many",
+    errors.TooManyPeerConnections: "peer_connections",
+    errors.TooManyUnfinishedRequests: "unfinished_requests",
+}
+
+
 class Sweep:
     """Closes connections that are idle, or whose client is too slow; called once a second.
 
     A client has `header_seconds` for the headers of a request. A body has to come at `body_bytes_per_second`
     on average; a pause of 30 seconds is allowed, and time in which the server does not read is not counted.
-    Either limit is off at 0.
+    A client that reads nothing of what waits for it for `send_seconds` is disconnected, on a websocket as
+    well. Each limit is off at 0.
     """
 
-    def __init__(self, idle_seconds: float, header_seconds: float, body_bytes_per_second: int) -> None:
+    def __init__(
+        self,
+        idle_seconds: float,
+        header_seconds: float,
+        body_bytes_per_second: int,
+        send_seconds: float = 0,
+    ) -> None:
         self._idle_seconds = idle_seconds
         self._header_seconds = header_seconds
         self._body_rate = body_bytes_per_second
-        self._quiet_until = -math.inf
+        self._send_seconds = send_seconds
 
     def run(self, connections: Iterable[Any], moment: float) -> None:
         """Look at all connections; `moment` is now, in the event loop's seconds."""
-        refused = Counter[str]()
+        record = refusals.recorder()
         for line in list(connections):
-            if not isinstance(line, Line) or line.transport.is_closing():
+            if not isinstance(line, Line | WebSocketLine):
                 continue
-            if 0 < line.idle_since <= moment - self._idle_seconds:
-                line.timeout_keep_alive_handler()
-            elif self._is_late_with_headers(line, moment):
-                refused["slow_headers"] += 1
-                _time_out(line)
-            elif self._is_late_with_body(line):
-                refused["slow_body"] += 1
-                _time_out(line)
-        if refused:
-            self._record(refused, moment)
+            if self._send_seconds and self._has_stalled(line, moment):
+                record.add("slow_reader", _peer(line))
+                line.transport.abort()
+            elif isinstance(line, Line) and not line.transport.is_closing():
+                self._look(line, moment, record)
+        record.log(moment)
+
+    def _look(self, line: Line, moment: float, record: refusals.Refusals) -> None:
+        if 0 < line.idle_since <= moment - self._idle_seconds:
+            line.timeout_keep_alive_handler()
+        elif self._is_late_with_headers(line, moment):
+            record.add("slow_headers", _peer(line))
+            _time_out(line)
+        elif self._is_late_with_body(line):
+            record.add("slow_body", _peer(line))
+            _time_out(line)
+
+    def _has_stalled(self, line: Line | WebSocketLine, moment: float) -> bool:
+        unsent = line.transport.get_write_buffer_size()
+        if not unsent or unsent < line.unsent or not line.stalled_since:
+            line.stalled_since = moment if unsent else 0.0
+        line.unsent = unsent
+        return bool(unsent) and line.stalled_since <= moment - self._send_seconds
 
     def _is_late_with_headers(self, line: Line, moment: float) -> bool:
         if not self._header_seconds or not 0 < line.headers_since <= moment - self._header_seconds:
@@ -193,16 +303,9 @@ class Sweep:
         line.body_seen = line.body_bytes
         return line.body_credit <= 0
 
-    def _record(self, refused: Counter[str], moment: float) -> None:
-        total = overload.capacity().refused
-        total.update(refused)
-        if moment >= self._quiet_until:
-            self._quiet_until = moment + _LOG_SECONDS
-            _LOG.warning(
-                "Closed connections of slow clients since the start: %d waiting for headers, %d for a body",
-                total["slow_headers"],
-                total["slow_body"],
-            )
+
+def _peer(line: Line | WebSocketLine) -> str:
+    return line.client[0] if line.client else ""
 
 
 def _time_out(line: Line) -> None:

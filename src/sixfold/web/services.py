@@ -30,6 +30,7 @@ from sixfold.core.work.spaces import Spaces, SpacesHere
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
 from sixfold.settings import Settings
+from sixfold.web.admission import Admission
 from sixfold.web.auth import Doors
 from sixfold.web.idempotency import Repeats
 from sixfold.web.origin import Origins
@@ -57,6 +58,7 @@ class Services:
     own_faults: Mapping[str, str]  # what is wrong with files of own models, by their names
     live: LiveSessions
     origins: Origins
+    admission: Admission
     doors: Doors
     sessions: Sessions
     repeats: Repeats

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from sixfold.areas.gateway.openai import errors as openai
 from sixfold.errors import SixfoldError
-from sixfold.web import answers, overload
+from sixfold.web import answers, overload, refusals
 from sixfold.web.app import App
 from sixfold.web.metrics import Metrics
 from sixfold.web.overload import Capacity
@@ -136,6 +136,7 @@ async def test_connection_over_the_limit_takes_the_place_of_the_oldest_silent_on
     monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
+        refused = refusals.recorder().totals["silent"]
         lines = await _fill(stack, port, state, capacity.connections, busy=False)
         reader, writer = lines[0]
         writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -145,7 +146,7 @@ async def test_connection_over_the_limit_takes_the_place_of_the_oldest_silent_on
         assert b" 200 OK" in await other.readuntil(b"}")
         assert await lines[1][0].read() == b""
         assert len(state.connections) == capacity.connections
-        assert capacity.refused["silent"] == 1
+        assert refusals.recorder().totals["silent"] == refused + 1
         writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
         assert b" 200 OK" in await reader.readuntil(b"}")
 
@@ -168,9 +169,10 @@ async def test_silent_refusals_leave_room_for_a_probe(
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)
+        refused = refusals.recorder().totals["too_many"]
         for _ in range(50):
             await _connect(stack, port)
-        await _until(lambda: capacity.refused["too_many"] == 50)
+        await _until(lambda: refusals.recorder().totals["too_many"] == refused + 50)
         assert (await _ask(stack, port, "/livez"))[0] == 200
 
 
@@ -184,4 +186,4 @@ async def test_websocket_over_the_limit_is_refused_before_it_is_accepted(
         upgrade = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
         writer.write(b"GET /socket HTTP/1.1\r\nhost: x\r\n" + upgrade + b"\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
-        assert [record.name for record in caplog.records] == ["sixfold.server"]
+        assert not caplog.records

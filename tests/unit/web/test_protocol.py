@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from sixfold.web import overload
+from sixfold.web import refusals
 from sixfold.web.plain import LINE, Answer
 from sixfold.web.protocol import Line, Sweep
 
@@ -124,7 +124,7 @@ async def test_who_is_idle_is_hung_up_on_and_who_waits_for_an_answer_is_not() ->
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: 1"])
 async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
-    refused = overload.capacity().refused["slow_headers"]
+    refused = refusals.recorder().totals["slow_headers"]
     async with _served() as (port, state, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ASKED % b"one")
@@ -141,7 +141,7 @@ async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
         assert (await silent.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         writer.write(_ASKED % b"two")
         assert (await _answer(reader))[1] == b"two"
-        assert overload.capacity().refused["slow_headers"] == refused + 1
+        assert refusals.recorder().totals["slow_headers"] == refused + 1
         for each in (writer, other):
             each.close()
 

@@ -129,6 +129,7 @@ class Talker:
         if wanted.stream:
             if repeated:
                 raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
+            self._services.admission.chat_streams.hold(call.scope, principal.account_id)
             return await self._streamed(ask, wanted, payer)
         if not repeated:
             return await self._whole(ask, wanted, payer)

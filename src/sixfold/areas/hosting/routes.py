@@ -107,6 +107,7 @@ class Predictions:
         prediction = await self._find(request)
         if "idempotency-key" in request.headers:
             raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
+        self._services.admission.event_stream(request, prediction.account_id)
         seen = streaming.last_id(request.headers.get("last-event-id"))
         stream = streaming.Stream(self._services, prediction, self._teller.told, seen)
         return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")

@@ -24,7 +24,7 @@ from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route, Socket
 from sixfold.web.services import Services
 
-UNAUTHORISED, ELSEWHERE = 4401, 1013
+UNAUTHORISED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
 _GREETING_SECONDS = 0.5  # for a client that never says hello
 _FAREWELL_SECONDS = 2.0
 _SLOW_FAREWELL_SECONDS = 20.0  # for who has stopped reading: why he was left is told once he reads again
@@ -91,6 +91,11 @@ class Sessions:
             await websocket.close(UNAUTHORISED, "unauthorised")
             return
         session, running = admitted
+        try:
+            self._services.admission.websockets.hold(websocket.scope, session.account_id)
+        except errors.TooManyRequests as error:
+            await websocket.close(TRY_AGAIN_LATER, error.code)
+            return
         if running is None:
             await _send(websocket, schemas.said(Told(session.state, session.reason)))
             await websocket.close(NORMAL if session.is_terminal else ELSEWHERE)

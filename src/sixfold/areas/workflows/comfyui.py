@@ -28,7 +28,7 @@ from sixfold.web.routing import Face, Handler, Route, Socket
 from sixfold.web.services import Services
 
 VERSION = "0.8.0"  # of the ComfyUI whose interface and schemas these are
-UNAUTHORISED = 4401
+UNAUTHORISED, TRY_AGAIN_LATER = 4401, 1013
 _MOST_HISTORY = 200
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")  # no part of an escaped backslash
 _FOLDERS = (*KINDS, "embeddings", "configs", "gligen", "hypernetworks", "style_models")
@@ -194,6 +194,10 @@ class Comfy:
         await websocket.accept()
         try:
             principal = await self._doors.enter(websocket)
+            self._services.admission.websockets.hold(websocket.scope, principal.account_id)
+        except errors.TooManyRequests as error:
+            await websocket.close(TRY_AGAIN_LATER, error.code)
+            return
         except errors.SixfoldError:
             await websocket.close(UNAUTHORISED, "unauthorised")
             return

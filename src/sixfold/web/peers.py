@@ -1,0 +1,150 @@
+"""The addresses that connections come from, and how much each may have open."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+from collections import Counter
+
+from sixfold import errors
+from sixfold.settings import Settings
+from sixfold.web import overload
+from sixfold.web.overload import Refusal
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine, and can be nothing else."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def is_near(address: str) -> bool:
+    """Whether an address is of this machine or of a private network, where a trusted proxy may be."""
+    try:
+        return ipaddress.ip_address(address).is_private
+    except ValueError:
+        return False
+
+
+@functools.lru_cache(maxsize=4096)
+def network(address: str) -> str:
+    """The address whose limits count: of IPv6 its /64, since one subscriber has all addresses of that."""
+    try:
+        parsed = ipaddress.IPv6Address(address)
+    except ValueError:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
+
+
+@functools.lru_cache(maxsize=4096)
+def limited(address: str, *, behind_proxy: bool) -> str | None:
+    """The network of an address, or None where it has no limits of its own.
+
+    Those are this machine and, where `behind_proxy`, all private networks: one connection of a proxy serves
+    many clients.
+    """
+    if not address or is_loopback(address) or (behind_proxy and is_near(address)):
+        return None
+    return network(address)
+
+
+class PeerLimits:
+    """Counts the open connections and the unfinished requests of each address; 0 switches a limit off.
+
+    A request is unfinished until its headers and its body have been received. No limit of one address is
+    above half of what the process takes.
+    """
+
+    def __init__(
+        self,
+        connections: int = 0,
+        unfinished: int = 0,
+        all_unfinished: int = 0,
+        *,
+        behind_proxy: bool = False,
+    ) -> None:
+        self.behind_proxy = behind_proxy
+        self._most_connections = connections
+        self._most_unfinished = unfinished
+        self._all_unfinished = all_unfinished
+        self.connections = Counter[str]()
+        self.unfinished = Counter[str]()
+        self.unfinished_total = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> PeerLimits:
+        """The limits that the settings name."""
+        return cls(
+            settings.connections_per_peer,
+            settings.unfinished_requests_per_peer,
+            settings.unfinished_requests,
+            behind_proxy=bool(settings.public_url),
+        )
+
+    def peer(self, address: str) -> str | None:
+        """What an address is counted as; None where it has no limits."""
+        return limited(address, behind_proxy=self.behind_proxy)
+
+    def connect(self, peer: str | None) -> Refusal | None:
+        """Count a connection; where there are too many, the error, and nothing is counted."""
+        if peer is None:
+            return None
+        most = _bounded(self._most_connections)
+        if most and self.connections[peer] >= most:
+            return errors.TooManyPeerConnections(
+                f"Your address has {most} connections to this server, which is the limit: close some"
+            )
+        self.connections[peer] += 1
+        return None
+
+    def disconnect(self, peer: str | None) -> None:
+        """Take a connection off the count."""
+        _take(self.connections, peer)
+
+    def is_crowded(self) -> bool:
+        """Whether the process has as many unfinished requests as it may."""
+        most = _bounded(self._all_unfinished)
+        return bool(most) and self.unfinished_total >= most
+
+    def begin(self, peer: str | None) -> Refusal | None:
+        """Count an unfinished request; where there are too many, the error, and nothing is counted."""
+        most = _bounded(self._most_unfinished)
+        if peer is not None and most and self.unfinished[peer] >= most:
+            return errors.TooManyUnfinishedRequests(
+                f"Your address has {most} incomplete requests at this server, which is the limit: "
+                "finish or close some"
+            )
+        if self.is_crowded():
+            return errors.TooManyConnections(
+                "The server has too many incomplete requests; ask again in a moment"
+            )
+        self.unfinished_total += 1
+        if peer is not None:
+            self.unfinished[peer] += 1
+        return None
+
+    def finish(self, peer: str | None) -> None:
+        """Take an unfinished request off the count."""
+        self.unfinished_total -= 1
+        _take(self.unfinished, peer)
+
+
+def _bounded(most: int) -> int:
+    return min(most, max(1, overload.capacity().connections // 2)) if most else 0
+
+
+def _take(counts: Counter[str], peer: str | None) -> None:
+    if peer is None:
+        return
+    counts[peer] -= 1
+    if counts[peer] <= 0:
+        del counts[peer]

@@ -1,0 +1,109 @@
+"""Counts what this process refuses, by reason, and writes one log line a minute for each reason.
+
+A refusal costs a caller nothing, so it must not cost the server a log line. `Sweep` calls `log` once a
+second.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections import Counter
+
+CONNECTION_REASONS = {  # the label in the metrics, and what the log says was refused
+    "too_many": "connections beyond the capacity of this process",
+    "silent": "connections without a request, dropped for others",
+    "slow_headers": "clients too slow with the headers of a request",
+    "slow_body": "clients too slow with the body of a request",
+    "slow_reader": "clients that did not read their response",
+    "peer_connections": "connections beyond the limit of one address",
+    "unfinished_requests": "incomplete requests beyond the limit",
+}
+REASONS = {
+    **CONNECTION_REASONS,
+    "unauthenticated_body": "bodies without a valid key beyond their memory limit",
+    "websockets": "websockets beyond the limit",
+    "event_streams": "event streams beyond the limit",
+    "chat_streams": "streamed chats beyond the limit",
+    "rate": "requests beyond the rate limit",
+    "sign_in": "attempts to sign in beyond the limit",
+    "not_configured": "requests for what is not configured on this server",
+}
+_LOG_SECONDS = 60.0  # between two lines of one reason
+_MAX_CALLERS = 64
+_MAX_DETAIL = 200
+_LOG = logging.getLogger("sixfold.server")
+
+
+class Callers:
+    """Finds the most frequent of any number of callers in bounded memory (Misra and Gries).
+
+    Each count is at most a sixty-fourth of the sum too low.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, caller: str) -> None:
+        """Count one more of a caller."""
+        if caller in self._counts or len(self._counts) < _MAX_CALLERS:
+            self._counts[caller] = self._counts.get(caller, 0) + 1
+        else:
+            self._counts = {name: count - 1 for name, count in self._counts.items() if count > 1}
+
+    def busiest(self) -> tuple[str, int]:
+        """The caller with the most, and at least how many; ("", 0) where none is known."""
+        return max(self._counts.items(), key=lambda pair: pair[1], default=("", 0))
+
+
+class _Pending:
+    """The refusals of one reason since its last log line."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.callers = Callers()
+        self.detail = ""
+
+
+class Refusals:
+    """All refusals of one process."""
+
+    def __init__(self) -> None:
+        self.totals = Counter[str]()
+        self._pending: dict[str, _Pending] = {}
+        self._quiet_until: dict[str, float] = {}
+
+    def add(self, reason: str, caller: str = "", detail: str = "") -> None:
+        """Count one refusal of `caller`, which is an address or an account."""
+        self.totals[reason] += 1
+        pending = self._pending.get(reason)
+        if pending is None:
+            pending = self._pending[reason] = _Pending()
+        pending.count += 1
+        pending.detail = detail[:_MAX_DETAIL]
+        if caller:
+            pending.callers.add(caller)
+
+    def log(self, moment: float) -> None:
+        """Write the lines that are due; `moment` is now, in the event loop's seconds."""
+        for reason in tuple(self._pending):
+            if moment >= self._quiet_until.get(reason, -math.inf):
+                self._quiet_until[reason] = moment + _LOG_SECONDS
+                self._write(reason, self._pending.pop(reason))
+
+    def _write(self, reason: str, pending: _Pending) -> None:
+        caller, least = pending.callers.busiest()
+        extra = {"reason": reason, "count": pending.count, "caller": caller}
+        text = f"Refused {pending.count} {REASONS[reason]} since the last such line"
+        if caller:
+            text += f", at least {least} of {caller}"
+        if pending.detail:
+            text += f"; the last: {pending.detail}"
+        _LOG.warning(text, extra=extra)
+
+
+@functools.cache
+def recorder() -> Refusals:
+    """The refusals of this process."""
+    return Refusals()
