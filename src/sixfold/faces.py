@@ -7,6 +7,7 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from sixfold import storage
 from sixfold.areas.gateway import description as gateway_description
 from sixfold.areas.gateway import routes as gateway
 from sixfold.areas.hosting import description as hosting_description
@@ -36,6 +37,7 @@ from sixfold.web.openapi import Document, Documents
 from sixfold.web.origin import Origins
 from sixfold.web.services import Services
 from sixfold.web.sessions import Sessions
+from sixfold.web.trusted_browsers import TrustedBrowsers
 
 
 def create_app(product: Product) -> ASGIApp:
@@ -113,6 +115,10 @@ def build_services(product: Product) -> Services:
         admission=admission,
         doors=Doors(database, settings, origins, admission.accounts),
         sessions=Sessions(database, settings, origins),
+        trusted_browsers=TrustedBrowsers(
+            storage.server_secret(settings.data_dir, "server.key"),
+            secure=settings.base_url.startswith("https://"),
+        ),
         repeats=Repeats(database, product.supervisor.boot, settings.inline_seconds),
         memory=product.memory,
         relay=product.relaying.relay,

@@ -170,6 +170,8 @@ async def test_passwords_and_how_often_one_may_try(home: House) -> None:
 
     assert await tried("Ada@example.com ", "correct horse") == 303
     assert [await tried("ada@example.com", "wrong") for _ in range(4)] == [401] * 4
+    assert [await tried("ada@example.com", "correct horse") for _ in range(3)] == [303] * 3
+    assert await tried("ada@example.com", "wrong") == 401
     assert await tried("ada@example.com", "correct horse") == 429
     assert await tried("nobody@example.com", "x") == 401
     assert await tried("ben@example.com", "x") == 401

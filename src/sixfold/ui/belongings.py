@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core.belongings import closing, export
 from sixfold.ui import forms
 from sixfold.ui.pages import Pages
-from sixfold.web.limits import Attempts
+from sixfold.web.attempts import Attempts
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 from sixfold.web.sessions import Session

@@ -37,7 +37,7 @@ class OpenIdSignin:
     async def begin(self, request: Request) -> Response:
         """To the provider, to sign in."""
         self._services.origins.admit(request)
-        self._entrance.count(request)
+        self._entrance.attempts.ask(request)
         following = sessions.own_path(request.query_params.get("next", ""))
         url, ticket = await self._begin({"next": following})
         response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})

@@ -95,7 +95,7 @@ class Passkeys:
     async def ask(self, request: Request) -> Response:
         """What the browser of somebody who wants to sign in is asked."""
         self._services.sessions.guard(request, None, None)
-        self._entrance.count(request)
+        self._entrance.attempts.ask(request)
         library, here = self._library(), self._here()
         asked, ticket = library.challenge(), ids.secret("ticket")
         begun = ceremonies.begin(_USING, ticket, {"asked": library.text(asked)})
@@ -107,7 +107,7 @@ class Passkeys:
     async def use(self, request: Request) -> Response:
         """Sign in with what it answers."""
         self._services.sessions.guard(request, None, None)
-        self._entrance.count(request)
+        attempt = self._entrance.attempts.with_secret(request)
         library, database = self._library(), self._services.database
         given = bodies.parse_object(await request.body())
         kept = await database.write(ceremonies.take(_USING, self._services.sessions.ticket(request)))
@@ -116,6 +116,7 @@ class Passkeys:
             account_id = await self._holder(library, library.unwrapped(kept["asked"]), answer)
         except library.Untrue as error:
             raise errors.Unauthenticated("This passkey does not sign in here") from error
+        attempt.succeed()
         following = given.get("next")
         wanted = sessions.own_path(following if isinstance(following, str) else "")
         entered = await self._entrance.enter(request, account_id, "passkey", wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -80,13 +81,16 @@ class Security:
             problem = f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters"
             return await self._render(session, problem=problem)
         if account.password_hash is not None:
-            self._entrance.count(request, account.email)
-            if not await self._entrance.knows(form.get("current", ""), account.password_hash):
+            attempt = self._entrance.attempts.with_session(request, account)
+            current = form.get("current", "")
+            if not await self._entrance.knows(request, attempt, current, account.password_hash):
                 return await self._render(session, problem="The present password is another one")
         hashed = await asyncio.to_thread(passwords.make, new)
         await database.write(accounts.set_password_hash(account.id, hashed))
         await database.write(signins.end_others(account.id, session.token))
-        return RedirectResponse(f"{PATH}?done=password", 303)
+        response = RedirectResponse(f"{PATH}?done=password", 303)
+        self._services.trusted_browsers.trust(response, replace(account, password_hash=hashed))
+        return response
 
     async def end(self, request: Request) -> Response:
         """End one session of one's own."""

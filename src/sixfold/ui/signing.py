@@ -49,10 +49,10 @@ class Signing:
             return await self._entrance.by_link(request, form["token"])
         email = form.get("email", "").strip().lower()[:_MAX_EMAIL]
         following = sessions.own_path(form.get("next", ""))
-        self._entrance.count(request, email)
         account = await self._account(email)
+        attempt = self._entrance.attempts.with_password(request, email, account)
         stored = account.password_hash if account is not None else None
-        right = await self._entrance.knows(form.get("password", ""), stored)
+        right = await self._entrance.knows(request, attempt, form.get("password", ""), stored)
         if account is None or not right:
             return self._show(following, email, _WRONG)
         return await self._entrance.enter(request, account.id, "password", following)

@@ -1,10 +1,9 @@
-"""What one request may send, and how often one may try a password."""
+"""What one request may send."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from starlette.types import Message, Receive, Scope
@@ -14,7 +13,6 @@ from sixfold.core import quantities
 from sixfold.web import refusals
 
 _MAX_LENGTH_DIGITS = 18
-_MAX_KEYS = 10_000
 _FREE_BYTES = 64 * 1024
 _TOO_MANY_BYTES = (
     "Too many large bodies without a key in the header Authorization at once: retry, or send it there"
@@ -87,27 +85,3 @@ class BodyBudget:
             self._callers[caller] -= counted
             if self._callers[caller] <= 0:
                 del self._callers[caller]
-
-
-class Attempts:
-    """At most `limit` tries per key within `seconds`; `clock` gives seconds that never go back."""
-
-    def __init__(self, limit: int, seconds: float, clock: Callable[[], float]) -> None:
-        self._limit = limit
-        self._seconds = seconds
-        self._clock = clock
-        self._tries: OrderedDict[str, deque[float]] = OrderedDict()
-
-    def spend(self, key: str) -> None:
-        """Count one try; raises `TooManyRequests` when there were too many."""
-        now = self._clock()
-        tries = self._tries.setdefault(key, deque())
-        self._tries.move_to_end(key)
-        while len(self._tries) > _MAX_KEYS:
-            self._tries.popitem(last=False)
-        while tries and tries[0] <= now - self._seconds:
-            tries.popleft()
-        if len(tries) >= self._limit:
-            wait = math.ceil(tries[0] + self._seconds - now)
-            raise errors.TooManyRequests("Too many attempts: wait a little", retry_after=max(1, wait))
-        tries.append(now)

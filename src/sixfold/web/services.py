@@ -35,6 +35,7 @@ from sixfold.web.auth import Doors
 from sixfold.web.idempotency import Repeats
 from sixfold.web.origin import Origins
 from sixfold.web.sessions import Sessions
+from sixfold.web.trusted_browsers import TrustedBrowsers
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Services:
     admission: Admission
     doors: Doors
     sessions: Sessions
+    trusted_browsers: TrustedBrowsers
     repeats: Repeats
     memory: Memory
     relay: Relay

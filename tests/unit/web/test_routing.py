@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.web.answers import coded
-from sixfold.web.limits import Attempts
+from sixfold.web.attempts import Attempts
 from sixfold.web.routing import Face, Route, Table
 
 

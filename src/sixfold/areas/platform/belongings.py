@@ -13,7 +13,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.belongings import closing, export
 from sixfold.core.clock import rfc3339
 from sixfold.web import answers, bodies
-from sixfold.web.limits import Attempts
+from sixfold.web.attempts import Attempts
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import oauth
 from sixfold.web import answers, bodies
-from sixfold.web.limits import Attempts
+from sixfold.web.attempts import Attempts
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 
@@ -72,7 +72,7 @@ class OAuth:
 
     async def register(self, request: Request) -> Response:
         """A program introduces itself (RFC 7591)."""
-        self._registering.spend(self._services.origins.caller(request))
+        self._registering.spend(self._services.origins.network(request))
         body = bodies.parse_object(await request.body())
         uris = body.get("redirect_uris")
         name = body.get("client_name")
@@ -99,7 +99,7 @@ class OAuth:
             form = await _form(request)
             tokens = await self._tokens(form)
         except oauth.Refused as refused:
-            self._failing.spend(self._services.origins.caller(request))
+            self._failing.spend(self._services.origins.network(request))
             return _refused(refused)
         return answers.json(tokens.plain(), 200, _NO_STORE)
 
