@@ -6,9 +6,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.web.answers import coded
-from sixfold.web.attempts import Attempts
 from sixfold.web.routing import Face, Route, Table
 
 
@@ -55,16 +53,3 @@ def test_a_path_finds_its_face(path: str, owner: str, route: str | None, params:
 def test_no_two_routes_share_a_path() -> None:
     with pytest.raises(ValueError, match="two routes"):
         Table([face("a", "/x"), face("b", "/x")], face("none"))
-
-
-def test_attempts_come_back_with_time() -> None:
-    now = 0.0
-    attempts = Attempts(2, 10, lambda: now)
-    for _ in range(2):
-        attempts.spend("x")
-    with pytest.raises(errors.TooManyRequests) as refused:
-        attempts.spend("x")
-    assert refused.value.retry_after == 10
-    attempts.spend("y")
-    now = 10.0
-    attempts.spend("x")

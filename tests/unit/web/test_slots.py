@@ -1,0 +1,39 @@
+"""Slots for what stays open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.web import slots
+from sixfold.web.slots import Slots
+
+
+def test_slots_of_an_account_and_of_the_server_come_back_with_their_requests() -> None:
+    made = Slots("event_streams", "event streams", 2, 3)
+    scopes: list[dict[str, Any]] = [{} for _ in range(6)]
+    for scope in scopes[:2]:
+        made.hold(scope, "ada")
+        made.enter(scope, "ada")
+    with pytest.raises(errors.TooManyStreams, match="2 event streams open") as refused:
+        made.hold(scopes[2], "ada")
+    assert (refused.value.status, refused.value.code) == (429, "too_many_event_streams")
+    made.hold(scopes[3], "ben")
+    made.enter(scopes[3], "ben")
+    with pytest.raises(errors.TooManyConnections, match="event streams"):
+        made.enter(scopes[4], "cleo")
+    for scope in (*scopes, scopes[0]):
+        slots.release(scope)
+    assert (made.open, made.holders) == (0, {})
+
+
+def test_ten_thousand_streams_leave_nothing_counted() -> None:
+    made = Slots("websockets", "websockets", 5, 5)
+    for number in range(10_000):
+        scope: dict[str, Any] = {}
+        made.hold(scope, f"account {number % 7}")
+        made.enter(scope, "x")
+        slots.release(scope)
+    assert (made.open, made.holders) == (0, {})

@@ -1,0 +1,61 @@
+"""The cookie of a browser that signed in before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http.cookies import SimpleCookie
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.core.accounts.accounts import Account
+from sixfold.web.trusted_browsers import COOKIE, TrustedBrowsers
+
+ADA = Account("acct_ada", "person", "ada@example.com", 0, 0, "free", "", "hash one")
+DAY = 24 * 3600
+
+
+def _cookie(browsers: TrustedBrowsers, account: Account) -> tuple[str, str]:
+    response = Response()
+    browsers.trust(response, account)
+    header = response.headers["set-cookie"]
+    return SimpleCookie(header)[COOKIE].value, header
+
+
+def _request(value: str) -> Request:
+    return Request({"type": "http", "headers": [(b"cookie", f"{COOKIE}={value}".encode())]})
+
+
+def test_cookie_is_good_for_its_account_until_the_password_changes() -> None:
+    now = 1_000_000.0
+    browsers = TrustedBrowsers(b"s" * 32, secure=True, clock=lambda: now)
+    value, header = _cookie(browsers, ADA)
+    assert {"HttpOnly", "Secure", "Path=/signin", "SameSite=strict"} <= set(header.split("; "))
+    assert browsers.name(_request(value), ADA)
+    assert browsers.name(_request(value), None) is None
+    assert browsers.name(_request(value), replace(ADA, id="acct_ben")) is None
+    assert browsers.name(_request(value), replace(ADA, password_hash="hash two")) is None
+    assert TrustedBrowsers(b"t" * 32, secure=True).name(_request(value), ADA) is None
+    now += 179 * DAY
+    assert browsers.name(_request(value), ADA)
+    now += 2 * DAY
+    assert browsers.name(_request(value), ADA) is None
+
+
+def test_no_changed_cookie_is_good() -> None:
+    browsers = TrustedBrowsers(b"s" * 32, secure=False)
+    value, _ = _cookie(browsers, ADA)
+    account, made, nonce, signature = value.split(".")
+    for forged in (
+        "",
+        "acct_ada",
+        "....",
+        f"{account}.{made}.{nonce}.",
+        f"{account}.{int(made) + 1}.{nonce}.{signature}",
+        f"{account}.{made}.{nonce}x.{signature}",
+        f"{account}.{'9' * 400}.{nonce}.{signature}",
+        f"{account}.-1.{nonce}.{signature}",
+        f"{account}.{made}.{nonce}.{signature}.",
+    ):
+        assert browsers.name(_request(forged), ADA) is None
+    assert browsers.name(_request(value), ADA) == nonce
