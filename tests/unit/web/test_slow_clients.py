@@ -1,0 +1,342 @@
+"""Slow and silent clients over real sockets: each is disconnected, and what it held is released."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import socket
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket
+from uvicorn.server import ServerState
+
+from sixfold.settings import Settings
+from sixfold.web import answers, overload, refusals, slots
+from sixfold.web.admission import Admission
+from sixfold.web.app import App
+from sixfold.web.metrics import Metrics
+from sixfold.web.origin import Origins
+from sixfold.web.overload import Capacity
+from sixfold.web.peers import PeerLimits
+from sixfold.web.protocol import Line, Sweep
+from sixfold.web.routing import Face, Route, Socket
+from sixfold.web.websocket_protocol import WebSocketLine
+
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+SWEEP = Sweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=1024, send_seconds=60)
+BLOCK = b"x" * 65_536
+UPGRADE = (
+    b"GET /socket HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: " + base64.b64encode(b"k" * 16) + b"\r\n"
+)
+GET = b"GET /ok HTTP/1.1\r\nhost: x\r\n\r\n"
+POST = b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n"
+
+
+class Loopback(PeerLimits):
+    """Limits that count this machine's addresses, too."""
+
+    def peer(self, address: str) -> str | None:
+        """The address as it is."""
+        return address
+
+
+class Served:
+    """A server of one path of each kind."""
+
+    def __init__(self, limits: PeerLimits) -> None:
+        self.limits = limits
+        self.state = ServerState()
+        self.ended = Counter[str]()
+        settings = Settings(database_url="sqlite:", websockets=3, event_streams_per_account=1)
+        self.admission = Admission(settings, Origins(settings))
+        routes = (
+            Route("/ok", {"GET": self._ok}),
+            Route("/livez", {"GET": self._ok}),
+            Route("/body", {"POST": self._body}, 1 << 20),
+            Route("/events", {"GET": self._events}),
+        )
+        face = Face("a", answers.coded, routes, sockets=(Socket("/socket", self._talk, lambda _: True),))
+        app = App((face,), Metrics(), admission=self.admission)
+        self.config = uvicorn.Config(app, ws=WebSocketLine, lifespan="off", log_config=None)
+
+    async def _ok(self, _request: Request) -> Response:
+        return answers.json({"status": "ok"})
+
+    async def _body(self, request: Request) -> Response:
+        return answers.json({"bytes": len(await request.body())})
+
+    async def _events(self, request: Request) -> Response:
+        self.admission.event_stream(request, "ada")
+        return StreamingResponse(self._frames())
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                await asyncio.sleep(0)
+                yield BLOCK
+        finally:
+            self.ended["events"] += 1
+
+    async def _talk(self, websocket: WebSocket) -> None:
+        await websocket.accept()
+        try:
+            self.admission.websockets.hold(websocket.scope, "ada")
+            while True:
+                await asyncio.sleep(0)
+                await websocket.send_bytes(BLOCK)
+        finally:
+            self.ended["socket"] += 1
+
+    def line(self) -> Line:
+        """The protocol of one connection."""
+        return Line(config=self.config, server_state=self.state, app_state={}, limits=self.limits)
+
+    def moment(self, seconds: float = 0) -> float:
+        """A moment so many seconds from now."""
+        return asyncio.get_running_loop().time() + seconds
+
+
+@asynccontextmanager
+async def serving(limits: PeerLimits | None = None) -> AsyncGenerator[tuple[Served, int]]:
+    """A server and its port; at the end nothing is counted any more."""
+    served = Served(limits or Loopback(1000, 1000, 1000))
+    listener = await asyncio.get_running_loop().create_server(served.line, "127.0.0.1", 0)
+    try:
+        async with asyncio.timeout(60):
+            yield served, listener.sockets[0].getsockname()[1]
+            for each in tuple(served.state.connections):
+                cast("Any", each).transport.abort()
+            await until(lambda: not served.state.connections)
+            await until(lambda: not served.state.tasks)
+            counted = served.limits
+            assert (counted.connections, counted.unfinished, counted.unfinished_total) == ({}, {}, 0)
+            assert (served.admission.websockets.open, served.admission.event_streams.open) == (0, 0)
+            assert not served.admission.websockets.holders
+    finally:
+        listener.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for bytes on their way, of which there is no event."""
+    while not condition():  # noqa: ASYNC110 - of bytes on their way there is no event
+        await asyncio.sleep(0)
+
+
+async def connected(stack: AsyncExitStack, port: int) -> Pair:
+    """A connection that is closed at the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    stack.callback(writer.close)
+    return reader, writer
+
+
+async def answer(pair: Pair, sent: bytes) -> tuple[int, Any]:
+    """The status and the document of the response to `sent`."""
+    pair[1].write(sent)
+    head = await pair[0].readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    return int(head.split()[1]), json.loads(await pair[0].readexactly(length))
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        pytest.param(b"", "slow_headers", id="silent connection"),
+        pytest.param(b"GET /o", "slow_headers", id="half request line"),
+        pytest.param(b"GET /ok HTTP/1.1\r\nhost: x\r\nx-a", "slow_headers", id="half header"),
+        pytest.param(UPGRADE, "slow_headers", id="half websocket handshake"),
+        pytest.param(POST, "slow_body", id="no body"),
+        pytest.param(POST + b"x" * 5000, "slow_body", id="half body"),
+    ],
+)
+async def test_client_that_stops_in_a_request_is_disconnected(sent: bytes, reason: str) -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        other = await connected(stack, port)
+        reader, writer = await connected(stack, port)
+        writer.write(sent)
+        before = refusals.recorder().totals[reason]
+        await until(lambda: len(served.state.connections) == 2)
+        assert await answer(other, GET) == (200, {"status": "ok"})
+        await until(lambda: served.limits.unfinished_total == 1)
+        for second in range(50):
+            SWEEP.run(served.state.connections, served.moment(second if second < 11 else 11))
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        assert refusals.recorder().totals[reason] == before + 1
+        assert await answer(other, GET) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize(
+    ("first", "drop", "reason"),
+    [
+        pytest.param(b"GET /ok HTTP/1.1\r\nx-a: ", b"a", "slow_headers", id="header"),
+        pytest.param(POST, b"x", "slow_body", id="body"),
+    ],
+)
+async def test_client_that_drips_is_disconnected(first: bytes, drop: bytes, reason: str) -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        reader, writer = await connected(stack, port)
+        writer.write(first)
+        await until(lambda: bool(served.state.connections))
+        (line,) = cast("list[Line]", list(served.state.connections))
+        before = refusals.recorder().totals[reason]
+        for second in range(60):
+            writer.write(drop)
+            if reason == "slow_body":
+                await until(lambda least=second + 1: line.body_bytes >= least)
+            SWEEP.run(served.state.connections, served.moment(second / 5))
+            if line.transport.is_closing():
+                break
+        with contextlib.suppress(ConnectionResetError):  # by what was not read any more
+            assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        await until(lambda: not served.state.connections)
+        assert refusals.recorder().totals[reason] == before + 1
+
+
+async def test_client_that_is_silent_after_its_response_is_disconnected() -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        pair = await connected(stack, port)
+        assert (await answer(pair, GET))[0] == 200
+        assert served.limits.unfinished_total == 0
+        SWEEP.run(served.state.connections, served.moment(31))
+        assert await pair[0].read() == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"), [(UPGRADE + b"\r\n", "socket"), (GET.replace(b"/ok", b"/events"), "events")]
+)
+async def test_client_that_never_reads_is_disconnected(sent: bytes, kind: str) -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        client = socket.socket()
+        stack.callback(client.close)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall(sent)
+        held = served.admission.websockets if kind == "socket" else served.admission.event_streams
+        await until(lambda: held.open == 1 and len(served.state.connections) == 1)
+        (line,) = cast("list[Any]", list(served.state.connections))
+
+        def is_full() -> bool:
+            return line.flow.write_paused if kind == "events" else not line.writable.is_set()
+
+        await until(is_full)
+        before = refusals.recorder().totals["slow_reader"]
+        for second in (0, 1, 59):
+            SWEEP.run(served.state.connections, served.moment(second))
+        assert held.holders == {"ada": 1}
+        SWEEP.run(served.state.connections, served.moment(62))
+        await until(lambda: not served.state.connections)
+        assert refusals.recorder().totals["slow_reader"] == before + 1
+        await until(lambda: served.ended[kind] == 1 and not served.state.tasks)
+        assert (held.open, held.holders) == (0, {})
+
+
+async def test_client_that_reads_slowly_is_not_disconnected() -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        reader, writer = await connected(stack, port)
+        writer.write(GET.replace(b"/ok", b"/events"))
+        await until(lambda: bool(served.state.connections))
+        for second in range(0, 600, 30):
+            await reader.readexactly(4 << 20)
+            SWEEP.run(served.state.connections, served.moment(second))
+        assert len(served.state.connections) == 1
+
+
+async def test_event_stream_beyond_those_of_an_account_is_refused() -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        stream = GET.replace(b"/ok", b"/events")
+        reader, writer = await connected(stack, port)
+        writer.write(stream)
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        status, document = await answer(await connected(stack, port), stream)
+        assert (status, document["code"]) == (429, "too_many_event_streams")
+        writer.close()
+        await until(lambda: served.admission.event_streams.open == 0)
+        reader, writer = await connected(stack, port)
+        writer.write(stream)
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+
+
+async def test_address_with_too_many_connections_is_refused_alone() -> None:
+    limits = Loopback(connections=5)
+    async with AsyncExitStack() as stack, serving(limits) as (served, port):
+        pairs = [await connected(stack, port) for _ in range(5)]
+        await until(lambda: len(served.state.connections) == 5)
+        before = refusals.recorder().totals["peer_connections"]
+        for _ in range(3):
+            status, document = await answer(await connected(stack, port), GET)
+            assert (status, document["code"]) == (429, "too_many_connections")
+        assert (await answer(await connected(stack, port), GET.replace(b"/ok", b"/livez")))[0] == 200
+        assert refusals.recorder().totals["peer_connections"] == before + 4
+        assert limits.connect("192.0.2.1") is None
+        limits.disconnect("192.0.2.1")
+        pairs[0][1].close()
+        await until(lambda: len(served.state.connections) == 4)
+        assert (await answer(await connected(stack, port), GET))[0] == 200
+
+
+async def test_address_with_too_many_incomplete_requests_is_refused() -> None:
+    limits = Loopback(unfinished=4)
+    async with AsyncExitStack() as stack, serving(limits) as (_served, port):
+        stayed = await connected(stack, port)
+        assert (await answer(stayed, GET))[0] == 200
+        for sent in (b"", b"GET /", POST, POST + b"x"):
+            (await connected(stack, port))[1].write(sent)
+        await until(lambda: limits.unfinished_total == 4)
+        status, document = await answer(await connected(stack, port), GET)
+        assert (status, document["code"]) == (429, "too_many_unfinished_requests")
+        status, document = await answer(stayed, POST)
+        assert (status, document["code"]) == (429, "too_many_unfinished_requests")
+        await until(lambda: limits.connections["127.0.0.1"] == 4)
+
+
+async def test_incomplete_requests_of_all_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
+    made = Capacity(1 << 16)
+    monkeypatch.setattr(overload, "capacity", lambda: made)
+    async with AsyncExitStack() as stack, serving(Loopback(all_unfinished=4)) as (served, port):
+        silent = [await connected(stack, port) for _ in range(4)]
+        await until(lambda: served.limits.unfinished_total == 4)
+        assert (await answer(await connected(stack, port), GET))[0] == 200
+        assert await silent[0][0].read() == b""
+
+
+async def test_websocket_beyond_those_of_the_server_is_refused_before_the_upgrade() -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        for _ in range(3):
+            reader, writer = await connected(stack, port)
+            writer.write(UPGRADE + b"\r\n")
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        before = refusals.recorder().totals["websockets"]
+        status, document = await answer(await connected(stack, port), UPGRADE + b"\r\n")
+        assert (status, document["code"]) == (503, "too_many_connections")
+        assert refusals.recorder().totals["websockets"] == before + 1
+        assert served.admission.websockets.open == 3
+
+
+async def test_ten_thousand_connections_leave_nothing_counted() -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        for number in range(2_000):
+            pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+            pairs[0][1].write(GET)
+            pairs[1][1].write(POST)
+            pairs[2][1].write(b"GET /")
+            if not number % 10:
+                pairs[3][1].write(UPGRADE + b"\r\n")
+            for _, writer in pairs:
+                writer.close()
+        await until(lambda: not served.state.connections and not served.state.tasks)
+        assert served.limits.unfinished_total == 0
+        assert (await answer(await connected(stack, port), GET))[0] == 200
+
+
+def test_release_of_a_request_that_held_nothing_does_nothing() -> None:
+    slots.release({})
