@@ -14,7 +14,7 @@ from bench.table import Row, calibration
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, ledger
 from sixfold.core.database import Transaction
-from sixfold.core.work import predictions
+from sixfold.core.work import claims, predictions
 from sixfold.core.work.predictions import Lease, Success, Trace
 from sixfold.core.work.records import Output
 from sixfold.store.sqlite import SqliteDatabase
@@ -69,7 +69,7 @@ async def _claims(folder: Path, total: int = 8_000) -> list[Row]:
         success = Success(Output(), "full", "1", Trace())
         began = time.perf_counter()
         for _ in range(total // GROUP):
-            claim = predictions.claim("echo", LEASE, GROUP, warm=True)
+            claim = claims.claim("echo", LEASE, GROUP, warm=True)
             claimed = await built.database.write(claim, durable=False)
             await asyncio.gather(
                 *(built.database.write(predictions.succeed(p.id, p.attempt, success)) for p in claimed)

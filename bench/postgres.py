@@ -18,7 +18,7 @@ from bench.table import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, journal, ledger
 from sixfold.core.database import Database, Transaction
-from sixfold.core.work import predictions
+from sixfold.core.work import claims, predictions
 from sixfold.core.work.predictions import Success, Trace
 from sixfold.core.work.records import Output
 from sixfold.drivers.process import ProcessDriver
@@ -80,7 +80,7 @@ async def _claims(folder: Path) -> float:
         success = Success(Output(), "full", "1", Trace())
         began = time.perf_counter()
         for _ in range(CLAIMS // GROUP):
-            claim = predictions.claim("echo", LEASE, GROUP, warm=True)
+            claim = claims.claim("echo", LEASE, GROUP, warm=True)
             claimed = await built.database.write(claim, durable=False)
             await asyncio.gather(
                 *(built.database.write(predictions.succeed(p.id, p.attempt, success)) for p in claimed)

@@ -72,6 +72,8 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
         for name, row in chosen["engines"].items():
             shared = _shared(chosen["engines"], row)
             row["options"] = {**_options(settings, row), **shared, **row.get("options", {})}
+            if row["kind"] == "graph":
+                row["free_runs"] = settings.graph_free_runs
             if name in wished:
                 wishes.check(name, row["factory"], row["options"])
     except (choosing.WrongChoice, wishes.WrongWish) as error:
@@ -134,6 +136,5 @@ def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "limit_seconds": settings.graph_limit_seconds,
             "memory_bytes": settings.graph_memory_bytes,
-            "free_runs": settings.graph_free_runs,
         }
     return {"url": settings.comfyui_url} if row["kind"] == "comfyui" else {}

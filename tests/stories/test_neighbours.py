@@ -13,7 +13,7 @@ import pytest
 from sixfold.core import ids
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.idempotency import Claimed, Running
-from sixfold.core.work import neighbours, predictions
+from sixfold.core.work import claims, neighbours
 from sixfold.core.work.events import Moved, Progressed
 from sixfold.core.work.predictions import Lease
 from sixfold.core.work.states import State
@@ -124,7 +124,7 @@ async def test_who_starts_takes_back_at_once_what_a_dead_server_held(tmp_path: P
     async with pair(tmp_path, replace(WORKS, start=False), replace(WORKS, start=False)) as (asks, late):
         prediction = await asks.pipeline.submit(asks.order())
         gone = Lease(ids.new("boot"), 3_600_000_000)
-        (claimed,) = await asks.database.write(predictions.claim("echo", gone, 1, warm=True))
+        (claimed,) = await asks.database.write(claims.claim("echo", gone, 1, warm=True))
         assert claimed.id == prediction.id
         await late.start()
         ended = await late.pipeline.wait(prediction, 60)  # its lease has an hour to go

@@ -15,7 +15,7 @@ from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.graphs import execute, spaces
 from sixfold.core.graphs import ports as graphs
-from sixfold.core.graphs.admission import FreeRuns, GraphMemory
+from sixfold.core.graphs.admission import GraphMemory
 from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
 from sixfold.core.graphs.embedded import GraphEmbedder
 from sixfold.core.graphs.execute import Ended, Limits, Place
@@ -54,11 +54,9 @@ class GraphEngine:
         *,
         limit_seconds: float = Limits.seconds,
         memory_bytes: int = Limits.memory_bytes,
-        free_runs: int = 2,
     ) -> None:
         self._limits = Limits(seconds=limit_seconds)
         self._memory = GraphMemory(memory_bytes)
-        self._free_runs = FreeRuns(free_runs)
         self._children = outside.children
         self._workshop: Workshop = outside.workshop
         self._threads = ThreadPoolExecutor(_MADE_HERE, "nodes")
@@ -67,12 +65,9 @@ class GraphEngine:
         """Run the task's graph to its end."""
         parent = await self._children.parent(task.id)
         run = _Run(task, context, parent, self._workshop, self._children)
-        is_free = parent.price == 0 and not parent.list_price
-        turn = self._free_runs.turn(parent.account_id) if is_free else contextlib.nullcontext()
         try:
             with self._workshop.as_quoted(task.id):
-                async with turn:
-                    return await run.go(self._threads, self._memory, self._limits)
+                return await run.go(self._threads, self._memory, self._limits)
         except execute.NodeFailed as error:
             if isinstance(error.reason, UnusableInput | errors.BadRequest):
                 raise UnusableInput(error.message) from error

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs.admission import FreeRuns, GraphMemory, MemoryShare
+from sixfold.core.graphs.admission import GraphMemory, MemoryShare
 from sixfold.core.graphs.execute import execute
 from sixfold.core.graphs.limits import GraphTooLarge
 from sixfold.core.graphs.ports import Event
@@ -219,16 +219,3 @@ async def test_graphs_run_while_a_node_of_another_has_reserved_all_memory(tmp_pa
     async with memory.working(3 * 2**20):
         ended = await execute(validate(graph, CLASSES), place, lambda _event: None)
     assert ended.outputs["2"] == {"text": ("X",)}
-
-
-async def test_free_runs_of_one_account_wait_and_others_do_not() -> None:
-    runs, gate = FreeRuns(2), Gate()
-    for name in ("a1", "a2", "a3", "b1"):
-        gate.use(name, runs.turn(name[0]))
-    await settled()
-    assert gate.begun == ["a1", "a2", "b1"]
-    await gate.end("a1")
-    assert gate.begun == ["a1", "a2", "b1", "a3"]
-    for name in ("a2", "a3", "b1"):
-        await gate.end(name)
-    assert runs._accounts == {}

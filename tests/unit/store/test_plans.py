@@ -57,6 +57,7 @@ UNATTENDED = {
         "prediction_heartbeat",
         "prediction_claim",
         "prediction_claim_on",
+        "prediction_claim_shared",
         "prediction_requeue",
         "prediction_put_back",
         "prediction_end",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.database import Transaction
-from sixfold.core.work import predictions
+from sixfold.core.work import claims, predictions
 from sixfold.core.work.predictions import Failure, Lease, StaleAttempt, Success, Trace
 from sixfold.core.work.records import Output, Prediction
 from sixfold.core.work.states import TERMINAL, TRANSITIONS, Event, IllegalTransition, State, follow
@@ -21,8 +21,8 @@ LEASE = Lease("boot_test", 30_000_000)
 SUCCESS = Success(Output(), "full", "1", Trace())
 
 STEPS: dict[Event, Callable[[Prediction], Transaction[object]]] = {
-    Event.CLAIM: lambda p: predictions.claim(p.engine, LEASE, 1, warm=False),
-    Event.CLAIM_WARM: lambda p: predictions.claim(p.engine, LEASE, 1, warm=True),
+    Event.CLAIM: lambda p: claims.claim(p.engine, LEASE, 1, warm=False),
+    Event.CLAIM_WARM: lambda p: claims.claim(p.engine, LEASE, 1, warm=True),
     Event.READY: lambda p: predictions.ready(p.id, p.attempt),
     Event.SUCCEED: lambda p: predictions.succeed(p.id, p.attempt, SUCCESS),
     Event.FAIL: lambda p: predictions.fail(p.id, p.attempt, Failure("no", "engine")),
@@ -139,8 +139,8 @@ async def test_a_lease_that_ran_out_is_taken_back_and_a_living_one_is_not(tmp_pa
 
 async def test_claims_are_handed_out_oldest_first_and_once(still: Road) -> None:
     made = [await still.pipeline.submit(still.order(extras={"n": n})) for n in range(6)]
-    first = await still.database.write(predictions.claim("echo", LEASE, 4, warm=True))
-    second = await still.database.write(predictions.claim("echo", LEASE, 4, warm=True))
+    first = await still.database.write(claims.claim("echo", LEASE, 4, warm=True))
+    second = await still.database.write(claims.claim("echo", LEASE, 4, warm=True))
     assert [p.id for p in (*first, *second)] == [p.id for p in made]
 
 

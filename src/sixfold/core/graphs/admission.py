@@ -1,4 +1,4 @@
-"""What the graphs that run on one server share: memory, and turns for free runs."""
+"""Memory that the graphs of one server share."""
 
 from __future__ import annotations
 
@@ -186,26 +186,3 @@ class MemoryShare:
     def _full(self) -> GraphTooLarge:
         limit = self._memory.limit // 2**20
         return GraphTooLarge(f"The graphs that run here hold more than {limit} MiB at once; try again later")
-
-
-class FreeRuns:
-    """Lets an account run so many free graphs at a time; others wait for their turn."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._accounts: dict[str, tuple[asyncio.Semaphore, int]] = {}
-
-    @contextlib.asynccontextmanager
-    async def turn(self, account_id: str) -> AsyncGenerator[None]:
-        """Wait for a turn of the account, and hold it."""
-        gate, users = self._accounts.get(account_id, (asyncio.Semaphore(self._most), 0))
-        self._accounts[account_id] = gate, users + 1
-        try:
-            async with gate:
-                yield
-        finally:
-            users = self._accounts[account_id][1] - 1
-            if users:
-                self._accounts[account_id] = gate, users
-            else:
-                del self._accounts[account_id]

@@ -57,7 +57,8 @@ class EngineSpec:
     where that is not known.
     `full_for` names inputs and the texts with which the engine is `full` rather than `quality`; `only`
     names inputs and the values with which it can serve at all (an input that is not given is no obstacle).
-    `runs` names the models that it orders itself, each with the inputs for which it does.
+    `runs` names the models that it orders itself, each with the inputs for which it does. An account has at
+    most `free_runs` of its runs without a price at a time, where that is not 0; others wait in the queue.
     """
 
     name: str
@@ -82,6 +83,7 @@ class EngineSpec:
     packages: tuple[str, ...] = ()
     setting: str = ""
     family: str = ""
+    free_runs: int = 0
 
     @property
     def remote(self) -> bool:

@@ -221,29 +221,6 @@ class Lease:
     life_us: int
 
 
-def claim(
-    engine: str, lease: Lease, limit: int, *, warm: bool, hardware: str | None = None
-) -> Transaction[tuple[Prediction, ...]]:
-    """Take the oldest waiting predictions of an engine; `warm` when workers stand ready for them.
-
-    `hardware` takes those only that are to run on it (empty: those that name none).
-    """
-    wanted = {
-        "state": follow(State.QUEUED, Event.CLAIM_WARM if warm else Event.CLAIM),
-        "holder": lease.holder,
-        "lease": lease.life_us,
-        "engine": engine,
-        "limit": limit,
-    }
-    if hardware is None:
-        rows = yield Query("prediction_claim", wanted)
-    else:
-        rows = yield Query("prediction_claim_on", {**wanted, "hardware": hardware})
-    claimed = tuple(sorted((Prediction.of(row) for row in rows), key=lambda p: (p.created_at, p.id)))
-    yield from outbox.note_started(claimed)
-    return claimed
-
-
 def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
     """The worker of a starting prediction is ready; one that is being canceled stays so.
 

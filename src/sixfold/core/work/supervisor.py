@@ -21,7 +21,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.work import predictions
+from sixfold.core.work import claims, predictions
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.events import Bus, Moved
 from sixfold.core.work.pools import Pool, Seat, Wait
@@ -230,7 +230,7 @@ class Supervisor:
         if count <= 0:
             self._hungry.append(pool.engine.name)  # until some run ends
             return
-        claim = predictions.claim(pool.engine.name, self._lease, count, warm=True)
+        claim = claims.claim(pool.engine.name, self._lease, count, warm=True)
         claimed = await self._database.write(claim, durable=False)
         for prediction in claimed:
             self._spawn(self._serve_ahead(pool, self._begin(pool, prediction), pool.line_up()))
@@ -256,7 +256,14 @@ class Supervisor:
         claimed: tuple[Prediction, ...] = ()
         try:
             claimed = await self._database.write(
-                predictions.claim(pool.engine.name, self._lease, len(places), warm=warm, hardware=hardware),
+                claims.claim(
+                    pool.engine.name,
+                    self._lease,
+                    len(places),
+                    warm=warm,
+                    hardware=hardware,
+                    free_runs=pool.engine.free_runs,
+                ),
                 durable=False,
             )
         finally:

@@ -1,0 +1,64 @@
+"""Claims leave what exceeds an account's share of free runs in the queue, and take all else oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold.core import ids
+from sixfold.core.accounts import accounts
+from sixfold.core.work import claims, predictions
+from sixfold.core.work.predictions import Failure, Lease
+from sixfold.core.work.records import Prediction
+from tests.road import Options, Road, road
+
+LEASE = Lease("boot_test", 30_000_000)
+
+
+@pytest.fixture
+async def still(either: Path) -> AsyncIterator[Road]:
+    async with road(either, Options(start=False)) as built:
+        yield built
+
+
+async def claimed(road_: Road, limit: int = 10, hardware: str | None = None) -> list[str]:
+    claim = claims.claim("echo", LEASE, limit, warm=True, hardware=hardware, free_runs=2)
+    return [each.id for each in await road_.database.write(claim)]
+
+
+async def ordered(road_: Road, count: int, *, charged: bool = False, account: str = "") -> list[Prediction]:
+    found: list[Prediction] = []
+    for _ in range(count):
+        extras = {"n": ids.new("n")}
+        order = road_.order(charged=charged, extras=extras, account_id=account or road_.payer.id)
+        found.append(await road_.pipeline.submit(order))
+    return found
+
+
+async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(still: Road) -> None:
+    free = await ordered(still, 4)
+    other = await still.database.write(accounts.create("other@example.com"))
+    priced = await ordered(still, 3, charged=True)
+    others = await ordered(still, 1, account=other.id)
+    assert await claimed(still) == [each.id for each in (*free[:2], *priced, *others)]
+    assert await claimed(still) == []
+    ended = await still.database.read(predictions.fresh(free[0].id))
+    await still.database.write(predictions.fail(ended.id, ended.attempt, Failure("no", "engine")))
+    assert await claimed(still) == [free[2].id]
+    assert await claimed(still) == []
+
+
+async def test_the_share_holds_for_what_wants_one_hardware_too(still: Road) -> None:
+    free = await ordered(still, 3)
+    assert await claimed(still, hardware="gpu") == []
+    assert await claimed(still, hardware="") == [each.id for each in free[:2]]
+
+
+async def test_waiting_free_runs_survive_a_restart_in_their_order(still: Road) -> None:
+    free = await ordered(still, 4)
+    assert await claimed(still) == [each.id for each in free[:2]]
+    back = await still.database.write(predictions.recover("boot_next", 3))
+    assert {each.id for each in back} == {each.id for each in free[:2]}
+    assert await claimed(still) == [each.id for each in free[:2]]
