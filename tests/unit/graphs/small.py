@@ -81,6 +81,10 @@ class Packer:
         """The values."""
         return tuple(msgspec.msgpack.decode(data)) if data else ()
 
+    def small(self, data: bytes) -> tuple[Any, ...] | None:
+        """All of them."""
+        return self.unpack(data)
+
     def weigh(self, value: Any) -> int:
         """A text's length."""
         return len(value) if isinstance(value, str) else 8

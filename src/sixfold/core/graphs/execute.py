@@ -1,15 +1,14 @@
 """The run of a checked graph: what is cached is left out, what is ready runs, and somebody is told.
 
 One pass gives keys; a walk back from the outputs stops where the cache has an outcome; then whatever has
-its inputs runs: trivial nodes at once, pixels and sound in threads, work of models as awaited children.
+its inputs runs: nodes on small values at once, all others in a node session, which holds their large values.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,29 @@ from sixfold.core.graphs import keys as merkle
 from sixfold.core.graphs.admission import GraphMemory
 from sixfold.core.graphs.context import Context, Home
 from sixfold.core.graphs.limits import GraphTooLarge, count_text
+from sixfold.core.graphs.node_sessions import (
+    HELD,
+    LocalSession,
+    NodeSession,
+    OpenSession,
+    Work,
+    Worked,
+    text_of,
+)
 from sixfold.core.graphs.outcome_writer import OutcomeWriter
 from sixfold.core.graphs.outcomes import call, finish
-from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Given, Packer, Shelf, Stored
+from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Packer, Shelf, Stored
+from sixfold.core.graphs.run_values import RunValues
 from sixfold.core.graphs.validate import Node, Verdict
 from sixfold.core.work.engines import Canceled, EngineError
 
 _BREATH_NODES = 256  # trivial nodes between two looks at the rest of the server
 _BREATH_TEXT = 2**18  # characters likewise
-_PIXEL_BYTES = 12  # three floats
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run takes place."""
+    """Where a run takes place; its nodes work in this process where it names no other session."""
 
     children: Children
     files: Files
@@ -41,7 +49,7 @@ class Place:
     scratch: Path
     cache: Cache | None = None
     memory: GraphMemory | None = None
-    threads: Executor | None = None
+    open_session: OpenSession | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ class NodeFailed(errors.EngineFailed):
 
 
 Emit = Callable[[Event], None]
-_Outcome = tuple[Given, Stored]
+_Outcome = tuple[Worked, Stored]
 
 
 async def execute(verdict: Verdict, place: Place, emit: Emit, limits: Limits | None = None) -> Ended:
@@ -126,7 +134,6 @@ class _Run:
         self._limits = limits
         self._keys: dict[str, str] = {}
         self._plan = _Plan()
-        self._values: dict[str, tuple[Any, ...]] = {}
         self._shown: dict[str, Mapping[str, Any]] = {}
         self._outcomes = OutcomeWriter(place.cache)
         self._executed: list[str] = []
@@ -135,15 +142,22 @@ class _Run:
         self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
         self._memory = place.memory or GraphMemory(limits.memory_bytes)
         self._held = self._memory.join()
+        self._values = RunValues(self._nodes, place.packer, self._held.hold)
         # Characters since the loop was last given back, and of the whole run.
         self._text = self._all_text = 0
         self._home = Home(place, emit)
+        self._session: NodeSession | None = None
+        self._opening = asyncio.Lock()
 
     async def go(self) -> Ended:
+        ended = None
         try:
-            return await self._go()
+            ended = await self._go()
+            return ended
         finally:
             self._held.close()
+            if self._session is not None:
+                await self._session.close(ended=ended is not None)
 
     async def _go(self) -> Ended:
         self._tell("execution_start", timestamp=_now_ms())
@@ -151,6 +165,7 @@ class _Run:
         self._keys = merkle.keys(self._nodes)
         cached = await self._look_back()
         self._tell("execution_cached", nodes=cached, timestamp=_now_ms())
+        self._values.hits = self._plan.hits
         self._previews.update(node_id for node_id, hit in self._plan.hits.items() if hit.preview)
         for node_id in cached:
             self._show_cached(node_id)
@@ -243,10 +258,11 @@ class _Run:
                 node = self._nodes[node_id]
                 self._tell("executing", node=node_id, display_node=node_id)
                 context = Context(node_id, self._keys[node_id], self._home)
-                if node.spec.where != "inline":
+                small = self._values.small_inputs(node) if node.spec.is_plain else None
+                if small is None:
                     self._start(node, context)
                     continue
-                given = self._inline(node, context)
+                given = self._inline(node, context, *small)
                 pause = self._text >= _BREATH_TEXT
                 shown = given.made or given.ui
                 preview = self._is_preview(node)
@@ -262,61 +278,52 @@ class _Run:
                     ready += self._collect(self._ended.get_nowait())
                 await self._outcomes.room()
 
-    def _inline(self, node: Node, context: Context) -> Given:
-        inputs = self._inputs(node)
-        self._count_text(inputs.values())
+    def _inline(self, node: Node, context: Context, inputs: Mapping[str, Any], characters: int) -> Worked:
+        self._count_text(characters)
         try:
             given = finish(node, call(node, context, inputs))
         except Exception as error:
             raise _failed(node, error) from error
-        self._count_text(given.outputs)
-        return given
+        texts = (count_text(given.outputs),)
+        self._count_text(texts[0])
+        return Worked(given.outputs, texts, texts, given.made, given.ui)
 
-    def _count_text(self, values: Iterable[object]) -> None:
-        characters = count_text(values)
+    def _count_text(self, characters: int) -> None:
         self._text += characters
         self._all_text += characters
         if self._all_text > self._limits.text:
             raise GraphTooLarge(f"The graph processes more than {self._limits.text:,} characters of text")
 
     def _start(self, node: Node, context: Context) -> None:
-        task = asyncio.create_task(self._ran(node, context, self._inputs(node)))
+        task = asyncio.create_task(self._ran(node, context))
         self._tasks[task] = (node.id, context)
         task.add_done_callback(self._ended.put_nowait)
 
-    async def _ran(self, node: Node, context: Context, inputs: Mapping[str, Any]) -> _Outcome:
+    async def _ran(self, node: Node, context: Context) -> _Outcome:
         try:
+            session = await self._opened()
+            inputs = await self._values.inputs(node, session)
+            work = Work(node, inputs, self._place.cache is not None and not _is_inline(node))
             if node.spec.where == "thread":
-                async with self._memory.working(self._needed(inputs)):
-                    work = asyncio.get_running_loop().run_in_executor(
-                        self._place.threads, self._called, node, context, inputs
-                    )
-                    given, packed = await work
+                async with self._memory.working(self._values.needed(node, inputs)):
+                    worked = await session.run(work, context)
             else:
-                given = finish(node, await call(node, context, inputs))
-                packed = await asyncio.to_thread(self._packed, given)
+                if _is_inline(node):
+                    self._count_text(text_of(inputs.values()))
+                worked = await session.run(work, context)
+                self._count_text(sum(worked.texts))
         except Exception as error:
             raise _failed(node, error) from error
         preview = context.preview_part or self._is_preview(node)
-        return given, Stored(packed, await self._kept(node.id, given, preview), preview)
+        return worked, Stored(worked.packed, await self._kept(node.id, worked, preview), preview)
 
-    def _needed(self, inputs: Mapping[str, Any]) -> int:
-        """Bytes for a node at work: a copy of its inputs, its result of that or the stated size, packed."""
-        size = sum(self._place.packer.weigh(value) for value in inputs.values())
-        sides = [inputs.get(name) for name in ("width", "height", "batch_size")]
-        if isinstance(sides[0], int) and isinstance(sides[1], int):
-            count = sides[2] if isinstance(sides[2], int) else 1
-            size = max(size, sides[0] * sides[1] * count * _PIXEL_BYTES)
-        return 3 * size
-
-    def _called(self, node: Node, context: Context, inputs: Mapping[str, Any]) -> tuple[Given, bytes | None]:
-        given = finish(node, call(node, context, inputs))
-        return given, self._packed(given)
-
-    def _packed(self, given: Given) -> bytes | None:
-        if self._place.cache is None or not given.outputs:
-            return None
-        return self._place.packer.pack(given.outputs)
+    async def _opened(self) -> NodeSession:
+        async with self._opening:
+            if self._session is None:
+                place = self._place
+                opened = place.open_session
+                self._session = LocalSession(place.packer) if opened is None else await opened()
+            return self._session
 
     def _collect(self, task: asyncio.Task[_Outcome]) -> list[str]:
         node_id, _ = self._tasks.pop(task)
@@ -326,7 +333,7 @@ class _Run:
         """Whether something that went into it is one."""
         return any(origin in self._previews for origin, _ in node.links.values())
 
-    def _done(self, node_id: str, given: Given, stored: Stored) -> list[str]:
+    def _done(self, node_id: str, worked: Worked, stored: Stored) -> list[str]:
         """Keep what a node gave; gives the nodes that are ready now."""
         node, plan, ui = self._nodes[node_id], self._plan, stored.ui
         self._executed.append(node_id)
@@ -340,49 +347,28 @@ class _Run:
         if _is_kept(node) and (stored.packed is not None or node.spec.output_node):
             self._outcomes.add(self._keys[node_id], stored)
         if plan.reads.get(node_id):
-            self._values[node_id] = given.outputs
-            self._weigh(node, given.outputs, 1)
+            self._values.keep(node_id, worked)
+        elif HELD in worked.outputs and self._session is not None:
+            self._session.release(node_id)
         self._release(node)
         fed = plan.feeds.get(node_id, ())
         for each in fed:
             plan.waits[each] -= 1
         return [each for each in fed if plan.waits[each] == 0]
 
-    async def _kept(self, node_id: str, given: Given, preview: bool) -> Mapping[str, Any]:
+    async def _kept(self, node_id: str, given: Worked, preview: bool) -> Mapping[str, Any]:
         ui = dict(given.ui)
         for made in given.made:
             told = await self._place.shelf.keep(node_id, made, preview=preview)
             ui.setdefault(made.kind, []).append(told)
         return ui
 
-    def _inputs(self, node: Node) -> dict[str, Any]:
-        inputs = dict(node.values)
-        for name, (origin, slot) in node.links.items():
-            inputs[name] = self._value(origin)[slot]
-        return inputs
-
-    def _value(self, node_id: str) -> tuple[Any, ...]:
-        if node_id not in self._values:
-            packed = self._plan.hits[node_id].packed
-            self._values[node_id] = self._place.packer.unpack(packed or b"")
-            self._weigh(self._nodes[node_id], self._values[node_id], 1)
-        return self._values[node_id]
-
     def _release(self, node: Node) -> None:
         """Let go of values that nobody waits for any more."""
         for origin, _ in node.links.values():
             self._plan.reads[origin] -= 1
-            if not self._plan.reads[origin] and origin in self._values:
-                self._weigh(self._nodes[origin], self._values.pop(origin), -1)
-
-    def _weigh(self, node: Node, values: tuple[Any, ...], sign: int) -> None:
-        if node.spec.where == "inline":
-            weight = count_text(values)
-            if not weight:
-                return
-        else:
-            weight = sum(self._place.packer.weigh(value) for value in values)
-        self._held.hold(sign * weight)
+            if not self._plan.reads[origin]:
+                self._values.drop(origin, self._session)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -391,6 +377,7 @@ class _Run:
             context.cancel()
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._values.stop()
 
     def _where(self) -> dict[str, Any]:
         running = next((node_id for node_id, _ in self._tasks.values()), None)
@@ -423,7 +410,11 @@ class _Run:
 
 def _is_kept(node: Node) -> bool:
     """Whether a node's outcome is worth a place in the cache: what is trivial is done again sooner."""
-    return node.spec.output_node or node.spec.where != "inline"
+    return node.spec.output_node or not _is_inline(node)
+
+
+def _is_inline(node: Node) -> bool:
+    return node.spec.where == "inline"
 
 
 def _failed(node: Node, error: BaseException) -> BaseException:

@@ -18,6 +18,7 @@ Where = Literal["inline", "thread", "await"]
 Graph = Mapping[str, Mapping[str, Any]]
 
 WIDGET_TYPES = frozenset({"INT", "FLOAT", "STRING", "BOOLEAN", "COMBO"})
+_PLAIN_TYPES = frozenset({*WIDGET_TYPES, "*"})
 UPLOADS = {
     "image_upload": "image",
     "video_upload": "video",
@@ -73,8 +74,10 @@ class NodeSpec:
     """One class of nodes.
 
     `run` takes the node's context and its inputs by name; without one the class is only known by its schema.
-    It runs `inline` on the loop (microseconds), in a `thread` (pixels and sound), or is awaited (`await`: it
-    orders work of the platform's models). `version` changes when the same inputs give something else.
+    It runs `inline` (microseconds on small inputs), in a `thread` (pixels and sound), or is awaited (`await`:
+    it orders work of the platform's models). One that `is_plain` is inline, and small inputs give it small
+    outputs: it runs on the server's loop, all others in a session. `version` changes when the same inputs
+    give something else.
     `fingerprint` adds to the key of the cache what the inputs do not say; None from it is never cached.
     `estimate` says what a node that is awaited will order.
     """
@@ -96,12 +99,16 @@ class NodeSpec:
     by_name: Mapping[str, Input] = field(default_factory=dict[str, Input], compare=False, repr=False)
     uploads: Mapping[str, str] = field(default_factory=dict[str, str], compare=False, repr=False)
     gives_lists: bool = field(default=False, compare=False, repr=False)
+    is_plain: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Index the inputs, and those that name files."""
         object.__setattr__(self, "by_name", {each.name: each for each in self.inputs})
         object.__setattr__(self, "uploads", {each.name: each.upload for each in self.inputs if each.upload})
         object.__setattr__(self, "gives_lists", any(output.is_list for output in self.outputs))
+        types = {output.type for output in self.outputs}
+        plain = self.where == "inline" and not self.gives_lists and types <= _PLAIN_TYPES
+        object.__setattr__(self, "is_plain", plain)
 
 
 class Registry:

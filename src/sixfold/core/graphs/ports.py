@@ -177,6 +177,10 @@ class Packer(Protocol):
         """The values."""
         ...
 
+    def small(self, data: bytes) -> tuple[Any, ...] | None:
+        """The values where all are numbers or texts; None, without unpacking, for others."""
+        ...
+
     def weigh(self, value: Any) -> int:
         """How many bytes of memory a value takes, roughly."""
         ...

@@ -17,6 +17,7 @@ from sixfold.core.graphs.ports import File, Many
 from sixfold.engines.nodes.values import Film, Reel, Sound
 
 _LEVEL = 1
+_MOST_SMALL = 2**14  # bytes of outcomes that are read without looking for pixels
 _MOST_FLOATS = 128 * 2**20  # bytes; larger ones would not shrink to what a cache takes
 
 
@@ -40,6 +41,13 @@ class Packer:
     def unpack(self, data: bytes) -> tuple[Any, ...]:
         """The values."""
         return tuple(self._unpacked(row) for row in msgspec.msgpack.decode(data)) if data else ()
+
+    def small(self, data: bytes) -> tuple[Any, ...] | None:
+        """The values where all are numbers or texts; None for others."""
+        if len(data) > _MOST_SMALL:
+            return None
+        rows = msgspec.msgpack.decode(data) if data else []
+        return tuple(json.loads(row[2]) for row in rows) if all(row[0] == "json" for row in rows) else None
 
     def weigh(self, value: Any) -> int:
         """How many bytes of memory a value takes."""
