@@ -24,6 +24,7 @@ from sixfold.drivers import hosted, memory
 from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.hosted import HostedSpaces
 from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.drivers.sandbox import SandboxDriver
@@ -70,13 +71,17 @@ class Places:
 def build(settings: Settings, failpoints: Failpoints, outside: ServerOutside, templates: Templates) -> Places:
     """The places of these settings; a worker that waits for another machine is a coroutine of the server."""
     images = _container_driver(settings, failpoints)
-    kinds = Drivers(
-        local_driver(settings, failpoints, templates),
-        RemoteDriver(outside, failpoints=failpoints.engines),
+    local = local_driver(settings, failpoints, templates)
+    others: list[Driver] = [
         images,
         SandboxDriver(failpoints=failpoints.engines),
         SpaceDriver(images, failpoints=failpoints.engines),
-    )
+    ]
+    if settings.driver != "inline":
+        nodes = _node_workers(settings, local)
+        outside.nodes = nodes.open
+        others.insert(0, nodes)
+    kinds = Drivers(local, RemoteDriver(outside, failpoints=failpoints.engines), *others)
     return Places(images, kinds, policy(settings, templates))
 
 
@@ -87,6 +92,14 @@ def local_driver(settings: Settings, failpoints: Failpoints, templates: Template
     if settings.driver == "ray":
         return _on_ray(settings, failpoints, templates)
     return ProcessDriver(failpoints=failpoints.engines)
+
+
+def _node_workers(settings: Settings, local: Driver) -> NodeWorkers:
+    """Where graphs' nodes work: always on this machine, whose files they read."""
+    is_shared = isinstance(local, ProcessDriver)
+    driver = local if is_shared else ProcessDriver()
+    scratch = settings.data_dir / "scratch"
+    return NodeWorkers(driver, scratch, settings.worker_memory_bytes, owned=not is_shared)
 
 
 def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:

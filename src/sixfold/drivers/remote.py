@@ -49,6 +49,7 @@ class ServerOutside:
         self.workshop = workshop
         self.relay = relay
         self.conversation = conversation
+        self.nodes: Any = None  # opens sessions in node workers, where there are some
         self.comfyui: Any = None  # the address of the one that is used, where the server knows it
 
     def key(self, name: str) -> str:

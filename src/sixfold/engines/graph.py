@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import blake3
@@ -21,6 +22,7 @@ from sixfold.core.graphs.embedded import GraphEmbedder
 from sixfold.core.graphs.execute import Ended, Limits, Place
 from sixfold.core.graphs.fileorder import FileOrder
 from sixfold.core.graphs.keeping import GIVEN, Name
+from sixfold.core.graphs.node_sessions import LocalSession, NodeSession
 from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
 from sixfold.core.graphs.validate import Verdict
@@ -39,7 +41,8 @@ from sixfold.core.work.remote import Outside
 from sixfold.core.work.states import State
 
 _REMEMBERED_BYTES = 2**20
-_MADE_HERE = 2  # threads for pixels and sound
+_MADE_HERE = 2  # threads for pixels and sound, where no process runs them
+OpenNodes = Callable[[Path], Awaitable[NodeSession]]
 
 
 class GraphEngine:
@@ -59,6 +62,7 @@ class GraphEngine:
         self._memory = GraphMemory(memory_bytes)
         self._children = outside.children
         self._workshop: Workshop = outside.workshop
+        self._open_session: OpenNodes | None = outside.nodes
         self._threads = ThreadPoolExecutor(_MADE_HERE, "nodes")
 
     async def run(self, task: Task, context: Context) -> Result:
@@ -67,13 +71,19 @@ class GraphEngine:
         run = _Run(task, context, parent, self._workshop, self._children)
         try:
             with self._workshop.as_quoted(task.id):
-                return await run.go(self._threads, self._memory, self._limits)
+                return await run.go(self._session, self._memory, self._limits)
         except execute.NodeFailed as error:
             if isinstance(error.reason, UnusableInput | errors.BadRequest):
                 raise UnusableInput(error.message) from error
             raise EngineError(error.message) from error
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
+
+    async def _session(self, scratch: Path) -> NodeSession:
+        """Where the nodes of a run work: a process, or threads where the operator wants no processes."""
+        if self._open_session is not None:
+            return await self._open_session(scratch)
+        return LocalSession(self._workshop.packer(scratch), self._threads)
 
     async def close(self) -> None:
         """Let go of the threads."""
@@ -102,7 +112,7 @@ class _Run:
         self._data: dict[str, bytes] = {}  # of small files that were just made
         self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
 
-    async def go(self, threads: ThreadPoolExecutor, memory: GraphMemory, limits: Limits) -> Result:
+    async def go(self, nodes: OpenNodes, memory: GraphMemory, limits: Limits) -> Result:
         workshop = self._workshop
         await workshop.look(self._graph)
         verdict = workshop.check(self._graph, targets=self._task.inputs.get("targets"))
@@ -124,7 +134,7 @@ class _Run:
             scratch=self._context.scratch,
             cache=workshop.outcomes(self._parent.account_id),
             memory=memory,
-            threads=threads,
+            open_session=lambda: nodes(self._context.scratch),
         )
         ended = await execute.execute(verdict, place, self._heard, limits)
         return await self._result(ended)

@@ -22,6 +22,7 @@ from typing import NoReturn, cast
 
 import msgspec
 
+from sixfold import imports
 from sixfold.core.work.batches import BatchEngine
 from sixfold.core.work.engines import Engine, Task
 from sixfold.worker import live, protocol, runner
@@ -40,10 +41,35 @@ def serve(link: int, output: int, order: protocol.Spawn, zygote: int) -> NoRetur
 
 def work(link: int, order: protocol.Spawn) -> NoReturn:
     """The same where every tie is cut already; `link` is the socket's number."""
+    if order.serves:
+        _prepare(order)
+        imports.named(order.factory)(socket.socket(fileno=link))
+        os._exit(0)
     worker = _Worker(socket.socket(fileno=link), order)
     worker.start()
     worker.work()
     os._exit(0)
+
+
+def _temporary(order: protocol.Spawn) -> Path:
+    return Path(order.scratch) / f"{order.worker}.tmp"
+
+
+def _prepare(order: protocol.Spawn) -> None:
+    """Take the limits, and stand in an own temporary folder."""
+    folder = _temporary(order)
+    folder.mkdir(mode=0o700)
+    os.environ["TMPDIR"] = str(folder)  # noqa: TID251 - set for libraries, not read
+    for name, value in order.environment.items():
+        os.environ[name] = value  # noqa: TID251 - the same
+    tempfile.tempdir = None
+    os.chdir(folder)
+    with suppress(OSError):
+        os.nice(order.niceness)
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None:
+        cv2.setNumThreads(1)
+    limit_memory(order.memory_bytes)
 
 
 def _settle(link: int, output: int, zygote: int) -> None:
@@ -120,7 +146,7 @@ class _Worker:
         self._link = link
         self._order = order
         self._scratch = Path(order.scratch)
-        self._temporary = self._scratch / f"{order.worker}.tmp"
+        self._temporary = _temporary(order)
         self._sending = threading.Lock()
         self._inbox: queue.SimpleQueue[_Job | protocol.Steps | None] = queue.SimpleQueue()
         self._jobs: dict[int, _Job] = {}
@@ -137,18 +163,7 @@ class _Worker:
     def start(self) -> None:
         """Listen, take the limits, and stand in an own temporary folder."""
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
-        self._temporary.mkdir(mode=0o700)
-        os.environ["TMPDIR"] = str(self._temporary)  # noqa: TID251 - set for libraries, not read
-        for name, value in self._order.environment.items():
-            os.environ[name] = value  # noqa: TID251 - the same
-        tempfile.tempdir = None
-        os.chdir(self._temporary)
-        with suppress(OSError):
-            os.nice(self._order.niceness)
-        cv2 = sys.modules.get("cv2")
-        if cv2 is not None:
-            cv2.setNumThreads(1)
-        limit_memory(self._order.memory_bytes)
+        _prepare(self._order)
 
     def work(self) -> None:
         """Build the engine, then run what comes until asked to leave."""

@@ -172,7 +172,7 @@ class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
     """Fork a worker; its socket and the write end of its output pipe come along.
 
     `environment` is added to what its parent has. `resident`: its parent imports the engine's module first,
-    once for all workers.
+    once for all workers. `serves`: the factory is called with the socket, and speaks a protocol of its own.
     """
 
     worker: str
@@ -185,6 +185,7 @@ class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
     options: dict[str, Any] = {}
     environment: dict[str, str] = {}
     resident: bool = False
+    serves: bool = False
 
 
 class Kill(Message, frozen=True, array_like=True, tag="kill"):

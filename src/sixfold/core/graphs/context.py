@@ -69,11 +69,11 @@ class Context:
 
     def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
         """Show a picture of what is on its way."""
-        self._tell(Event("preview", {"node": self.node_id, "content_type": content_type}, data))
+        self.tell(Event("preview", {"node": self.node_id, "content_type": content_type}, data))
 
     def image(self, data: bytes, content_type: str = "image/png") -> None:
         """Send a finished picture to whoever watches, without keeping it."""
-        self._tell(Event("image", {"node": self.node_id, "content_type": content_type}, data))
+        self.tell(Event("image", {"node": self.node_id, "content_type": content_type}, data))
 
     def file(self, data: bytes | Path, content_type: str) -> File:
         """A file of bytes that are in memory or lie in `scratch`."""
@@ -99,9 +99,10 @@ class Context:
         """Told in whole steps, as ComfyUI's clients read them."""
         if not (isinstance(value, int) and isinstance(maximum, int)):
             value, maximum = round(_STEPS * value / maximum), _STEPS
-        self._tell(Event("progress", {"value": value, "max": maximum, "node": self.node_id}))
+        self.tell(Event("progress", {"value": value, "max": maximum, "node": self.node_id}))
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
+        """Pass on what happened, from any thread."""
         home = self._home
         if threading.get_ident() == home.thread:
             home.emit(event)

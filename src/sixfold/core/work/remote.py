@@ -37,6 +37,11 @@ class Outside(Protocol):
         ...
 
     @property
+    def nodes(self) -> Any:
+        """Opens a node session in a process for a run's folder; None where nodes run in threads."""
+        ...
+
+    @property
     def guarded(self) -> Any:
         """An `httpx.AsyncClient` behind the guard, for addresses that somebody else named."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sixfold.core.graphs import execute, validate
 from sixfold.core.graphs.execute import Ended, Place
 from sixfold.core.graphs.ports import Child, Event, File, Made, Stored
 from sixfold.core.work.engines import Task
+from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.engines.image.style.engine import StyleEngine
 from sixfold.engines.nodes import classes
@@ -121,10 +123,11 @@ class Cache(dict[str, Stored]):
 
 
 class Ground:
-    """One account's graphs."""
+    """One account's graphs; `workers` run their nodes in processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, workers: NodeWorkers | None = None) -> None:
         self.folder = folder
+        self.workers = workers
         for name in ("scratch", "children", "input"):
             (folder / name).mkdir()
         self.children = Children(folder / "children")
@@ -136,7 +139,9 @@ class Ground:
     def place(self) -> Place:
         """Where runs take place."""
         scratch, files = self.folder / "scratch", Inputs(self.folder / "input")
-        return Place(self.children, files, self.shelf, Packer(scratch), scratch, self.cache)
+        place = Place(self.children, files, self.shelf, Packer(scratch), scratch, self.cache)
+        workers = self.workers
+        return place if workers is None else replace(place, open_session=lambda: workers.open(scratch))
 
     async def run(self, graph: Graph) -> Ended:
         """Check a graph and run it."""

@@ -1,0 +1,338 @@
+"""Node workers: processes that run the nodes of graphs under the workers' memory limit, one run each."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import itertools
+import logging
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.graphs import node_frames
+from sixfold.core.graphs.context import Context
+from sixfold.core.graphs.node_frames import BadFrame, Frame, Frames
+from sixfold.core.graphs.node_sessions import NodeSession, Work, Worked
+from sixfold.core.graphs.ports import Asked, Event
+from sixfold.core.graphs.validate import Node
+from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.work.ports import Worker, WorkerSpec, WorkerStartFailed
+from sixfold.drivers.forkserver import ForkServerGone
+from sixfold.drivers.process import ProcessDriver, Starter
+from sixfold.worker import protocol
+
+_LOG = logging.getLogger("sixfold.nodes")
+_FACTORY = "sixfold.engines.nodes.serving:serve"
+_NICENESS = 5
+_START_SECONDS = 60.0
+_END_SECONDS = 2.0
+_AT_WORK = 2  # nodes that compute at a time
+_MOST_IDLE = 2  # workers that are kept for the next runs
+_EVENTS = frozenset({"progress", "preview", "image"})
+
+
+class NodeWorkerLost(EngineError):
+    """A node worker ended while it worked, or a node needed more memory than it may take."""
+
+
+class NodeWorkers:
+    """Forks node workers from a driver's fork server; closed as a driver is, with the others.
+
+    At most two nodes compute at a time, whichever runs they belong to.
+    """
+
+    name = "nodes"
+
+    def __init__(self, driver: ProcessDriver, scratch: Path, memory_bytes: int, *, owned: bool) -> None:
+        self.turns = asyncio.Semaphore(_AT_WORK)
+        self._driver = driver
+        self._owned = owned
+        self._scratch = scratch
+        self._memory_bytes = memory_bytes
+        self._idle: list[_NodeWorker] = []
+        self._workers: set[_NodeWorker] = set()
+
+    async def open(self, scratch: Path) -> NodeSession:
+        """A session in a worker of its own; `scratch` is the run's folder. Raises `EngineUnavailable`."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                break
+        else:
+            worker = await self._started()
+        return _ProcessSession(self, worker, scratch)
+
+    async def start(self, spec: WorkerSpec) -> Worker:
+        """Node workers run no tasks."""
+        raise WorkerStartFailed("a node worker runs the nodes of graphs only")
+
+    async def close(self) -> None:
+        """Kill every worker. Idempotent."""
+        await asyncio.gather(*(worker.kill() for worker in tuple(self._workers)))
+        if self._owned:
+            await self._driver.close()
+
+    def give_back(self, worker: _NodeWorker) -> bool:
+        """Keep a worker for another run; whether there is use for it."""
+        if not worker.alive or len(self._idle) >= _MOST_IDLE:
+            return False
+        self._idle.append(worker)
+        return True
+
+    def forget(self, worker: _NodeWorker) -> None:
+        """A worker has ended."""
+        self._workers.discard(worker)
+
+    @property
+    def limit(self) -> str:
+        """The memory limit in words."""
+        if not self._memory_bytes:
+            return "its memory is limited by this machine alone"
+        return f"it may take at most {self._memory_bytes // 2**20:,} MiB (SIXFOLD_WORKER_MEMORY_BYTES)"
+
+    async def _started(self) -> _NodeWorker:
+        try:
+            try:
+                return await self._start()
+            except ForkServerGone:
+                return await self._start()  # once more, from a new fork server
+        except (ForkServerGone, WorkerStartFailed, OSError, TimeoutError) as error:
+            raise errors.EngineUnavailable(f"No node worker could be started: {error}") from error
+
+    async def _start(self) -> _NodeWorker:
+        starter = await self._driver.starter()
+        self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        worker = _NodeWorker(self, starter, self._scratch.absolute())
+        ours, theirs = socket.socketpair()
+        output = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        self._workers.add(worker)
+        try:
+            ours.setblocking(False)
+            await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
+            await worker.begin(self._order(worker.id), theirs.fileno(), output)
+        except BaseException:
+            await worker.kill()
+            raise
+        finally:
+            theirs.close()
+            os.close(output)
+        async with asyncio.timeout(_START_SECONDS):
+            await worker.ready
+        return worker
+
+    def _order(self, worker_id: str) -> protocol.Spawn:
+        scratch = str(self._scratch.absolute())
+        return protocol.Spawn(
+            worker_id, _FACTORY, self._memory_bytes, scratch, _NICENESS, resident=True, serves=True
+        )
+
+
+class _NodeWorker(asyncio.Protocol):
+    """One process, and the session that has it."""
+
+    def __init__(self, workers: NodeWorkers, starter: Starter, scratch: Path) -> None:
+        self.id = uuid.uuid4().hex
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.session: _ProcessSession | None = None
+        self._workers = workers
+        self._starter = starter
+        self._scratch = scratch
+        self._frames = Frames()
+        self._transport: asyncio.Transport | None = None
+        self._exited: asyncio.Future[str] | None = None
+        self.alive = True
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it lives."""
+        return self._starter.pid_of(self.id)
+
+    async def begin(self, order: protocol.Spawn, link: int, output: int) -> None:
+        """Have the process forked; raises `ForkServerGone`."""
+        self._exited = await self._starter.spawn(order, link, output)
+        self._exited.add_done_callback(lambda exited: self._lost(exited.result()))
+
+    async def kill(self) -> None:
+        """End it at once. Idempotent."""
+        self._end("was stopped")
+        if self._exited is not None and not self._exited.done():
+            self._starter.kill(self.id)
+            await asyncio.wait({self._exited}, timeout=_END_SECONDS)
+
+    def send(self, frame: Frame) -> None:
+        """Tell the worker; nothing once it has ended."""
+        if self.alive and self._transport is not None:
+            self._transport.write(frame.encode())
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is registered."""
+        self._transport = transport  # pyright: ignore[reportAttributeAccessIssue] - a socket's is a Transport
+
+    def data_received(self, data: bytes) -> None:
+        """Frames came."""
+        try:
+            for frame in self._frames.feed(data):
+                if frame.told["kind"] == "ready":
+                    self.ready.set_result(None)
+                elif self.session is not None:
+                    self.session.hear(frame)
+        except (BadFrame, LookupError, TypeError, ValueError) as error:
+            _LOG.warning("a node worker broke the protocol", extra={"reason": str(error)})
+            self._end("broke the protocol")
+            self._starter.kill(self.id)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The worker's end of the socket is closed: its exit says why, if it comes."""
+        asyncio.get_running_loop().call_later(_END_SECONDS, self._lost, "hung up")
+
+    def _lost(self, reason: str) -> None:
+        if self.alive:
+            _LOG.warning("a node worker was lost", extra={"reason": reason})
+            self._end(reason)
+            self._starter.kill(self.id)
+
+    def _end(self, reason: str) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        self._workers.forget(self)
+        if self._transport is not None:
+            self._transport.abort()
+        if not self.ready.done():
+            self.ready.set_exception(WorkerStartFailed(reason))
+            self.ready.exception()
+        if self.session is not None:
+            self.session.lose(reason)
+        asyncio.get_running_loop().run_in_executor(None, self._clean)
+
+    def _clean(self) -> None:
+        shutil.rmtree(self._scratch / f"{self.id}.tmp", ignore_errors=True)
+
+
+class _ProcessSession:
+    """A node session in a worker."""
+
+    def __init__(self, workers: NodeWorkers, worker: _NodeWorker, scratch: Path) -> None:
+        self._workers = workers
+        self._worker = worker
+        self._scratch = scratch.absolute()
+        self._numbers = itertools.count(1)
+        self._open: dict[int, tuple[asyncio.Future[Frame], Context | None]] = {}
+        self._children: dict[asyncio.Task[None], int] = {}
+        self._failed: dict[int, Exception] = {}
+        worker.session = self
+        worker.send(Frame({"kind": "begin", "scratch": str(self._scratch)}))
+
+    async def run(self, work: Work, context: Any) -> Worked:
+        """Run a node whose inputs are there."""
+        node = work.node
+        told = {
+            "kind": "run",
+            "node": node.id,
+            "class_type": node.spec.class_type,
+            "inputs": {name: node_frames.value_row(value) for name, value in work.inputs.items()},
+            "packs": work.packs,
+        }
+        if node.spec.where == "thread":
+            async with self._workers.turns:
+                return await self._asked(Frame(told), context)
+        return await self._asked(Frame(told), context)
+
+    async def load(self, node: Node, packed: bytes) -> Worked:
+        """Hold the outputs of a node as the cache has them."""
+        frame = Frame({"kind": "load", "node": node.id, "class_type": node.spec.class_type})
+        frame.told["packed"] = await asyncio.to_thread(frame.put, packed, self._scratch)
+        return await self._asked(frame, None)
+
+    def release(self, node_id: str) -> None:
+        """Let go of a node's outputs."""
+        self._worker.send(Frame({"kind": "release", "node": node_id}))
+
+    async def close(self, *, ended: bool) -> None:
+        """Keep the worker for another run where this one ended by itself; else kill it."""
+        for child in self._children:
+            child.cancel()
+        self._worker.session = None
+        if not (ended and not self._open and self._workers.give_back(self._worker)):
+            await self._worker.kill()
+
+    async def _asked(self, frame: Frame, context: Context | None) -> Worked:
+        if not self._worker.alive:
+            raise self._ended("had ended")
+        number = frame.told["number"] = next(self._numbers)
+        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._open[number] = answer, context
+        self._worker.send(frame)
+        came = await answer  # one that is canceled stays open, so that the worker is not used again
+        del self._open[number]
+        if came.told["kind"] == "failed":
+            raise self._failure(came.told)
+        return await asyncio.to_thread(node_frames.read_worked, came.told["worked"], came, self._scratch)
+
+    # -- what the worker says ------------------------------------------------------------------------
+
+    def hear(self, frame: Frame) -> None:
+        """Take a frame of the worker's."""
+        told = frame.told
+        answer, context = self._open[told["number"]]
+        match told["kind"]:
+            case "done" | "failed":
+                if not answer.done():
+                    answer.set_result(frame)
+            case "event":
+                if context is not None and told["type"] in _EVENTS:
+                    context.tell(Event(told["type"], told["data"], frame.binary))
+            case "child":
+                if context is not None:
+                    task = asyncio.create_task(self._child(told, context))
+                    self._children[task] = told["child"]
+                    task.add_done_callback(self._children.pop)
+            case kind:
+                raise ValueError(kind)
+
+    async def _child(self, told: Mapping[str, Any], context: Context) -> None:
+        inputs = {name: node_frames.read_value(row) for name, row in told["inputs"].items()}
+        given: Mapping[str, Any] | None = None
+        try:
+            child = await context.child(Asked(told["model"], inputs))
+            files = [node_frames.file_row(file) for file in child.files]
+            given = {"files": files, "data": dict(child.data), "preview": child.preview}
+        except (errors.SixfoldError, EngineError) as error:
+            self._failed[told["child"]] = error
+        self._worker.send(Frame({"kind": "child", "child": told["child"], "given": given}))
+
+    def lose(self, reason: str) -> None:
+        """The worker is gone."""
+        for answer, _ in self._open.values():
+            if not answer.done():
+                answer.set_exception(self._ended(reason))
+
+    def _ended(self, reason: str) -> NodeWorkerLost:
+        return NodeWorkerLost(f"the node worker {reason}; {self._workers.limit}")
+
+    def _failure(self, told: Mapping[str, Any]) -> Exception:
+        """The exception that a node raised, as far as it can be told."""
+        text, reason = str(told["text"]), str(told["reason"])
+        match told["sort"]:
+            case "child":
+                return self._failed.pop(told["child"])
+            case "unusable":
+                return UnusableInput(text)
+            case "engine":
+                return EngineError(text)
+            case "memory":
+                return NodeWorkerLost(f"it needs more memory than a node worker has; {self._workers.limit}")
+            case "sixfold":
+                kind = getattr(errors, reason, errors.EngineFailed)
+                return errors.BadRequest(text) if kind is errors.InvalidInput else kind(text)
+            case _:
+                _LOG.error("a node failed", extra={"reason": text})
+                known = getattr(builtins, reason, None)
+                is_known = isinstance(known, type) and issubclass(known, Exception)
+                return known(reason) if is_known else RuntimeError(reason)  # pyright: ignore[reportOptionalCall] # it is one

@@ -1,0 +1,160 @@
+"""Nodes of graphs in processes: the same bytes as in threads, a memory limit, and an end at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.graphs import execute
+from sixfold.core.graphs.execute import NodeFailed
+from sixfold.core.graphs.validate import validate
+from sixfold.core.work.engines import EngineError
+from sixfold.drivers.node_workers import NodeWorkers
+from sixfold.drivers.process import ProcessDriver
+from sixfold.engines.nodes import classes
+from tests.unit.engines.nodes.ground import Graph, Ground
+from tests.unit.engines.nodes.test_graphs import PAINT, node, put
+
+LIMIT = 512 * 2**20
+
+
+@pytest.fixture
+async def workers(tmp_path: Path) -> AsyncIterator[NodeWorkers]:
+    made = NodeWorkers(ProcessDriver(), tmp_path / "workers", LIMIT, owned=True)
+    yield made
+    await made.close()
+    assert list((tmp_path / "workers").glob("*")) == []
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Ground:
+    (tmp_path / "here").mkdir()
+    return Ground(tmp_path / "here")
+
+
+@pytest.fixture
+def apart(tmp_path: Path, workers: NodeWorkers) -> Ground:
+    (tmp_path / "apart").mkdir()
+    return Ground(tmp_path / "apart", workers)
+
+
+def pixels(side: int = 64) -> Graph:
+    """Images, masks, a size that becomes a text, and a text that becomes long."""
+    return {
+        "image": node("LoadImage", image="example.png"),
+        "scaled": node(
+            "ImageScale", image=["image", 0], upscale_method="lanczos", width=side, height=side, crop="center"
+        ),
+        "inverted": node("ImageInvert", image=["scaled", 0]),
+        "size": node("GetImageSize", image=["inverted", 0]),
+        "again": node("EmptyImage", width=["size", 0], height=["size", 1], batch_size=1, color=255),
+        "blend": node(
+            "ImageBlend", image1=["inverted", 0], image2=["again", 0], blend_factor=0.5, blend_mode="multiply"
+        ),
+        "saved": node("SaveImage", images=["blend", 0], filename_prefix="made"),
+        "shown": node("PreviewAny", source=["size", 0]),
+        "what": node("PreviewAny", source=["blend", 0]),
+        "text": node("PrimitiveString", value="ab" * 10_000),
+        "upper": node("CaseConverter", string=["text", 0], mode="UPPERCASE"),
+        "length": node("StringLength", string=["upper", 0]),
+        "count": node("PreviewAny", source=["length", 0]),
+    }
+
+
+async def test_nodes_in_a_process_give_what_they_give_in_threads(here: Ground, apart: Ground) -> None:
+    for ground in (here, apart):
+        put(ground)
+    graphs: list[Graph] = [pixels(), PAINT, pixels(), pixels(48)]
+    for graph in graphs:
+        one, other = await here.run(graph), await apart.run(graph)
+        assert json.dumps(one.outputs) == json.dumps(other.outputs)
+        assert sorted(one.executed) == sorted(other.executed)
+        assert one.cached == other.cached
+    assert [data for _, _, data in here.shelf.made] == [data for _, _, data in apart.shelf.made]
+    assert here.cache.keys() == apart.cache.keys()
+    assert {key: each.packed for key, each in here.cache.items()} == {
+        key: each.packed for key, each in apart.cache.items()
+    }
+    assert here.children.asked == apart.children.asked
+
+
+async def test_the_worker_of_a_run_that_ended_serves_the_next(apart: Ground, workers: NodeWorkers) -> None:
+    put(apart)
+    await apart.run(pixels(32))
+    [first] = workers._idle
+    await apart.run(pixels(33))
+    assert workers._idle == [first]
+    assert list((apart.folder / "scratch").iterdir()) == []
+
+
+async def test_a_node_beyond_the_memory_limit_fails_its_run_in_one_sentence(apart: Ground) -> None:
+    graph: Graph = {
+        "0": node("EmptyImage", width=8192, height=8192, batch_size=1, color=1),
+        "out": node("PreviewImage", images=["0", 0]),
+    }
+    with pytest.raises(NodeFailed) as failed:
+        await apart.run(graph)
+    assert failed.value.message == (
+        "EmptyImage (node 0): it needs more memory than a node worker has; it may take at most 512 MiB "
+        "(SIXFOLD_WORKER_MEMORY_BYTES)"
+    )
+    put(apart)
+    await apart.run(pixels())
+
+
+async def started(ground: Ground, graph: Graph) -> asyncio.Task[Any]:
+    """A run whose first node is at work."""
+    began = asyncio.Event()
+
+    def heard(event: Any) -> None:
+        if event.type == "progress":
+            began.set()
+
+    verdict = validate(graph, classes.registry())
+    run = asyncio.create_task(execute.execute(verdict, ground.place, heard))
+    waiting = asyncio.create_task(began.wait())
+    await asyncio.wait({run, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    return run
+
+
+LONG: Graph = {
+    "0": node("EmptyImage", width=640, height=480, batch_size=30, color=1),
+    "1": node("SaveWEBM", images=["0", 0], filename_prefix="x", codec="vp9", fps=24.0, crf=32.0),
+}
+
+
+async def test_a_worker_that_is_killed_fails_its_run_in_one_sentence(
+    apart: Ground, workers: NodeWorkers
+) -> None:
+    run = await started(apart, LONG)
+    [worker] = workers._workers
+    assert worker.pid is not None
+    os.kill(worker.pid, 9)
+    with pytest.raises(NodeFailed) as failed:
+        await run
+    assert isinstance(failed.value.reason, EngineError)
+    assert failed.value.message == (
+        "SaveWEBM (node 1): the node worker was killed by SIGKILL; it may take at most 512 MiB "
+        "(SIXFOLD_WORKER_MEMORY_BYTES)"
+    )
+    assert workers._workers == set()
+
+
+async def test_a_canceled_run_ends_its_worker_at_once(apart: Ground, workers: NodeWorkers) -> None:
+    run = await started(apart, LONG)
+    [worker] = workers._workers
+    pid = worker.pid
+    assert pid is not None
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert not Path(f"/proc/{pid}").exists()
+    assert workers._workers == set()
+    assert workers._idle == []
