@@ -115,7 +115,7 @@ class _Run:
     async def go(self, nodes: OpenNodes, memory: GraphMemory, limits: Limits) -> Result:
         workshop = self._workshop
         await workshop.look(self._graph)
-        verdict = workshop.check(self._graph, targets=self._task.inputs.get("targets"))
+        verdict = await workshop.verdict(self._graph, targets=self._task.inputs.get("targets"))
         if verdict.missing_classes or (not verdict.elsewhere and execute.unrunnable(verdict)):
             raise EngineError(workshop.lacking(verdict))
         if verdict.error is not None:

@@ -49,7 +49,7 @@ class Runs:
             return _refusal(faults.fault("no_prompt", "No prompt provided", "No prompt provided")), {}
         targets = [str(each) for each in listed(body.get("partial_execution_targets"))] or None
         await self._workshop.look(graph, principal.account_id)
-        verdict = self._workshop.check(graph, targets=targets, strict_models=_is_strict(body))
+        verdict = await self._workshop.verdict(graph, targets=targets, strict_models=_is_strict(body))
         self._workshop.require(verdict)
         if verdict.error is not None:
             return {"error": verdict.error, "node_errors": dict(verdict.node_errors)}, {}
@@ -57,6 +57,7 @@ class Runs:
         if missing:
             return missing, {}
         charged = not principal.keyless
+        estimate = await self._workshop.estimated(verdict, principal.account_id, charged=charged)
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
         order = Order(
             account_id=principal.account_id,
@@ -66,7 +67,7 @@ class Runs:
             request_id=request_id,
             idempotency_id=idempotency_id,
             charged=charged,
-            hold=self._workshop.estimate(verdict, principal.account_id, charged=charged).price,
+            hold=estimate.price,
             extras={
                 "graph": graph,
                 "prompt_id": str(body.get("prompt_id") or uuid.uuid4())[:_MOST_ID],

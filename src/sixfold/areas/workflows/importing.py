@@ -81,17 +81,17 @@ class Importing:
         """Every fault of a workflow at once, and what it would cost."""
         account_id = await self._guest(request)
         body = bodies.parse_object(await request.body(), json_limits.GRAPH)
-        converted = self._workshop.convert(_document(body, "workflow"))
+        converted = await self._workshop.convert(_document(body, "workflow"))
         strict = body.get("strict_models") is True
         await self._workshop.look(converted.graph, account_id)
-        verdict = self._workshop.check(converted.graph, strict_models=strict)
+        verdict = await self._workshop.verdict(converted.graph, strict_models=strict)
         return answers.json(
             {
                 "valid": verdict.valid,
                 "errors": verdict.errors,
                 "missing_classes": sorted(verdict.missing_classes),
                 "missing_models": [dict(each) for each in verdict.missing_models],
-                "estimate": self._estimate(verdict, account_id),
+                "estimate": await self._estimate(verdict, account_id),
             }
         )
 
@@ -99,8 +99,9 @@ class Importing:
         """What is different between two workflows."""
         await self._guest(request)
         body = bodies.parse_object(await request.body(), json_limits.GRAPH)
-        a, b = (self._workshop.convert(_document(body, name)).graph for name in ("a", "b"))
-        return answers.json(diff.compare(a, b).record)
+        a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
+        difference = await self._workshop.slices.run(diff.comparison(a, b))
+        return answers.json(difference.record)
 
     async def _enter(self, request: Request) -> Principal:
         principal = await self._services.doors.bearer(request)
@@ -114,17 +115,17 @@ class Importing:
             return ""
         return (await self._enter(request)).account_id
 
-    def _estimate(self, verdict: Verdict, account_id: str) -> dict[str, Any] | None:
+    async def _estimate(self, verdict: Verdict, account_id: str) -> dict[str, Any] | None:
         if not verdict.valid:
             return None
         try:
             self._workshop.require(verdict)
-            return self._workshop.estimate(verdict, account_id).record
+            return (await self._workshop.estimated(verdict, account_id)).record
         except errors.SixfoldError as error:
             return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}
 
     async def _import(self, account_id: str, brought: Brought) -> Space:
-        converted = self._workshop.convert(brought.document)
+        converted = await self._workshop.convert(brought.document)
         if not converted.graph:
             raise errors.BadRequest("The workflow has no nodes that run")
         media = self._services.media
@@ -146,8 +147,10 @@ class Importing:
     async def _space(self, account_id: str, brought: Brought, converted: Converted) -> Space:
         await self._workshop.look(converted.graph)
         registry, graph = self._workshop.classes, converted.graph
-        verdict = self._workshop.check(graph)
+        verdict = await self._workshop.verdict(graph)
+        inputs = await self._workshop.slices.run(interface.inference(graph, registry))
         found = models.named(graph, registry, converted.models)
+        await asyncio.sleep(0)
         kind = self._kind(graph)
         return Space(
             slug=await self._free(account_id, spaces.slug_of(brought.name) or "workflow"),
@@ -157,7 +160,7 @@ class Importing:
             output_kind="model3d" if kind == _SHAPES else kind or "json",
             graph=graph,
             content=brought.content,
-            inputs=interface.infer(graph, registry) or None,
+            inputs=inputs or None,
             content_type=brought.content_type,
             models=tuple(_file(each) for each in found),
             source={"label": "imported", "url": "", "license": "", "adapted": False},

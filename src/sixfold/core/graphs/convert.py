@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sixfold.core.graphs import sheet, widgets
+from sixfold.core.graphs import sheet, slices, widgets
 from sixfold.core.graphs.documents import listed, mapping
 from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
 from sixfold.core.graphs.nodes import Graph, NodeSpec, Registry, is_link
 from sixfold.core.graphs.sheet import BYPASS, NEVER, NOTES, Drawn, Source
+from sixfold.core.graphs.slices import Steps
 from sixfold.errors import BadRequest
 
 _VIRTUAL = NOTES | {"Reroute", "PrimitiveNode"}
@@ -43,11 +44,19 @@ class _Fixed:
 
 def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS) -> Converted:
     """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
+    return slices.complete(conversion(document, registry, limits))
+
+
+def conversion(
+    document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS
+) -> Steps[Converted]:
+    """The same in steps."""
     known = mapping(document)
     known = mapping(known.get("prompt")) or known
     if sheet.is_editor(known):
-        return _of_editor(known, registry, limits)
+        return (yield from _of_editor(known, registry, limits))
     limits.check(known)
+    yield
     if not known or not all(_is_node(node) for node in known.values()):
         raise NotAWorkflow
     graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in known.items()}
@@ -58,19 +67,23 @@ def _is_node(node: object) -> bool:
     return isinstance(mapping(node).get("class_type"), str)
 
 
-def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLimits) -> Converted:
+def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLimits) -> Steps[Converted]:
     try:
-        nodes = sheet.flatten(document, limits)
+        nodes = yield from sheet.flattening(document, limits)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         raise NotAWorkflow("The editor's document is damaged") from None
     follower = _Follower(nodes, limits.values)
     graph: dict[str, dict[str, Any]] = {}
     models: list[Mapping[str, Any]] = []
-    for node in nodes.values():
+    for at, node in enumerate(nodes.values()):
+        if at % slices.ITEMS == 0:
+            yield
         if not node.passes and node.mode not in (NEVER, BYPASS) and node.type not in _VIRTUAL:
             graph[node.id] = _exported(node, follower, registry.get(node.type))
             models += node.models
+    yield
     limits.check(graph)
+    yield
     _drop_dangling(graph)
     return Converted(graph, _unknown(graph, registry), tuple(models))
 

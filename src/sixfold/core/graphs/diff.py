@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sixfold.core.graphs import slices
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.nodes import Graph, is_link
+from sixfold.core.graphs.slices import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,22 @@ class Difference:
 
 def compare(a: Graph, b: Graph) -> Difference:
     """The difference from `a` to `b`: nodes are the same by id and class, else by what they do and where."""
+    return slices.complete(comparison(a, b))
+
+
+def comparison(a: Graph, b: Graph) -> Steps[Difference]:
+    """The same in steps."""
     pairs = {node_id: node_id for node_id in a if node_id in b and _class(a, node_id) == _class(b, node_id)}
     for similar in (_whole, _place):
-        _pair(a, b, pairs, similar)
-    changed = tuple(
-        change for one, other in pairs.items() for change in _changes(a[one], b[other], one, other, pairs)
-    )
+        yield from _pair(a, b, pairs, similar)
+    changed: list[Mapping[str, Any]] = []
+    for at, (one, other) in enumerate(pairs.items()):
+        if at % slices.ITEMS == 0:
+            yield
+        changed += _changes(a[one], b[other], one, other, pairs)
     taken = set(pairs.values())
     added = tuple(node_id for node_id in b if node_id not in taken)
-    return Difference(added, tuple(node_id for node_id in a if node_id not in pairs), changed, pairs)
+    return Difference(added, tuple(node_id for node_id in a if node_id not in pairs), tuple(changed), pairs)
 
 
 def _class(graph: Graph, node_id: str) -> str:
@@ -74,16 +83,20 @@ def _place(graph: Graph, node_id: str) -> object:
     return _class(graph, node_id), repr(ends)
 
 
-def _pair(a: Graph, b: Graph, pairs: dict[str, str], similar: Any) -> None:
+def _pair(a: Graph, b: Graph, pairs: dict[str, str], similar: Any) -> Steps[None]:
     """Pair what is left, in order, where both are similar."""
     taken = set(pairs.values())
-    left: dict[object, list[str]] = defaultdict(list)
-    for node_id in b:
+    left: dict[object, deque[str]] = defaultdict(deque)
+    for at, node_id in enumerate(b):
+        if at % slices.ITEMS == 0:
+            yield
         if node_id not in taken:
             left[similar(b, node_id)].append(node_id)
-    for node_id in a:
+    for at, node_id in enumerate(a):
+        if at % slices.ITEMS == 0:
+            yield
         if node_id not in pairs and (others := left.get(similar(a, node_id))):
-            pairs[node_id] = others.pop(0)
+            pairs[node_id] = others.popleft()
 
 
 def _changes(

@@ -7,7 +7,7 @@ Each node is a `<g data-node="…">` so that a page may colour it while it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from typing import Any
@@ -19,6 +19,8 @@ _WIDTH, _LINE, _HEAD = 224, 18, 46
 _ACROSS, _DOWN, _MARGIN = 76, 26, 28
 _LANE = 6  # the height of a place that only a link runs through
 _SWEEPS = 6
+# What can be drawn within 20 ms: nodes, and columns that all links together pass.
+_MOST_NODES, _MOST_PASSED = 400, 2_000
 _MOST_LINES = 3
 _CHARS = 27
 
@@ -101,19 +103,38 @@ class Layout:
     routes: list[list[Box]]
 
 
-def lay_out(graph: Graph, registry: Registry) -> Layout:
-    """The order of a graph's nodes in a picture, without places yet."""
+class TooManyParts(Exception):
+    """A picture of the graph would have too many nodes, or too many columns for its links to pass."""
+
+
+def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> Layout:
+    """The order of a graph's nodes in a picture, without places yet; raises `TooManyParts`."""
+    if len(graph) > most_nodes:
+        raise TooManyParts
     boxes = {node_id: _box(node_id, node, registry) for node_id, node in graph.items()}
     edges = _edges(graph, registry)
     columns = _ranked(boxes, edges)
-    routes = [_route(boxes[edge.origin], boxes[edge.target], edge.hue, columns) for edge in edges]
+    ends = [(boxes[edge.origin], boxes[edge.target]) for edge in edges]
+    if sum(max(1, target.rank - origin.rank) for origin, target in ends) > _MOST_PASSED:
+        raise TooManyParts
+    lanes: dict[tuple[str, str, int], Box] = {}
+    routes = [
+        _route(origin, target, edge.hue, columns, lanes)
+        for (origin, target), edge in zip(ends, edges, strict=True)
+    ]
     _order(columns, routes)
     return Layout(boxes, edges, columns, routes)
 
 
 def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str:
-    """The graph as SVG text."""
-    laid = lay_out(graph, registry or Registry())
+    """The graph as SVG text; of one that is too large, how many nodes it has."""
+    try:
+        laid = lay_out(graph, registry or Registry(), _MOST_NODES)
+    except TooManyParts:
+        laid = lay_out({}, Registry(), 0)
+        title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
+        laid.columns.append([Box("", title, (), "plain")])
+        laid = replace(laid, boxes={"": laid.columns[0][0]})
     width, height = _placed(laid.columns)
     lines = [_path(route, edge) for route, edge in zip(laid.routes, laid.edges, strict=True)]
     cards = [_card(box) for box in laid.boxes.values()]
@@ -187,14 +208,16 @@ def _ranked(boxes: Mapping[str, Box], edges: list[Edge]) -> list[list[Box]]:
     return columns
 
 
-def _route(origin: Box, target: Box, hue: str, columns: list[list[Box]]) -> list[Box]:
+def _route(
+    origin: Box, target: Box, hue: str, columns: list[list[Box]], lanes: dict[tuple[str, str, int], Box]
+) -> list[Box]:
     """What a link runs through: a lane in every column between, which links of one origin and hue share."""
     route = [origin]
     for rank in range(origin.rank + 1, target.rank):
-        name = f"{origin.id}\0{hue}\0{rank}"
-        lane = next((box for box in columns[rank] if box.id == name), None)
+        lane = lanes.get((origin.id, hue, rank))
         if lane is None:
-            lane = Box(name, "", (), hue, rank, is_lane=True)
+            lane = Box(f"{origin.id}\0{hue}\0{rank}", "", (), hue, rank, is_lane=True)
+            lanes[origin.id, hue, rank] = lane
             columns[rank].append(lane)
         route.append(lane)
     return [*route, target]

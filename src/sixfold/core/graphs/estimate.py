@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sixfold import errors
-from sixfold.core.graphs import outcomes
+from sixfold.core.graphs import outcomes, slices
 from sixfold.core.graphs.limits import count_text
 from sixfold.core.graphs.ports import Asked, Many, NodeContext
+from sixfold.core.graphs.slices import Steps
 from sixfold.core.graphs.validate import Node, Verdict
 from sixfold.core.work.engines import EngineError
 
@@ -35,10 +36,19 @@ def orders(
     Raises what a node's own estimate raises: an `EngineUnavailable` says so before anything is held.
     `lenient`: another server runs the graph, and such a node orders nothing.
     """
+    return slices.complete(ordering(verdict, context, lenient=lenient))
+
+
+def ordering(
+    verdict: Verdict, context: NodeContext | None = None, *, lenient: bool = False
+) -> Steps[tuple[tuple[str, Asked], ...]]:
+    """The same in steps."""
     values: dict[str, tuple[Any, ...]] = {}
     found: list[tuple[str, Asked]] = []
     left = _MOST_TEXT
-    for node_id, node in verdict.nodes.items():
+    for at, (node_id, node) in enumerate(verdict.nodes.items()):
+        if at % slices.ITEMS == 0:
+            yield
         inputs = dict(node.values)
         for name, (origin, slot) in node.links.items():
             inputs[name] = values[origin][slot]

@@ -31,6 +31,7 @@ from sixfold.core.graphs.outcome_writer import OutcomeWriter
 from sixfold.core.graphs.outcomes import call, finish
 from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Packer, Shelf, Stored
 from sixfold.core.graphs.run_values import RunValues
+from sixfold.core.graphs.slices import Slices
 from sixfold.core.graphs.validate import Node, Verdict
 from sixfold.core.work.engines import Canceled, EngineError
 
@@ -162,7 +163,7 @@ class _Run:
     async def _go(self) -> Ended:
         self._tell("execution_start", timestamp=_now_ms())
         await self._find_files()
-        self._keys = merkle.keys(self._nodes)
+        self._keys = await Slices().run(merkle.keying(self._nodes))
         cached = await self._look_back()
         self._tell("execution_cached", nodes=cached, timestamp=_now_ms())
         self._values.hits = self._plan.hits

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sixfold.core.graphs import slices
 from sixfold.core.graphs.documents import listed, mapping, plain_name
 from sixfold.core.graphs.nodes import Graph, Input, NodeSpec, Registry, is_link
+from sixfold.core.graphs.slices import Steps
 
 # Fields of samplers and latents that people set, with the names that they know them by.
 _PLAIN = {
@@ -67,16 +69,31 @@ class ApiInput:
 
 def infer(graph: Graph, registry: Registry) -> tuple[ApiInput, ...]:
     """The inputs of a graph: files, prompts, then numbers; equal names are told apart by their node."""
-    negatives = _negatives(graph)
+    return slices.complete(inference(graph, registry))
+
+
+def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
+    """The same in steps."""
+    negatives = _leading(graph, "negative")
+    yield
+    negatives -= _leading(graph, "positive")
     found: list[ApiInput] = []
-    for node_id, node in graph.items():
+    for at, (node_id, node) in enumerate(graph.items()):
+        if at % slices.ITEMS == 0:
+            yield
         spec = registry.get(str(node["class_type"]))
         for name, value in mapping(node.get("inputs")).items():
             if not is_link(value) and (one := _of(node_id, node, spec, name)) is not None:
                 found.append(_negative(one) if node_id in negatives else one)
     order = {"image": 0, "video": 0, "string": 1, "integer": 2, "number": 2}
     found.sort(key=lambda each: order[each.type])
-    return tuple(_told_apart(found, graph))
+    yield
+    told: list[ApiInput] = []
+    for at, one in enumerate(_told_apart(found, graph)):
+        if at % slices.ITEMS == 0:
+            yield
+        told.append(one)
+    return tuple(told)
 
 
 def _of(node_id: str, node: Mapping[str, Any], spec: NodeSpec | None, name: str) -> ApiInput | None:
@@ -117,12 +134,8 @@ def _slug(node: Mapping[str, Any]) -> str:
     return slug if slug and slug not in default and not slug.startswith("primitive") else "value"
 
 
-def _negatives(graph: Graph) -> set[str]:
-    """The nodes whose words say what to leave out: all that lead to a `negative` and to no `positive`."""
-    return _leading(graph, "negative") - _leading(graph, "positive")
-
-
 def _leading(graph: Graph, side: str) -> set[str]:
+    """The nodes whose words lead to inputs of this name: those to a `negative` only say what to leave out."""
     stack = [
         str(link[0])
         for node in graph.values()

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from sixfold.core.graphs import slices
 from sixfold.core.graphs.ports import File
+from sixfold.core.graphs.slices import Steps
 from sixfold.core.graphs.validate import Node
 
 _MOST_BITS = 63
@@ -20,8 +22,15 @@ def keys(nodes: Mapping[str, Node]) -> dict[str, str]:
     Equal keys mean equal outcomes, whatever the ids of the nodes and whichever graph they stand in. What a
     `fingerprint` of None says cannot be repeated has a key that is never met again.
     """
+    return slices.complete(keying(nodes))
+
+
+def keying(nodes: Mapping[str, Node]) -> Steps[dict[str, str]]:
+    """The same in steps."""
     found: dict[str, str] = {}
-    for node_id, node in nodes.items():
+    for at, (node_id, node) in enumerate(nodes.items()):
+        if at % slices.ITEMS == 0:
+            yield
         spec = node.spec
         links = [(name, found[origin], slot) for name, (origin, slot) in node.links.items()]
         links.sort()

@@ -46,14 +46,15 @@ def named(graph: Graph, registry: Registry, told: Iterable[Mapping[str, Any]] = 
         url = str(row.get("url") or "")
         if url.startswith("https://"):
             sources.setdefault(str(row.get("name")), (url,))
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for node_id, node in graph.items():
         spec = registry.get(str(node["class_type"]))
         for name, value in mapping(node.get("inputs")).items():
             given = spec.by_name.get(name) if spec else None
             folder = str(given.options.get("folder") or "") if given else ""
             if isinstance(value, str) and value and (folder or (spec is None and value.endswith(_FILE))):
-                found[value, folder] = (*found.get((value, folder), ()), node_id)
+                found.setdefault((value, folder), []).append(node_id)
     return tuple(
-        ModelFile(file, folder, nodes, sources.get(file, ())) for (file, folder), nodes in found.items()
+        ModelFile(file, folder, tuple(nodes), sources.get(file, ()))
+        for (file, folder), nodes in found.items()
     )

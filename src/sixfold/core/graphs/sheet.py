@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sixfold.core.graphs import slices
 from sixfold.core.graphs.documents import Json, listed, mapping
 from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphBudget, GraphLimits, measure
 from sixfold.core.graphs.nodes import WIDGET_TYPES, Input
+from sixfold.core.graphs.slices import Steps
 from sixfold.errors import BadRequest
 
 Source = tuple[str, int]
@@ -72,8 +74,15 @@ def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, D
     Nodes, inputs and text are counted before they are added, so that work and memory are bounded by
     `limits` and not by what the document would open to.
     """
+    return slices.complete(flattening(document, limits))
+
+
+def flattening(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> Steps[dict[str, Drawn]]:
+    """The same in steps."""
     sheet = _Sheet(document, limits)
-    sheet.open(document, _sorted_links(document), "", ALWAYS)
+    links = _sorted_links(document)
+    yield
+    yield from sheet.open(document, links, "", ALWAYS)
     return sheet.nodes
 
 
@@ -92,13 +101,15 @@ class _Sheet:
         extra: Json = document.get("extra") or {}
         self._groups: Json = extra.get("groupNodes") or {}
 
-    def open(self, graph: Json, links: _Links, prefix: str, mode: int) -> None:
+    def open(self, graph: Json, links: _Links, prefix: str, mode: int) -> Steps[None]:
         """Add the nodes of a graph or subgraph whose ids begin with `prefix`."""
-        for row in listed(graph.get("nodes")):
+        for at, row in enumerate(listed(graph.get("nodes"))):
+            if at % slices.ITEMS == 0:
+                yield
             self._spend(row, prefix)
             node = _node(row, prefix, links.by_id)
             node.mode = node.mode if mode == ALWAYS else mode
-            self._add(node, row)
+            yield from self._add(node, row)
 
     def _spend(self, row: Json, prefix: str) -> None:
         """Count a node with its slots, values and texts before it is made."""
@@ -108,11 +119,11 @@ class _Sheet:
         slots = len(listed(row.get("inputs")))
         self._budget.spend(nodes=1, values=cost[0], text_bytes=cost[1] + (1 + slots) * len(prefix))
 
-    def _add(self, node: Drawn, row: Json) -> None:
+    def _add(self, node: Drawn, row: Json) -> Steps[None]:
         kind = node.type
         group = self._groups.get(kind[len(_GROUP[0]) :]) if kind.startswith(_GROUP) else None
         if kind in self._subgraphs and node.mode != BYPASS:
-            self._subgraph(node, self._subgraphs[kind], row)
+            yield from self._subgraph(node, self._subgraphs[kind], row)
         elif group is not None and node.mode != BYPASS:
             self._group(node, group)
         else:
@@ -120,7 +131,7 @@ class _Sheet:
 
     # -- subgraphs -------------------------------------------------------------------------------
 
-    def _subgraph(self, host: Drawn, definition: Json, row: Json) -> None:
+    def _subgraph(self, host: Drawn, definition: Json, row: Json) -> Steps[None]:
         """Open a subgraph: its inputs lead to the host's, the host's outputs to its outputs."""
         self._enter(host.type, str(definition.get("name") or host.type))
         links = self._links.get(host.type)
@@ -142,7 +153,7 @@ class _Sheet:
             if at < len(slots):
                 slots[at].source = _inner((origin, slot), prefix)
         self.nodes[host.id] = Drawn(host.id, "", host.mode, slots=slots, passes=True)
-        self.open(definition, links, prefix, host.mode)
+        yield from self.open(definition, links, prefix, host.mode)
         _promote(self.nodes, prefix, zip(proxies, given, strict=False))
         self._path.pop()
 

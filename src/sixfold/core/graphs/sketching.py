@@ -21,9 +21,11 @@ _MOST = 120  # more nodes are no picture any more
 
 def sketch(graph: Graph, registry: Registry) -> str:
     """The graph as SVG text, 320 by 180."""
-    parts = [f'<text class="many" x="{_WIDE / 2}" y="{_TALL / 2}">{len(graph):,} nodes</text>']
-    if len(graph) <= _MOST:
-        laid = drawing.lay_out(graph, registry)
+    try:
+        laid = drawing.lay_out(graph, registry, _MOST)
+    except drawing.TooManyParts:
+        parts = [f'<text class="many" x="{_WIDE / 2}" y="{_TALL / 2}">{len(graph):,} nodes</text>']
+    else:
         across = min(_ACROSS, (_WIDE - 2 * _RIM) / max(1, len(laid.columns)))
         _place(laid.columns, across)
         parts = [_link(route, edge.hue) for route, edge in zip(laid.routes, laid.edges, strict=True)]

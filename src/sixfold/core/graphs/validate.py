@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sixfold.core.graphs import faults
+from sixfold.core.graphs import faults, slices
 from sixfold.core.graphs.faults import Fault
 from sixfold.core.graphs.nodes import Input, NodeSpec, Registry
+from sixfold.core.graphs.slices import Steps
 
 Link = tuple[str, int]
 # How much is said of a graph with many errors, so that an answer stays within bounds.
@@ -79,6 +80,20 @@ def validate(
     `installed` lists the files of each folder of models; one that is not there is told in
     `missing_models`, and is an error with `strict_models`.
     """
+    return slices.complete(
+        validation(graph, registry, targets=targets, installed=installed, strict_models=strict_models)
+    )
+
+
+def validation(
+    graph: object,
+    registry: Registry,
+    *,
+    targets: Collection[str] | None = None,
+    installed: Mapping[str, Collection[str]] | None = None,
+    strict_models: bool = False,
+) -> Steps[Verdict]:
+    """The same in steps."""
     return _Check(registry, installed or {}, strict_models).run(graph, targets)
 
 
@@ -97,13 +112,15 @@ class _Check:
         self._faults: dict[str, list[Fault]] = {}
         self._models: list[Mapping[str, str]] = []
         self._entered: dict[str, Node] = {}
-        self._circles = self._described = 0
+        self._circles = self._described = self._turns = 0
 
-    def run(self, graph: object, targets: Collection[str] | None) -> Verdict:
+    def run(self, graph: object, targets: Collection[str] | None) -> Steps[Verdict]:
         if (malformed := _malformed(graph)) is not None:
             return Verdict({}, (), malformed, {}, {})
         self._graph = cast("Mapping[str, Mapping[str, Any]]", graph)
+        yield
         unknown = self._recognise()
+        yield
         wanted = [
             node_id
             for node_id, spec in self._specs.items()
@@ -113,8 +130,8 @@ class _Check:
             error = self._unknown(unknown) or faults.fault("prompt_no_outputs", "Prompt has no outputs")
             return Verdict({}, (), error, {}, unknown)
         for output in wanted:
-            self._visit(output)
-        return self._verdict(wanted, unknown)
+            yield from self._visit(output)
+        return (yield from self._verdict(wanted, unknown))
 
     def _recognise(self) -> dict[str, tuple[str, ...]]:
         """Find every node's class; what is given back are the nodes of each unknown class."""
@@ -144,12 +161,15 @@ class _Check:
         text = f"Cannot execute because node {class_type} does not exist."
         return faults.fault("invalid_prompt", text, f"Node ID '#{nodes[0]}'", missing=missing)
 
-    def _visit(self, output: str) -> None:
+    def _visit(self, output: str) -> Steps[None]:
         """Check a node after all that it needs; a circle is an error of the node that closes it."""
         if output in self._nodes:
             return
         path: list[tuple[str, Iterator[Link]]] = [(output, self._enter(output))]
         while path:
+            self._turns += 1
+            if self._turns % slices.ITEMS == 0:
+                yield
             node_id, pending = path[-1]
             for needed, _ in pending:
                 if needed in self._entered:
@@ -268,13 +288,16 @@ class _Check:
 
     # -- the whole -------------------------------------------------------------------------------
 
-    def _verdict(self, wanted: list[str], unknown: Mapping[str, tuple[str, ...]]) -> Verdict:
+    def _verdict(self, wanted: list[str], unknown: Mapping[str, tuple[str, ...]]) -> Steps[Verdict]:
         error = self._unknown(unknown)
         models = tuple(self._models)
         if not self._faults and error is None:
             return Verdict(self._nodes, tuple(wanted), None, {}, unknown, models)
+        yield
         bad = self._bad()
+        yield
         dependent = self._dependent([output for output in wanted if output in bad], bad)
+        yield
         node_errors = {
             node_id: {
                 "errors": self._faults[node_id],

@@ -15,8 +15,8 @@ from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import FREE, Price
-from sixfold.core.graphs import estimate, interface, spaces
-from sixfold.core.graphs.convert import Converted, convert
+from sixfold.core.graphs import estimate, interface, slices, spaces
+from sixfold.core.graphs.convert import Converted, conversion
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.elsewhere import Elsewhere, adopted
 from sixfold.core.graphs.estimate import Unknown
@@ -27,8 +27,9 @@ from sixfold.core.graphs.keeping import Names, Outcomes
 from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits
 from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.ports import Asked, Packer
+from sixfold.core.graphs.slices import Slices, Steps
 from sixfold.core.graphs.spaces import Space
-from sixfold.core.graphs.validate import Verdict, validate
+from sixfold.core.graphs.validate import Verdict, validation
 from sixfold.core.work import inputs as checks
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.metering import CHILDREN
@@ -39,6 +40,7 @@ PUBLIC = "On a public address SIXFOLD_COMFYUI_GRAPHS=allow lets graphs run on a 
 TEMPLATE = "template:"  # how a node names one
 _PLACE = "data:,"  # stands for a file that only a run can know
 _MOST_ACCOUNTS = 1000
+_SMALL_NODES = 50  # a space of so many is checked and priced within a few milliseconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,6 +139,17 @@ class _Theirs:
     joined: Registry
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A large space's checked inputs and price, as functions that return them or raise what refused them."""
+
+    graph: Any
+    given: Mapping[str, Any]
+    inputs: Callable[[], dict[str, Any]]
+    price: Callable[[], Price]
+    charged: bool
+
+
 class Workshop:
     """Everything about graphs that faces and the engine share."""
 
@@ -159,6 +172,8 @@ class Workshop:
         self.media = names.media
         self.elsewhere = elsewhere
         self._found: _Theirs | None = None
+        self._prepared: _Prepared | None = None
+        self.slices = Slices()
         self.hub = Hub()
 
     @property
@@ -197,9 +212,9 @@ class Workshop:
                 with contextlib.suppress(errors.NotFound):
                     await self._pipeline.own.find(name, account_id)
 
-    def convert(self, document: object) -> Converted:
+    async def convert(self, document: object) -> Converted:
         """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
-        return convert(document, self.classes, self.limits)
+        return await self.slices.run(conversion(document, self.classes, self.limits))
 
     def _runs(self, class_type: str) -> bool:
         spec = self.registry.get(class_type)
@@ -212,16 +227,31 @@ class Workshop:
 
         Raises `GraphTooLarge` before anything else is looked at.
         """
+        return slices.complete(self._checking(graph, targets, strict_models=strict_models))
+
+    async def verdict(
+        self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
+    ) -> Verdict:
+        """The same in slices, so that a large graph does not hold up the event loop."""
+        return await self.slices.run(self._checking(graph, targets, strict_models=strict_models))
+
+    def _checking(
+        self, graph: object, targets: Collection[str] | None = None, *, strict_models: bool = False
+    ) -> Steps[Verdict]:
         self.limits.check(graph)
+        yield
         theirs = self._theirs()
         named = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
         if theirs is None or all(name in self.registry for name in named):
-            verdict = validate(graph, self.registry, targets=targets, strict_models=strict_models)
+            verdict = yield from validation(
+                graph, self.registry, targets=targets, strict_models=strict_models
+            )
             if theirs is None or not unrunnable(verdict):
                 return verdict
         if not all(name in theirs.joined for name in named):
-            return validate(graph, theirs.joined, targets=targets)
-        return dataclasses.replace(validate(graph, theirs.own, targets=targets), elsewhere=True)
+            return (yield from validation(graph, theirs.joined, targets=targets))
+        verdict = yield from validation(graph, theirs.own, targets=targets)
+        return dataclasses.replace(verdict, elsewhere=True)
 
     @property
     def classes(self) -> Registry:
@@ -245,11 +275,23 @@ class Workshop:
 
         Raises `EngineUnavailable` where an order has no engine here, `InvalidInput` where one is refused.
         """
+        return slices.complete(self._estimating(verdict, account_id, charged=charged, without=without))
+
+    async def estimated(self, verdict: Verdict, account_id: str, *, charged: bool = True) -> Estimate:
+        """The same in slices."""
+        return await self.slices.run(self._estimating(verdict, account_id, charged=charged))
+
+    def _estimating(
+        self, verdict: Verdict, account_id: str = "", *, charged: bool = True, without: Collection[str] = ()
+    ) -> Steps[Estimate]:
         quoted = functools.partial(self.price_of, account_id=account_id, charged=charged)
         price = self._worth if verdict.elsewhere else quoted
-        asked = estimate.orders(verdict, lenient=verdict.elsewhere)
+        asked = yield from estimate.ordering(verdict, lenient=verdict.elsewhere)
         alike = {id(each): each for node, each in asked if node not in without}
-        prices = {key: price(each) for key, each in alike.items()}
+        prices: dict[int, Price] = {}
+        for key, each in alike.items():
+            prices[key] = price(each)
+            yield
         orders = tuple((node, each.model, prices[id(each)]) for node, each in asked if node not in without)
         return Estimate(orders, self._vram(verdict))
 
@@ -292,6 +334,12 @@ class Workshop:
 
     def checked(self, model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
         """A model's checked inputs; where some are wrong, its graph tells what is wrong with the others."""
+        ready = self._prepared
+        if ready is not None and ready.graph is model.fixed.get("graph") and ready.given == given:
+            return dict(ready.inputs())
+        return slices.complete(self._checking_inputs(model, given))
+
+    def _checking_inputs(self, model: Model, given: Mapping[str, Any]) -> Steps[dict[str, Any]]:
         try:
             return model.check(given)
         except errors.InvalidInput as wrong:
@@ -301,7 +349,8 @@ class Workshop:
             named = {each.input for each in wrong.problems}
             good = checks.check(tuple(each for each in model.inputs if each.name not in named), given)
             places = spaces.api_inputs(model.fixed.get("api_inputs", ()))
-            more = _problems(self.check(interface.apply(graph, places, good)), places)
+            verdict = yield from self._checking(interface.apply(graph, places, good))
+            more = _problems(verdict, places)
             more = [each for each in more if each.input in good]
             raise errors.InvalidInput([*wrong.problems, *more]) from wrong
 
@@ -310,12 +359,49 @@ class Workshop:
         graph = model.fixed.get("graph")
         if graph is None:  # its graph comes with the order, and so does what is held
             return Estimate(()).price
+        ready = self._prepared
+        if ready is not None and ready.graph is graph and ready.charged == charged:
+            self._prepared = None
+            if ready.inputs() == values:
+                return ready.price()
+        return slices.complete(self._pricing(model, values, charged=charged))
+
+    async def prepare(self, model: Model, given: Mapping[str, Any], *, charged: bool) -> None:
+        """Check and price a run of a large space in slices; `checked` and `price` give what was found.
+
+        They must be called before anything else is awaited.
+        """
+        graph = model.fixed.get("graph")
+        if graph is None or len(graph) <= _SMALL_NODES:
+            return
+        inputs = await self._outcome(self._checking_inputs(model, given))
+        price: Callable[[], Any] = inputs
+        with contextlib.suppress(errors.SixfoldError):  # of the inputs, which the call raises
+            price = await self._outcome(self._pricing(model, inputs(), charged=charged))
+        self._prepared = _Prepared(graph, given, inputs, price, charged=charged)
+
+    async def _outcome(self, steps: Steps[Any]) -> Callable[[], Any]:
+        """What a computation gives, as a function that returns or raises it."""
+        try:
+            found = await self.slices.run(steps)
+        except errors.SixfoldError as error:
+            refusal = error
+
+            def refused() -> Any:
+                raise refusal
+
+            return refused
+        return lambda: found
+
+    def _pricing(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Steps[Price]:
+        graph = model.fixed["graph"]
         inputs = spaces.api_inputs(model.fixed.get("api_inputs", ()))
-        verdict = self.check(interface.apply(graph, inputs, values))
+        verdict = yield from self._checking(interface.apply(graph, inputs, values))
         if not verdict.valid:
             self.refuse(verdict, inputs)
         self.require(verdict)
-        return self.estimate(verdict, str(model.fixed.get("_owner", "")), charged=charged).price
+        owner = str(model.fixed.get("_owner", ""))
+        return (yield from self._estimating(verdict, owner, charged=charged)).price
 
     def require(self, verdict: Verdict) -> None:
         """Raise `EngineUnavailable` where nothing runs some known class."""

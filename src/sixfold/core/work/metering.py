@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -148,6 +148,14 @@ class Appraiser(Protocol):
 
     def __call__(self, model: Any, values: Mapping[str, Any], /, *, charged: bool) -> Price:
         """The price for checked inputs."""
+        ...
+
+
+class Preparer(Protocol):
+    """Does beforehand, in slices, what takes long of a quote that follows at once."""
+
+    def __call__(self, model: Any, given: Mapping[str, Any], /, *, charged: bool) -> Awaitable[None]:
+        """Prepare the quote for inputs as they were given."""
         ...
 
 
