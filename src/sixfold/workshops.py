@@ -75,7 +75,7 @@ def build(
     )
     built = Workshop(craft, built_in_spaces(), Names(database, media, examples, signer), road, theirs)
     road.check, road.appraisers[CHILDREN] = built.checked, built.price
-    road.prepare[CHILDREN] = built.prepare
+    road.prepare = built.prepare
     return built
 
 

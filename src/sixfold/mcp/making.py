@@ -151,7 +151,7 @@ class Making:
         name = given["model"]
         call.principal.require_service(name)
         model = await self._pipeline.find(name, call.principal.account_id)
-        await self._pipeline.ready(model, given["input"])
+        await self._pipeline.prepare(model, given["input"], charged=True)
         quote = self._pipeline.quote(model, given["input"], hardware=given["hardware"])
         price = self._price_of(model)
         return Outcome(

@@ -66,7 +66,7 @@ class Running:
         told = samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
         calls_as_text = {sample.name: sample.text for sample in told}
         try:
-            await self._services.pipeline.ready(wanted.model, wanted.inputs, charged=guest.charged)
+            await self._services.pipeline.prepare(wanted.model, wanted.inputs, charged=guest.charged)
             quoted = self._services.pipeline.quote(
                 wanted.model, wanted.inputs, charged=guest.charged, hardware=wanted.hardware
             )

@@ -12,10 +12,11 @@ import pytest
 from sixfold.core.graphs import estimate, keys
 from sixfold.core.graphs.execute import Ended, Limits, NodeFailed, execute, unrunnable
 from sixfold.core.graphs.limits import GraphTooLarge
+from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.ports import Asked, Event
 from sixfold.core.graphs.validate import validate
 from sixfold.errors import EngineFailed, EngineUnavailable, NotFound
-from tests.unit.graphs.small import CLASSES, World, node
+from tests.unit.graphs.small import CLASSES, World, node, spec
 
 SUM = {
     "1": node("Number", value=2),
@@ -247,3 +248,11 @@ def test_a_key_changes_with_anything_that_matters_and_with_nothing_else() -> Non
     turned["3"]["inputs"] = {"a": ["2", 0], "b": ["1", 0]}
     assert key(SUM) == key(swapped)
     assert len({key(SUM), key(changed), key(turned)}) == 3
+
+
+async def test_a_node_in_a_thread_takes_any_output_of_one_on_the_loop(tmp_path: Path) -> None:
+    pair = spec("Pair", "-> INT,INT", run=lambda _: (3, 4))
+    world = World(tmp_path)
+    graph = {"1": node("Pair"), "2": node("Slow", a=["1", 1]), "3": node("Show", value=["2", 0])}
+    verdict = validate(graph, Registry([*CLASSES, pair]))
+    assert (await execute(verdict, world.place, lambda _event: None)).outputs["3"] == {"text": ("40",)}

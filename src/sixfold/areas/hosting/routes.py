@@ -71,7 +71,7 @@ class Predictions:
         body = bodies.parse_object(await request.body() or b"{}")
         wanted = schemas.run_request(body, calls.path_value(request, "model_id"))
         found = await orders.terms(self._services, principal, wanted)
-        await self._services.pipeline.ready(found.model, wanted.inputs)
+        await self._services.pipeline.prepare(found.model, wanted.inputs, charged=True)
         quoted = orders.quote(self._services, found, wanted)
         ahead = await self._services.pipeline.waiting(quoted.engine.name)
         usual = self._services.times.usual(wanted.model, quoted.engine.name)

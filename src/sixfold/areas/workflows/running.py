@@ -57,7 +57,7 @@ class Running:
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)
         await self._services.workshop.look(space.graph, principal.account_id)
-        await pipeline.ready(model, given)
+        await pipeline.prepare(model, given, charged=True)
         quote = pipeline.quote(model, given)  # before any file is fetched
         order = Order(
             account_id=principal.account_id,

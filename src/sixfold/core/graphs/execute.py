@@ -29,7 +29,7 @@ from sixfold.core.graphs.node_sessions import (
 )
 from sixfold.core.graphs.outcome_writer import OutcomeWriter
 from sixfold.core.graphs.outcomes import call, finish
-from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Packer, Shelf, Stored
+from sixfold.core.graphs.ports import Cache, Children, Event, File, Files, Given, Packer, Shelf, Stored
 from sixfold.core.graphs.run_values import RunValues
 from sixfold.core.graphs.slices import Slices
 from sixfold.core.graphs.validate import Node, Verdict
@@ -263,12 +263,14 @@ class _Run:
                 if small is None:
                     self._start(node, context)
                     continue
-                given = self._inline(node, context, *small)
+                given, size = self._inline(node, context, *small)
                 pause = self._text >= _BREATH_TEXT
                 shown = given.made or given.ui
                 preview = self._is_preview(node)
                 ui: Mapping[str, Any] = await self._kept(node_id, given, preview) if shown else {}
-                ready += self._done(node_id, given, Stored(None, ui, preview))
+                if self._plan.reads.get(node_id):
+                    self._values.keep_small(node_id, given.outputs, size)
+                ready += self._done(node_id, Stored(None, ui, preview))
                 done += 1
                 if done % _BREATH_NODES == 0 or pause:
                     self._text = 0
@@ -279,15 +281,17 @@ class _Run:
                     ready += self._collect(self._ended.get_nowait())
                 await self._outcomes.room()
 
-    def _inline(self, node: Node, context: Context, inputs: Mapping[str, Any], characters: int) -> Worked:
+    def _inline(
+        self, node: Node, context: Context, inputs: Mapping[str, Any], characters: int
+    ) -> tuple[Given, int]:
         self._count_text(characters)
         try:
             given = finish(node, call(node, context, inputs))
         except Exception as error:
             raise _failed(node, error) from error
-        texts = (count_text(given.outputs),)
-        self._count_text(texts[0])
-        return Worked(given.outputs, texts, texts, given.made, given.ui)
+        size = count_text(given.outputs)
+        self._count_text(size)
+        return given, size
 
     def _count_text(self, characters: int) -> None:
         self._text += characters
@@ -328,14 +332,19 @@ class _Run:
 
     def _collect(self, task: asyncio.Task[_Outcome]) -> list[str]:
         node_id, _ = self._tasks.pop(task)
-        return self._done(node_id, *task.result())
+        worked, stored = task.result()
+        if self._plan.reads.get(node_id):
+            self._values.keep(node_id, worked)
+        elif HELD in worked.outputs and self._session is not None:
+            self._session.release(node_id)
+        return self._done(node_id, stored)
 
     def _is_preview(self, node: Node) -> bool:
         """Whether something that went into it is one."""
         return any(origin in self._previews for origin, _ in node.links.values())
 
-    def _done(self, node_id: str, worked: Worked, stored: Stored) -> list[str]:
-        """Keep what a node gave; gives the nodes that are ready now."""
+    def _done(self, node_id: str, stored: Stored) -> list[str]:
+        """Tell that a node is done; gives the nodes that are ready now."""
         node, plan, ui = self._nodes[node_id], self._plan, stored.ui
         self._executed.append(node_id)
         if stored.preview:
@@ -347,17 +356,13 @@ class _Run:
         self._tell("finished", node=node_id)
         if _is_kept(node) and (stored.packed is not None or node.spec.output_node):
             self._outcomes.add(self._keys[node_id], stored)
-        if plan.reads.get(node_id):
-            self._values.keep(node_id, worked)
-        elif HELD in worked.outputs and self._session is not None:
-            self._session.release(node_id)
         self._release(node)
         fed = plan.feeds.get(node_id, ())
         for each in fed:
             plan.waits[each] -= 1
         return [each for each in fed if plan.waits[each] == 0]
 
-    async def _kept(self, node_id: str, given: Worked, preview: bool) -> Mapping[str, Any]:
+    async def _kept(self, node_id: str, given: Given | Worked, preview: bool) -> Mapping[str, Any]:
         ui = dict(given.ui)
         for made in given.made:
             told = await self._place.shelf.keep(node_id, made, preview=preview)

@@ -60,7 +60,8 @@ class RunValues:
 
     def needed(self, node: Node, inputs: Mapping[str, Any]) -> int:
         """Bytes for a node at work: a copy of its inputs, its result of that or the stated size, packed."""
-        size = sum(self._sizes[origin][slot] for origin, slot in node.links.values())
+        links = node.links.values()
+        size = sum(self._sizes[origin][slot] for origin, slot in links if origin in self._away)
         sides = [inputs.get(name) for name in ("width", "height", "batch_size")]
         if isinstance(sides[0], int) and isinstance(sides[1], int):
             count = sides[2] if isinstance(sides[2], int) else 1
@@ -75,6 +76,13 @@ class RunValues:
         if count := sum(worked.sizes):
             self._weigh(count)
 
+    def keep_small(self, node_id: str, outputs: tuple[Any, ...], size: int) -> None:
+        """Keep what a node gave that ran on the loop."""
+        self._values[node_id] = outputs
+        if size:
+            self._sizes[node_id] = (size,)
+            self._weigh(size)
+
     def drop(self, node_id: str, session: NodeSession | None) -> None:
         """Let go of values that nobody waits for any more."""
         if node_id not in self._values:
@@ -82,8 +90,8 @@ class RunValues:
         del self._values[node_id]
         if node_id in self._away and session is not None:
             session.release(node_id)
-        if count := sum(self._sizes.pop(node_id)):
-            self._weigh(-count)
+        if sizes := self._sizes.pop(node_id, ()):
+            self._weigh(-sum(sizes))
 
     async def stop(self) -> None:
         """Give up what is being loaded."""

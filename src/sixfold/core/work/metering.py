@@ -159,6 +159,10 @@ class Preparer(Protocol):
         ...
 
 
+async def prepare_nothing(_model: Any, _given: Mapping[str, Any], *, charged: bool) -> None:
+    """Where every quote is quick."""
+
+
 def unpriced(model: Any, _values: Mapping[str, Any], *, charged: bool) -> Price:
     """Where nothing knows what a model would cost."""
     del charged

@@ -39,8 +39,7 @@ class Pipeline:
     """Takes orders, answers after them, cancels them.
 
     `appraisers` know, by the names of their prices, what is held where no table says it; `admit` refuses an
-    order of such a price that a key may not place now. `prepare` does beforehand, in slices, what a quote of
-    such a price would otherwise do in one go.
+    order that a key may not place now. `prepare` does in slices what takes long of the quote that follows.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Pipeline:
         self.quotes = pricing.KeptQuotes(catalog, bus)
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
         self.appraisers: dict[str, metering.Appraiser] = dict.fromkeys(_APPRAISED, metering.unpriced)
-        self.prepare: dict[str, metering.Preparer] = {}
+        self.prepare: metering.Preparer = metering.prepare_nothing
         self.admit: dict[str, Callable[[Mapping[str, Any]], Awaitable[None]]] = {}
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
@@ -93,11 +92,6 @@ class Pipeline:
     async def find(self, name: str, account_id: str) -> Model:
         """The model that an account means by a name: a built-in, or its own; raises `NotFound`."""
         return self._catalog[name] if name in self._catalog else (await self.own.find(name, account_id)).model
-
-    async def ready(self, model: Model, given: Mapping[str, Any], *, charged: bool = True) -> None:
-        """Do what takes long of the quote that follows at once."""
-        if model.price in self.prepare:
-            await self.prepare[model.price](model, given, charged=charged)
 
     def quote(
         self,
@@ -145,7 +139,7 @@ class Pipeline:
     async def _submit(self, order: Order) -> Prediction:
         began = time.perf_counter_ns()
         model = await self.find(order.model, order.account_id)
-        await self.ready(model, order.inputs, charged=order.charged)
+        await self.prepare(model, order.inputs, charged=order.charged)
         quote = self.quote(
             model,
             order.inputs,
