@@ -115,7 +115,7 @@ async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     async with house(folder, models, driver="process", tables=tables) as home:
         road = home.product.pipeline
         for seed in range(ROUNDS + 2):
-            order = Order(home.account.id, "ra2", _inputs(seed), "bench", f"req_{seed}")
+            order = Order(home.account.owner, "ra2", _inputs(seed), "bench", f"req_{seed}")
             began = time.perf_counter()
             ended = await road.wait(await road.submit(order), 120)
             took = time.perf_counter() - began

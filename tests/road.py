@@ -109,7 +109,7 @@ class Road:
 
     def order(self, model: str = "echo", **changes: Any) -> Order:
         """An order of the paying account; `extras` go to the engine as they are."""
-        order = Order(self.payer.id, model, {"prompt": "x", "seed": 1}, "test", "req_test")
+        order = Order(self.payer.owner, model, {"prompt": "x", "seed": 1}, "test", "req_test")
         return replace(order, **changes)
 
     async def run(self, model: str = "echo", **changes: Any) -> Prediction:

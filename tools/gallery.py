@@ -85,7 +85,7 @@ async def main() -> None:
             owner = await product.database.write(accounts.create("gallery@localhost", operator=True))
             for name, (model, prompt, width, height, seed) in WANTED.items():
                 inputs = {"prompt": prompt, "width": width, "height": height, "seed": seed}
-                order = Order(owner.id, model, inputs, "gallery", "req_gallery")
+                order = Order(owner.owner, model, inputs, "gallery", "req_gallery")
                 made = await product.pipeline.wait(await product.pipeline.submit(order), 60)
                 if made.output is None:
                     raise SystemExit(f"{name} was not made: {made.error}")

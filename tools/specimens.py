@@ -25,6 +25,7 @@ import numpy as np
 
 from sixfold import assembly
 from sixfold.core.accounts import accounts
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import OutputFile, Prediction
 from sixfold.settings import Settings
@@ -42,7 +43,7 @@ _KINDS = ("image/", "video/", "audio/", "model/")
 class Studio:
     """Runs models in a product of its own, and remembers the first file that each gave."""
 
-    def __init__(self, product: assembly.Product, owner: str, folder: Path) -> None:
+    def __init__(self, product: assembly.Product, owner: Principal, folder: Path) -> None:
         self._product = product
         self._owner = owner
         self._folder = folder
@@ -104,7 +105,7 @@ class Studio:
     async def _kept(self, name: str, data: bytes, content_type: str) -> str:
         path = self._folder / name
         path.write_bytes(data)
-        kept = await self._product.media.upload(self._owner, path, content_type)
+        kept = await self._product.media.upload(self._owner.account_id, path, content_type)
         return f"{self._product.settings.base_url}/media/{kept.name}"
 
 
@@ -219,7 +220,7 @@ async def main() -> None:
         settings = Settings(data_dir=Path(folder), probe=False, tables={"engines": {"order": _ORDER}})
         async with assembly.running(assembly.build(settings)) as product:
             owner = await product.database.write(accounts.create("gallery@localhost", operator=True))
-            studio = Studio(product, owner.id, Path(folder))
+            studio = Studio(product, owner.owner, Path(folder))
             engines = product.catalog.engines()
             known = specimens.read()
             known = {

@@ -15,6 +15,7 @@ from sixfold.config_reload import ConfigReloader, Source
 from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
+from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
 from sixfold.core.graphs.workshop import Workshop
@@ -73,6 +74,7 @@ class Product:
     pipeline: Pipeline
     supervisor: Supervisor
     outbox: Outbox
+    webhook_secrets: WebhookSecrets
     spaces: gradio.GradioSpaces
     spaces_here: SpacesHere
     shelf: own_files.Shelf
@@ -99,9 +101,8 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     """The product, not yet running; `models_document` replaces `data/models`, `source` is read again."""
     failpoints, bus, templates = Failpoints(settings.failpoints), Bus(), inventory.templates()
     database, blobs = storage.open_database(settings), storage.open_blobs(settings)
-    signer = Signer(storage.server_secret(settings.data_dir, "server.key"))
-    fetcher = intake.open_fetcher(settings)
-    clients = Clients(fetcher)
+    signer, sealed = _sealing(settings, database)
+    clients = Clients(fetcher := intake.open_fetcher(settings))
     media = intake.open_media(settings, database, blobs, fetcher)
     models = inventory.catalog(settings, inventory.price_table(settings), models_document)
     address = workshops.comfyui_address(settings)
@@ -116,7 +117,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     outside = ServerOutside(
         clients,
         lambda name: provider_key(settings, name),
-        children=PipelineChildren(road),
+        children=PipelineChildren(road, database),
         workshop=graphs,
         relay=relaying.relay,
         conversation=talks.join(relaying.relay, road),
@@ -129,7 +130,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     if isinstance(database, Shared) and settings.driver != "ray":  # a cluster's machines have their own
         workers.can = lambda engine: standings(engine).ready
     _join(road, workers, standings)
-    outbox, finder = Outbox(database, fetcher), _finder(settings, database)
+    outbox, finder = Outbox(database, fetcher, sealed), _finder(settings, database)
     bus.watchers += [outbox.heard, *relaying.watchers]
     offer = Offer(models, templates, terms, settings.session_limit)
     return Product(
@@ -143,6 +144,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         pipeline=road,
         supervisor=workers,
         outbox=outbox,
+        webhook_secrets=sealed,
         spaces=(hub := gradio.build(settings, clients)),
         spaces_here=workplaces.hosted_spaces(settings, places.images, hub),
         shelf=own_files.build(settings, road.own, database),
@@ -191,6 +193,12 @@ def _memory(settings: Settings, database: Database, finder: Finder) -> Memory:
     return Memory(database, allowed, settings.base_url, finder)
 
 
+def _sealing(settings: Settings, database: Database) -> tuple[Signer, WebhookSecrets]:
+    """What signs and seals with the server's key."""
+    master = storage.server_secret(settings.data_dir, "server.key")
+    return Signer(master), WebhookSecrets(database, master)
+
+
 def _finder(settings: Settings, database: Database) -> Finder:
     """The memory's search, with meaning where `sixfold engines add embeddings` has put MiniLM."""
     folder = settings.data_dir / "weights" / "embeddings"
@@ -204,6 +212,8 @@ def _finder(settings: Settings, database: Database) -> Finder:
 async def running(product: Product) -> AsyncIterator[Product]:
     """The product at work; drains and closes on the way out."""
     await product.pipeline.own.load()
+    if product.neighbours is None:  # else a server of the version before may still sign by the open ones
+        await product.webhook_secrets.seal_all()
     await product.standings.refresh()
     if product.neighbours is not None:
         await product.neighbours.start()
@@ -258,6 +268,7 @@ async def _sweep(product: Product) -> None:
             await product.media.sweep()
             await product.database.write(sweeping.sweep(), durable=False)
             await product.outbox.sweep()
+            await product.webhook_secrets.seal_all()
             await product.workshop.names.sweep()
             await leaving.sweep()
 

@@ -8,6 +8,7 @@
     ├── Unauthenticated          401  invalid_api_key
     ├── InsufficientCredits      402  insufficient_credits
     ├── Forbidden                403  forbidden
+    │   └── SignInAgain          403  sign_in_again        (a session's sign-in is too old for this)
     ├── NotFound                 404  not_found
     │   ├── UnknownModel         404  model_not_found
     │   └── UnknownService       404  unknown_service
@@ -120,6 +121,17 @@ class Forbidden(SixfoldError):
 
     status = 403
     code = "forbidden"
+
+
+class SignInAgain(Forbidden):
+    """This needs a sign-in of the last 10 minutes: sign in again, then repeat it. Nothing was changed."""
+
+    code = "sign_in_again"
+
+    def __init__(self, page: str = "") -> None:
+        """`page` is where the person was, to return to."""
+        super().__init__()
+        self.page = page
 
 
 class NotFound(SixfoldError):

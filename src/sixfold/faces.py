@@ -107,6 +107,7 @@ def build_services(product: Product) -> Services:
         times=times,
         histories=histories,
         outbox=product.outbox,
+        webhook_secrets=product.webhook_secrets,
         spaces=product.spaces,
         spaces_here=product.spaces_here,
         own_faults=product.shelf.faults,

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from sixfold import assembly, faces, inventory
 from sixfold.assembly import Product
 from sixfold.core import money
-from sixfold.core.accounts import accounts, journal, keys
+from sixfold.core.accounts import accounts, journal, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
 from sixfold.settings import Settings
@@ -68,6 +68,11 @@ class House:
     async def faults(self) -> tuple[str, ...]:
         """What is wrong with the ledger."""
         return await self.product.database.read(journal.verify())
+
+    async def operator_key(self) -> str:
+        """A key of the operator's with every right."""
+        made = keys.create(self.operator.id, granted=rights.ALL)
+        return (await self.product.database.write(made)).api_key
 
     async def limited_key(self, scope: Scope) -> str:
         """Another key of the first account."""

@@ -259,12 +259,13 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(home: House) -> N
     csrf = await signed_in(home)
     for form in (
         {"services": "ra1, tts", "budget_day": "5", "budget_month": "20.50"},
-        {"reach": "read"},
+        {"right.memory.read": "on"},
     ):
         assert (await home.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
     shown = html.unescape((await home.client.get("/account")).text)
     assert "<td>only ra1, tts; 5.00 USD a day; 20.50 USD a month</td>" in shown
-    assert "<td>only the memory, to read</td>" in shown
+    assert "<td>run</td>" in shown
+    assert "<td>memory.read</td><td>none</td>" in shown
     assert "<td>none</td>" in shown  # the key that the account had before
     assert "budget_day" not in re.sub(r"<input[^>]*>", "", shown)
 
@@ -273,8 +274,7 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(home: House) -> N
     ("scope", "words"),
     [
         (keys.Scope(), "none"),
-        (keys.Scope(memory=True), "only the memory"),
-        (keys.Scope(collections=("a", "b"), read_only=True), "only the collections a, b, to read"),
+        (keys.Scope(collections=("a", "b")), "only the collections a, b"),
         (
             keys.Scope(rpm=60, tpm=1000, budget_day=0),
             "0.00 USD a day; 60 requests a minute; 1000 tokens a minute",

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import Query, Transaction
 from tests.areas.house import House, bearer, house
@@ -166,6 +166,6 @@ def _due() -> Transaction[list[str]]:
 
 
 async def test_the_operator_stays(home: House) -> None:
-    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
+    key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
     sure = {"confirm": "local@localhost"}
     assert (await home.client.request("DELETE", ACCOUNT, json=sure, headers=bearer(key))).status_code == 403

@@ -14,7 +14,7 @@ import pytest
 from sixfold import inventory
 from sixfold.cli import local_key, locking, report
 from sixfold.cli import main as command_line
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
 from tests.areas.house import House, bearer, house
 from tests.fakes.comfyui import Comfy, comfyui
@@ -37,7 +37,11 @@ async def found(tmp_path: Path, comfy: Comfy) -> AsyncIterator[House]:
 
 
 async def operator_key(home: House, scope: Scope | None = None) -> str:
-    return (await home.product.database.write(keys.create(home.operator.id, scope))).api_key
+    return (
+        await home.product.database.write(
+            keys.create(home.operator.id, scope, granted=None if scope else rights.ALL)
+        )
+    ).api_key
 
 
 async def engines(home: House, **query: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import keys, rights
 from sixfold.core.work.events import Moved
 from sixfold.core.work.states import State
 from tests.areas.house import House, bearer, house, small_models
@@ -232,7 +232,7 @@ async def test_a_mounted_picture_is_looked_at_like_any_other(home: House) -> Non
 async def test_images_are_the_operators_and_need_containers(home: House) -> None:
     path, body = "/api/containers/templates", {"image": "example/echo:1"}
     assert (await home.client.post(path, json=body, headers=home.bearer)).status_code == 403
-    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
+    key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
     wrong = await home.client.post(path, json={"image": "-x"}, headers=bearer(key))
     assert (wrong.status_code, wrong.json()["code"]) == (400, "invalid_input")
     answer = await home.client.post(path, json=body, headers=bearer(key))

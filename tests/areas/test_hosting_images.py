@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import keys, rights
 from tests.areas.house import House, bearer, house
 
 TEMPLATES = "/api/containers/templates"
 
 
 async def operators_key(home: House) -> str:
-    return (await home.product.database.write(keys.create(home.operator.id))).api_key
+    return (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
 
 
 async def test_images_are_the_operators_to_add_and_need_what_starts_them(tmp_path: Path) -> None:

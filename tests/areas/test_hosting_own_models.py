@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.cli import main
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import keys, rights
 from sixfold.upstreams import bubblewrap
 from tests.areas.house import House, bearer, house
 from tests.mcp.agent import Agent
@@ -29,7 +29,9 @@ WORD = "hello"
 
 
 async def operators_key(home: House) -> dict[str, str]:
-    return bearer((await home.product.database.write(keys.create(home.operator.id))).api_key)
+    return bearer(
+        (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+    )
 
 
 ODD = """

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import keys, rights
 from sixfold.upstreams import bubblewrap
 from tests.areas.house import House, bearer, house
 
@@ -28,7 +28,9 @@ def keep(folder: Path, name: str = KEPT) -> Path:
 
 
 async def operator(home: House) -> dict[str, str]:
-    return bearer((await home.product.database.write(keys.create(home.operator.id))).api_key)
+    return bearer(
+        (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+    )
 
 
 async def post(home: House, path: str, body: Any, header: dict[str, str]) -> httpx.Response:

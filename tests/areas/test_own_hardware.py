@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sixfold import inventory
-from sixfold.core.accounts import accounts, journal, keys
+from sixfold.core.accounts import accounts, journal, keys, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.work.choosing import Standing
 from sixfold.settings import InvalidSetting, Settings
@@ -313,7 +313,7 @@ async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> No
     async with gateway(either, models=graphed()) as door:
         home = door.home
         database = home.product.database
-        key = (await database.write(keys.create(home.operator.id))).api_key
+        key = (await database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
         await database.write(accounts.credit("local@localhost", -1_000_000))
         made = await home.client.post("/api/ra1", json={"api_key": key, **PICTURE})
         assert (made.status_code, made.json()["cost"]) == (200, "0.04")
@@ -335,7 +335,7 @@ async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> No
 
 async def test_the_operators_memory_has_no_plan_that_ends(tmp_path: Path) -> None:
     async with house(tmp_path, memory_plans="enforced") as home:
-        key = (await home.product.database.write(keys.create(home.operator.id))).api_key
+        key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
         for number in range(101):
             answer = await home.client.put(f"/api/pages/n{number}", json={"body": "x"}, headers=bearer(key))
             assert answer.status_code in {200, 201}, answer.text

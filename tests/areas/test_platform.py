@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts.keys import Scope
-from tests.areas.house import ORIGIN, House, house
+from tests.areas.house import ORIGIN, House, bearer, house
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
 
@@ -188,7 +188,9 @@ async def test_health_and_figures(home: House) -> None:
     await home.client.get("/media/guess-me-not")
     for path in ("/livez", "/readyz"):
         assert (await home.client.get(path)).json() == {"status": "ok"}
-    figures = (await home.client.get("/metrics")).text
+    operator = bearer(await home.operator_key())
+    figures = (await home.client.get("/metrics", headers=operator)).text
+    assert (await home.client.get("/metrics")).status_code == 401
     counted = 'sixfold_requests_total{face="media",method="POST",route="/api/ra1",status="200"} 1.0'
     assert counted in figures
     assert 'route="/media/{name}",status="404"' in figures

@@ -113,7 +113,7 @@ async def signed_in(home: House) -> AsyncIterator[httpx.AsyncClient]:
     account = await home.product.database.read(accounts.by_email("ben@example.com"))
     async with home.visitor(ELSEWHERE) as browser:
         await browser.get("/signin", params={"token": await link(home, account)})
-        browser.headers[CSRF_HEADER] = Session(account, browser.cookies[COOKIE]).csrf
+        browser.headers[CSRF_HEADER] = Session(account, browser.cookies[COOKIE], account.owner).csrf
         yield browser
 
 

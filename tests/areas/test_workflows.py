@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from sixfold import assembly, faces, inventory
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import keys, rights
 from sixfold.core.work.steps import NodeMoved
 from tests.areas.house import House, bearer, client, house
 
@@ -373,7 +373,7 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
     (tmp_path / "models" / "shout.py").write_text(SHOUT, "utf-8")
     async with house(tmp_path, inventory.models_document(), driver="process") as home:
         await home.product.shelf.look()
-        key = (await home.product.database.write(keys.create(home.operator.id))).api_key
+        key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
         body = {"workflow": SHOUTED, "name": "shouted"}
         check, header = "/api/graph/validate", bearer(key)
         told = (await home.client.post(check, json=body, headers=header)).json()

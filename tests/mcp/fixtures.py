@@ -13,6 +13,7 @@ from typing import Any
 from PIL import Image
 
 from sixfold import errors
+from sixfold.core.accounts.rights import ANY
 from sixfold.mcp import messages
 from sixfold.mcp.messages import Plain, RpcError
 from sixfold.mcp.server import Call, Feature, Server
@@ -70,7 +71,7 @@ def showing(name: str, *content: Plain) -> Tool:
         del call, given
         return Outcome({}, content)
 
-    return Tool(name, name, f"Gives fixed content: {name}.", NO_ARGUMENTS, run)
+    return Tool(name, name, f"Gives fixed content: {name}.", NO_ARGUMENTS, run, access=ANY)
 
 
 async def log(call: Call, given: Plain) -> Outcome:
@@ -115,7 +116,7 @@ def eliciting(name: str, schema: Plain, arguments: Plain = NO_ARGUMENTS) -> Tool
         )
         return Outcome({}, (text(said),))
 
-    return Tool(name, name, "Asks the person.", arguments, run, streams=True)
+    return Tool(name, name, "Asks the person.", arguments, run, access=ANY, streams=True)
 
 
 def _object(**properties: Any) -> Plain:
@@ -173,10 +174,22 @@ def tools() -> list[Tool]:
         showing("test_audio_content", AUDIO),
         showing("test_embedded_resource", EMBEDDED),
         showing("test_multiple_content_types", text("Multiple content types test:"), IMAGE, MIXED),
-        Tool("test_tool_with_logging", "Log", "Logs on the way.", NO_ARGUMENTS, log, streams=True),
-        Tool("test_tool_with_progress", "Steps", "Tells its steps.", NO_ARGUMENTS, progress, streams=True),
-        Tool("test_error_handling", "Fail", "Always refuses.", NO_ARGUMENTS, fail),
-        Tool("test_sampling", "Sample", "Asks the client's model.", prompted, sample, streams=True),
+        Tool(
+            "test_tool_with_logging", "Log", "Logs on the way.", NO_ARGUMENTS, log, access=ANY, streams=True
+        ),
+        Tool(
+            "test_tool_with_progress",
+            "Steps",
+            "Tells its steps.",
+            NO_ARGUMENTS,
+            progress,
+            access=ANY,
+            streams=True,
+        ),
+        Tool("test_error_handling", "Fail", "Always refuses.", NO_ARGUMENTS, fail, access=ANY),
+        Tool(
+            "test_sampling", "Sample", "Asks the client's model.", prompted, sample, access=ANY, streams=True
+        ),
         eliciting("test_elicitation", USER, asks),
         eliciting("test_elicitation_sep1034_defaults", DEFAULTS),
         eliciting("test_elicitation_sep1330_enums", ENUMS),
@@ -186,6 +199,7 @@ def tools() -> list[Tool]:
             "Has a schema of 2020-12.",
             SCHEMA,
             showing("x", text("ok")).run,
+            access=ANY,
         ),
     ]
 
@@ -304,6 +318,7 @@ def server() -> Server:
             "resources/unsubscribe": nothing,
             "completion/complete": complete,
         },
+        access=ANY,
     )
-    prompts = Feature({"prompts": {}}, {"prompts/list": list_prompts, "prompts/get": get_prompt})
+    prompts = Feature({"prompts": {}}, {"prompts/list": list_prompts, "prompts/get": get_prompt}, access=ANY)
     return Server([Toolbox(tools()).feature(), resources, prompts], "Fixtures.")

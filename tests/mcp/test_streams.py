@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from sixfold import faces
+from sixfold.core.accounts.rights import ANY
 from sixfold.mcp import face
 from sixfold.mcp.messages import Plain
 from sixfold.mcp.server import Call, Server
@@ -25,7 +26,7 @@ BOTH = {"Accept": "application/json, text/event-stream"}
 
 def tool(name: str, run: Any) -> Tool:
     """A tool without arguments that may say something before its answer."""
-    return Tool(name, name, "A fixture.", {"type": "object", "properties": {}}, run, streams=True)
+    return Tool(name, name, "A fixture.", {"type": "object", "properties": {}}, run, access=ANY, streams=True)
 
 
 @asynccontextmanager

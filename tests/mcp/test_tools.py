@@ -215,10 +215,11 @@ async def test_a_key_that_only_reads_sees_and_does_only_that(home: House, agent:
     names = {tool["name"] for tool in (await reader.result("tools/list"))["tools"]}
     assert names == MEMORY - {"write", "edit", "delete", "restore"}
     assert (await reader.call("read", slug="people/ann"))["body"] == "Ann."
-    assert "may read the memory, and not write" in await reader.refused("tag", slug="people/ann", tags=["x"])
+    assert "memory.write" in await reader.refused("tag", slug="people/ann", tags=["x"])
     for tool in ("write", "run", "models"):
         answer = await reader.rpc("tools/call", {"name": tool, "arguments": {}})
         assert answer["error"]["code"] == messages.INVALID_PARAMS
+        assert answer["error"]["data"] == {"code": "forbidden", "status": 403}
 
 
 async def test_a_key_of_some_collections_sees_those_alone(home: House, agent: Agent) -> None:

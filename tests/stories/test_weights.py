@@ -53,7 +53,7 @@ async def picture(home: House, url: str) -> np.ndarray[Any, Any]:
 
 def order(home: House, model: str, **inputs: Any) -> Order:
     """An order of the account with 5 USD."""
-    return Order(home.account.id, model, {"prompt": "a fox", **inputs}, "test", f"req_{inputs['seed']}")
+    return Order(home.account.owner, model, {"prompt": "a fox", **inputs}, "test", f"req_{inputs['seed']}")
 
 
 async def test_a_request_is_served_by_the_weights_that_were_added(home: House) -> None:

@@ -8,15 +8,14 @@ import sys
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-import msgspec
-
 from sixfold import errors
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import clock, money
-from sixfold.core.accounts import accounts, keys, signins
+from sixfold.core.accounts import accounts, keys, rights, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import NewKey, Scope
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Row, Transaction, now
 
 _LEAST_PASSWORD = 8
@@ -53,7 +52,7 @@ def _create(email: str, credit_micros: int, *, operator: bool) -> Transaction[tu
     if there is not None:
         raise errors.Conflict(f"The operator's account is {there.email}: a server has one")
     account = yield from accounts.create(email, credit=credit_micros, operator=operator)
-    key = yield from keys.create(account.id)
+    key = yield from keys.create(account.id, granted=rights.ALL if operator else None)
     return account, key
 
 
@@ -155,8 +154,10 @@ def create_key(arguments: argparse.Namespace) -> None:
         tpm=_rate(arguments.tpm, "--tpm"),
     )
     expires_at = None if arguments.expires is None else _moment(arguments.expires)
+    named = _names(arguments.rights, "--rights")
+    granted = rights.of_names(named) if named else None
     configured = opening.settings_of(arguments)
-    key = opening.write(configured, _create_key(arguments.email, scope, expires_at))
+    key = opening.write(configured, _create_key(arguments.email, scope, expires_at, granted))
     if arguments.json:
         put_json({"id": key.id, "api_key": key.api_key})
         return
@@ -164,11 +165,13 @@ def create_key(arguments: argparse.Namespace) -> None:
     paint.rows([("id", key.id), ("key", f"{paint.accent(key.api_key)}  {paint.dim('shown this once')}")])
 
 
-def _create_key(email: str, scope: Scope, expires_at: int | None) -> Transaction[NewKey]:
+def _create_key(
+    email: str, scope: Scope, expires_at: int | None, granted: Rights | None
+) -> Transaction[NewKey]:
     account = yield from accounts.by_email(email)
     if expires_at is not None and expires_at <= (yield from now()):
         raise errors.BadRequest("--expires lies in the past: the key would never work")
-    return (yield from keys.create(account.id, scope, expires_at))
+    return (yield from keys.create(account.id, scope, expires_at, granted=granted))
 
 
 def list_keys(arguments: argparse.Namespace) -> None:
@@ -183,9 +186,17 @@ def list_keys(arguments: argparse.Namespace) -> None:
         paint.line(f"  {arguments.email} has no key: `sixfold key create {arguments.email}` makes one")
         return
     rows = [
-        (key["id"], f"…{key['hint']}", key["created_at"][:10], _state(key), _limits(key)) for key in found
+        (
+            key["id"],
+            f"…{key['hint']}",
+            key["created_at"][:10],
+            _state(key),
+            ", ".join(key["rights"]),
+            _limits(key),
+        )
+        for key in found
     ]
-    paint.table(("id", "ends in", "made", "state", "limits"), rows)
+    paint.table(("id", "ends in", "made", "state", "rights", "limits"), rows)
 
 
 def _keys_of(email: str) -> Transaction[tuple[Row, ...]]:
@@ -194,13 +205,14 @@ def _keys_of(email: str) -> Transaction[tuple[Row, ...]]:
 
 
 def _key_record(row: Row) -> dict[str, Any]:
-    scope = msgspec.json.decode(row["scope"], type=Scope)
+    scope = keys.scope_of(row)
     record: dict[str, Any] = {
         "id": row["id"],
         "created_at": clock.rfc3339(row["created_at"]),
         "expires_at": clock.rfc3339(row["expires_at"]),
         "revoked_at": clock.rfc3339(row["revoked_at"]),
         "hint": row["hint"],
+        "rights": list(rights.names(keys.rights_of(row))),
         "read_only": scope.read_only,
         "collections": list(scope.collections),
         "services": list(scope.services),

@@ -269,6 +269,11 @@ def _key(commands: Group) -> None:
     group = _group(commands, "key", "make, list and revoke API keys")
     create = _asking(group, "create", "accounts:create_key", "make a key; it is shown this once")
     create.add_argument("email", metavar="EMAIL")
+    create.add_argument(
+        "--rights",
+        metavar="A,B",
+        help="run, memory.read, memory.write, account.read, account.manage, operate; else all but operate",
+    )
     create.add_argument("--read-only", action="store_true", help="it may read the memory and do nothing else")
     create.add_argument(
         "--collections", metavar="A,B", help="read and write these collections of the memory only"

@@ -129,7 +129,7 @@ async def _run(product: Product, work: Work, files: Mapping[str, Path]) -> Predi
         product.workshop.require(verdict)
         product.workshop.estimate(verdict, charged=False)
     order = Order(
-        account_id=account.id,
+        principal=account.owner,
         model=work.model,
         inputs={**work.values, **{name: source.blob for name, source in sources.items()}},
         face="cli",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sixfold.core.accounts import rights
 from sixfold.core.memory import tools as operations
 from sixfold.mcp import memory, transport
 from sixfold.mcp.making import Making
@@ -40,5 +41,10 @@ def serve(services: Services, server: Server, ping_seconds: float = transport.PI
     """A server of tools at its address; a stream that is silent for `ping_seconds` gets a sign of life."""
     endpoint = Endpoint(services, server, ping_seconds)
     handlers = {"POST": endpoint.post, "GET": endpoint.get, "DELETE": endpoint.get}
-    route = Route(PATH, handlers, services.settings.inline_body_bytes)
+    route = Route(
+        PATH,
+        handlers,
+        services.settings.inline_body_bytes,
+        access={"POST": rights.ANY, "GET": rights.PUBLIC, "DELETE": rights.PUBLIC},
+    )
     return Face("mcp", transport.dialect(services.settings.base_url), (route,), prefixes=(PATH + "/",))

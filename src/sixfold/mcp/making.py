@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold.core import money
-from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.clock import rfc3339
 from sixfold.core.graphs import spaces
@@ -100,11 +100,6 @@ _LOST: Mapping[str, str] = {
 }
 
 
-def may_make(principal: Principal) -> bool:
-    """Whether a key reaches the models at all."""
-    return not principal.scope.memory_only
-
-
 class Making:
     """What each tool does."""
 
@@ -133,7 +128,7 @@ class Making:
             run,
             _LOST[name],
             hints,
-            may_make,
+            rights.RUN,
             streams=name in {"run", "run_space", "prediction"},
         )
 
@@ -149,7 +144,6 @@ class Making:
     async def do_quote(self, call: Call, given: Plain) -> Outcome:
         """The price of a run."""
         name = given["model"]
-        call.principal.require_service(name)
         model = await self._pipeline.find(name, call.principal.account_id)
         await self._pipeline.prepare(model, given["input"], charged=True)
         quote = self._pipeline.quote(model, given["input"], hardware=given["hardware"])
@@ -169,9 +163,8 @@ class Making:
 
     async def do_run(self, call: Call, given: Plain) -> Outcome:
         """Order, wait, and show what was made."""
-        call.principal.require_service(given["model"])
         order = Order(
-            account_id=call.principal.account_id,
+            principal=call.principal,
             model=given["model"],
             inputs=given["input"],
             face="mcp",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote, unquote
 
 from sixfold import errors
-from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts import rights
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.operations import Operation
 from sixfold.mcp import messages
@@ -39,15 +39,6 @@ _ONLY_WRITES = frozenset({"write", "edit", "delete", "restore"})  # the others t
 _REPEATABLE = frozenset({"tag", "link", "delete"})
 
 
-def may_remember(principal: Principal) -> bool:
-    """Whether a key reaches the memory at all."""
-    return not principal.scope.services
-
-
-def _may_write(principal: Principal) -> bool:
-    return may_remember(principal) and principal.scope.may_write
-
-
 def tools(operations: Sequence[Operation]) -> list[Tool]:
     """Every operation as a tool."""
     return [_tool(operation) for operation in operations]
@@ -72,7 +63,7 @@ def _tool(operation: Operation) -> Tool:
             "idempotentHint": not operation.writes or name in _REPEATABLE,
             "openWorldHint": False,
         },
-        allowed=_may_write if name in _ONLY_WRITES else may_remember,
+        access=rights.MEMORY_WRITE if name in _ONLY_WRITES else rights.MEMORY_READ,
     )
 
 
@@ -104,6 +95,7 @@ class Pages:
                 "resources/read": self._read,
                 "completion/complete": self._complete,
             },
+            access=rights.MEMORY_READ,
         )
 
     async def _list(self, params: Plain, call: Call) -> Plain:
@@ -217,4 +209,6 @@ def prompts() -> Feature:
         content = {"type": "text", "text": text.format(topic=topic)}
         return {"description": title, "messages": [{"role": "user", "content": content}]}
 
-    return Feature({"prompts": {"listChanged": False}}, {"prompts/list": listed, "prompts/get": given})
+    return Feature(
+        {"prompts": {"listChanged": False}}, {"prompts/list": listed, "prompts/get": given}, access=rights.ANY
+    )

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sixfold import __version__
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Access
 from sixfold.mcp import messages
 from sixfold.mcp.messages import Message, Plain, RpcError
 
@@ -92,12 +94,14 @@ Method = Callable[[Plain, Call], Awaitable[Mapping[str, Any]]]
 class Feature:
     """Some methods, and the capability that announces them.
 
-    `streams` tells of a request whether it may have something to say before its answer.
+    `streams` tells of a request whether it may have something to say before its answer. `access` is what a
+    caller of these methods needs; a server without one for each feature does not start.
     """
 
     capabilities: Mapping[str, Any]
     methods: Mapping[str, Method]
     streams: Callable[[Message], bool] = lambda _message: False
+    access: Access | None = None
 
 
 class Server:
@@ -113,7 +117,13 @@ class Server:
             "ping": _nothing,
             "logging/setLevel": _nothing,
         }
+        self._access = dict.fromkeys(self._methods, rights.ANY)
         for feature in features:
+            if feature.access is None:
+                raise ValueError(
+                    f"The methods {', '.join(feature.methods)} declare no right: give them an access"
+                )
+            self._access |= dict.fromkeys(feature.methods, feature.access)
             self._capabilities |= feature.capabilities
             self._methods |= feature.methods
         self.asked: dict[tuple[str, str], asyncio.Future[Any]] = {}
@@ -127,6 +137,7 @@ class Server:
         method = self._methods.get(message.method)
         if method is None or (call.version == messages.LATEST and message.method in _REMOVED):
             raise RpcError(messages.METHOD_NOT_FOUND, f"There is no method {message.method[:100]}")
+        call.principal.require(self._access[message.method])
         token = messages.fields(message.params.get("_meta")).get("progressToken")
         if isinstance(token, str | int) and not isinstance(token, bool):
             call.progress_token = token

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Access
 from sixfold.mcp import messages
 from sixfold.mcp.messages import Message, Plain, RpcError
 from sixfold.mcp.server import Call, Feature
@@ -49,7 +51,7 @@ Run = Callable[[Call, Plain], Awaitable[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool: what an agent reads of it, its arguments as JSON Schema, what it does, and for whom it is.
+    """One tool: what an agent reads of it, its arguments as JSON Schema, what it does, what it needs.
 
     `lost` tells an agent how to find what it named and what is not there.
     """
@@ -61,8 +63,12 @@ class Tool:
     run: Run
     lost: str = ""
     hints: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    allowed: Callable[[Principal], bool] = lambda _principal: True
+    access: Access | None = None
     streams: bool = False
+
+    def is_for(self, principal: Principal) -> bool:
+        """Whether a principal may call it."""
+        return self.access is not None and principal.has(self.access.right)
 
     def plain(self) -> Plain:
         """The tool as `tools/list` gives it."""
@@ -79,6 +85,9 @@ class Toolbox:
     """Every tool of a server; a key sees those that are for it."""
 
     def __init__(self, tools: Sequence[Tool], page: int = PAGE) -> None:
+        for tool in tools:
+            if tool.access is None:
+                raise ValueError(f"The tool {tool.name} declares no right: give it an access, if only ANY")
         self._tools = {tool.name: tool for tool in tools}
         self._listed = {tool.name: msgspec.Raw(_encode(tool.plain())) for tool in tools}  # they never change
         self._page = page
@@ -89,6 +98,7 @@ class Toolbox:
             {"tools": {"listChanged": False}},
             {"tools/list": self._list, "tools/call": self._call},
             self._streams,
+            access=rights.ANY,
         )
 
     def _streams(self, message: Message) -> bool:
@@ -96,7 +106,7 @@ class Toolbox:
         return tool is not None and tool.streams
 
     async def _list(self, params: Plain, call: Call) -> Plain:
-        seen = [self._listed[tool.name] for tool in self._tools.values() if tool.allowed(call.principal)]
+        seen = [self._listed[tool.name] for tool in self._tools.values() if tool.is_for(call.principal)]
         return paged("tools", seen, params.get("cursor"), self._page)
 
     async def _call(self, params: Plain, call: Call) -> Plain:
@@ -104,8 +114,9 @@ class Toolbox:
         if not isinstance(name, str):
             raise RpcError(messages.INVALID_PARAMS, "name must be a text: the name of a tool")
         tool = self._tools.get(name)
-        if tool is None or not tool.allowed(call.principal):
-            raise RpcError(messages.INVALID_PARAMS, f"There is no tool {name[:100]} for this key")
+        if tool is None or tool.access is None:
+            raise RpcError(messages.INVALID_PARAMS, f"There is no tool {name[:100]}")
+        call.principal.require(tool.access)
         try:
             _check_names(tool, arguments)
             return _told(await tool.run(call, arguments))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import journal, keys, payments
+from sixfold.core.accounts import journal, keys, payments, rights
 from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.work.predictions import Filter
 from sixfold.ui import forms, spending
 from sixfold.ui.pages import Pages
@@ -24,6 +24,14 @@ from sixfold.web.sessions import Session
 _FORM_BYTES = 16_384
 _ENTRIES, _LATEST = 25, 5
 _MAX_SERVICES = 50
+_RIGHTS = {
+    "run": "run models and services",
+    "memory.read": "read the memory",
+    "memory.write": "write the memory",
+    "account.read": "see balance and ledger",
+    "account.manage": "keys, secrets, payments, export, closing",
+    "operate": "operate this server",
+}
 
 
 class AccountPage:
@@ -45,7 +53,9 @@ class AccountPage:
     async def new_key(self, request: Request) -> Response:
         """Make a key; the answer shows it, once."""
         session, form = await self._changed(request)
-        made = await self._services.database.write(keys.create(session.account.id, _scope(form)))
+        limits = _limits(form)
+        granted = _granted(form, limits)
+        made = await self._services.database.write(keys.create(session.account.id, limits, granted=granted))
         return await self._render(session, None, made)
 
     async def revoke(self, request: Request) -> Response:
@@ -91,11 +101,19 @@ class AccountPage:
             "plot": spending.plot(await read(spent.of(account_id, days))),
             "spans": spending.SPANS,
             "keys": [
-                {**row, "limits": in_words(msgspec.json.decode(row["scope"], type=Scope))}
+                {
+                    **row,
+                    "limits": in_words(keys.scope_of(row)),
+                    "rights": ", ".join(rights.names(keys.rights_of(row))),
+                }
                 for row in await read(keys.of_account(account_id))
                 if row["revoked_at"] is None
             ],
             "made": made,
+            "rights": {
+                name: text for name, text in _RIGHTS.items() if session.principal.has(rights.BY_NAME[name])
+            },
+            "usual": rights.names(rights.STANDARD),
             "services": sorted(model.name for model in self._services.catalog.models()),
             "configured": bool(self._services.settings.stripe_secret_key),
         }
@@ -108,10 +126,7 @@ class AccountPage:
 
 def in_words(scope: Scope) -> str:
     """Return the limits of a key as a sentence fragment: `only ra1; 5 USD a day`; `none` without any."""
-    reach = ""
-    if scope.memory_only:
-        reach = f"the collections {', '.join(scope.collections)}" if scope.collections else "the memory"
-        reach = f"only {reach}{', to read' if scope.read_only else ''}"
+    reach = f"only the collections {', '.join(scope.collections)}" if scope.collections else ""
     services = f"only {', '.join(scope.services)}" if scope.services else ""
     amounts = (
         (None if scope.budget_day is None else money.format_usd(scope.budget_day), "USD a day"),
@@ -123,17 +138,20 @@ def in_words(scope: Scope) -> str:
     return "; ".join(part for part in parts if part) or "none"
 
 
-def _scope(form: dict[str, str]) -> Scope:
-    """What a new key may do, as the form says it; raises `InvalidInput`."""
-    reach = form.get("reach", "all")
+def _limits(form: dict[str, str]) -> Scope:
+    """The limits of a new key, as the form names them; raises `InvalidInput`."""
     names = tuple(form.get("services", "").replace(",", " ").split())[:_MAX_SERVICES]
     return Scope(
-        read_only=reach == "read",
-        memory=reach == "memory",
-        services=names if reach == "all" else (),
+        services=names,
         budget_day=_budget(form.get("budget_day", "")),
         budget_month=_budget(form.get("budget_month", "")),
     )
+
+
+def _granted(form: dict[str, str], limits: Scope) -> Rights | None:
+    """The rights of a new key: those that are ticked and its limits allow; the usual ones where none is."""
+    ticked = [name for name in rights.BY_NAME if f"right.{name}" in form]
+    return rights.of_names(ticked) & limits.most_rights if ticked else None
 
 
 def _budget(text: str) -> int | None:
@@ -150,9 +168,11 @@ def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
     """The account, and what its forms send."""
     page = AccountPage(services, pages)
     return (
-        Route("/account", {"GET": page.show}),
-        Route("/account/keys", {"POST": page.new_key}, _FORM_BYTES),
-        Route("/account/keys/{key_id}/revoke", {"POST": page.revoke}, _FORM_BYTES),
-        Route("/account/checkout", {"POST": page.top_up}, _FORM_BYTES),
-        Route("/account/plan", {"POST": page.plan}, _FORM_BYTES),
+        Route("/account", {"GET": page.show}, access=rights.ACCOUNT_READ),
+        Route("/account/keys", {"POST": page.new_key}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route(
+            "/account/keys/{key_id}/revoke", {"POST": page.revoke}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+        ),
+        Route("/account/checkout", {"POST": page.top_up}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route("/account/plan", {"POST": page.plan}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
     )

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.core.database import Row, now
 from sixfold.core.work import oversight
 from sixfold.core.work.catalog import EngineSpec
@@ -165,13 +166,26 @@ def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...
     admin = Admin(services, pages)
 
     return (
-        Route("/admin", {"GET": guests.operators(admin.show)}),
-        Route("/admin/engines", {"GET": guests.operators(admin.engines)}),
-        Route("/admin/requests", {"GET": guests.operators(admin.requests)}),
-        Route("/admin/requests/{prediction_id}", {"GET": guests.operators(admin.one)}),
+        Route("/admin", {"GET": guests.operators(admin.show)}, access=rights.OPERATE),
+        Route("/admin/engines", {"GET": guests.operators(admin.engines)}, access=rights.OPERATE),
+        Route("/admin/requests", {"GET": guests.operators(admin.requests)}, access=rights.OPERATE),
+        Route("/admin/requests/{prediction_id}", {"GET": guests.operators(admin.one)}, access=rights.OPERATE),
         Route(
-            "/admin/requests/{prediction_id}/cancel", {"POST": guests.operators(admin.cancel)}, _FORM_BYTES
+            "/admin/requests/{prediction_id}/cancel",
+            {"POST": guests.operators(admin.cancel)},
+            _FORM_BYTES,
+            access=rights.OPERATE,
         ),
-        Route("/admin/sessions/{session_id}/close", {"POST": guests.operators(admin.close)}, _FORM_BYTES),
-        Route("/admin/workers/{engine}/rest", {"POST": guests.operators(admin.rest)}, _FORM_BYTES),
+        Route(
+            "/admin/sessions/{session_id}/close",
+            {"POST": guests.operators(admin.close)},
+            _FORM_BYTES,
+            access=rights.OPERATE,
+        ),
+        Route(
+            "/admin/workers/{engine}/rest",
+            {"POST": guests.operators(admin.rest)},
+            _FORM_BYTES,
+            access=rights.OPERATE,
+        ),
     )

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.core.belongings import closing, export
 from sixfold.ui import forms
 from sixfold.ui.pages import Pages
@@ -80,8 +81,8 @@ def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
     """The page, and what its forms send."""
     page = Belongings(services, pages)
     return (
-        Route(PATH, {"GET": page.show}),
-        Route("/account/export", {"POST": page.take_out}, _FORM_BYTES),
-        Route("/account/close", {"POST": page.close}, _FORM_BYTES),
-        Route("/account/keep", {"POST": page.keep}, _FORM_BYTES),
+        Route(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
+        Route("/account/export", {"POST": page.take_out}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route("/account/close", {"POST": page.close}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route("/account/keep", {"POST": page.keep}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
     )

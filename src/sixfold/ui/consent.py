@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import oauth
+from sixfold.core.accounts import oauth, rights
 from sixfold.core.accounts.oauth import Wish
 from sixfold.ui import forms
 from sixfold.ui.pages import POLICY, Pages
@@ -118,4 +118,6 @@ def _source(uri: str) -> str:
 def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
     """The question and its answer."""
     consent = Consent(services, pages)
-    return (Route(PATH, {"GET": consent.ask, "POST": consent.answer}, _FORM_BYTES),)
+    return (
+        Route(PATH, {"GET": consent.ask, "POST": consent.answer}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+    )

@@ -56,9 +56,9 @@ class Entrance:
             await self._services.database.write(signins.end(before.token))
         response = RedirectResponse(following, 303)
         self._services.sessions.set(response, token)
-        account = await self._services.database.read(signins.session(token))
-        if account is not None:
-            self._services.trusted_browsers.trust(response, account)
+        signed_in = await self._services.database.read(signins.session(token))
+        if signed_in is not None:
+            self._services.trusted_browsers.trust(response, signed_in.account)
         return response
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.core.accounts import rights
 from sixfold.core.gallery.gallery import Gallery
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.ui.pages import Pages
@@ -45,6 +46,6 @@ def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
     """Both lists."""
     gallery = GalleryPages(services, pages)
     return (
-        Route("/gallery", {"GET": gallery.posts}),
-        Route("/characters", {"GET": gallery.characters}),
+        Route("/gallery", {"GET": gallery.posts}, access=rights.PUBLIC),
+        Route("/characters", {"GET": gallery.characters}, access=rights.PUBLIC),
     )

@@ -10,6 +10,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Rights
 from sixfold.ui import forms
 from sixfold.web.routing import Handler
 from sixfold.web.services import Services
@@ -22,8 +25,13 @@ Work = Callable[[Request, "Guest"], Awaitable[Response]]
 class Guest:
     """Whose predictions these are. Without a session it is the operator, who is charged nothing."""
 
-    account_id: str
+    principal: Principal
     session: Session | None
+
+    @property
+    def account_id(self) -> str:
+        """The account."""
+        return self.principal.account_id
 
     @property
     def charged(self) -> bool:
@@ -42,9 +50,10 @@ class Guests:
         origins = self._services.origins
         session = await self._services.sessions.admitted(request)
         if session is not None:
-            return Guest(session.account.id, session)
-        if origins.is_own_machine(request):
-            return Guest((await self._services.doors.operator()).account_id, None)
+            return Guest(session.principal, session)
+        needed = rights.declared.get().right
+        if origins.is_own_machine(request) and not needed & ~Rights.RUN:
+            return Guest(await self._services.doors.operator(), None)
         return None
 
     def page(self, work: Work) -> Handler:
@@ -57,16 +66,9 @@ class Guests:
         return handle
 
     def operators(self, work: Work) -> Handler:
-        """A page or a form about all accounts: a 404 to everybody but a signed-in operator.
-
-        A form must carry the page's token.
-        """
+        """A page or a form about all accounts; a form must carry the page's token."""
 
         async def handle(request: Request, guest: Guest) -> Response:
-            if guest.session is None:
-                return to_sign_in(request)
-            if not guest.session.account.is_operator:
-                raise errors.NotFound
             if request.method not in ("GET", "HEAD"):
                 token = (await forms.read(request)).get("csrf")
                 self._services.sessions.guard(request, guest.session, token)

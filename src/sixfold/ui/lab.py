@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import journal
+from sixfold.core.accounts import journal, rights
 from sixfold.core.database import now
 from sixfold.core.work import oversight
 from sixfold.ui.guests import Guest, Guests
@@ -65,7 +65,12 @@ def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...
     lab = Lab(services, pages)
 
     return (
-        Route("/lab", {"GET": guests.operators(lab.show)}),
-        Route("/lab/workers/{engine}/kill", {"POST": guests.operators(lab.worker)}, _FORM_BYTES),
-        Route("/lab/server/kill", {"POST": guests.operators(lab.server)}, _FORM_BYTES),
+        Route("/lab", {"GET": guests.operators(lab.show)}, access=rights.OPERATE),
+        Route(
+            "/lab/workers/{engine}/kill",
+            {"POST": guests.operators(lab.worker)},
+            _FORM_BYTES,
+            access=rights.OPERATE,
+        ),
+        Route("/lab/server/kill", {"POST": guests.operators(lab.server)}, _FORM_BYTES, access=rights.OPERATE),
     )

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.core.accounts import rights
 from sixfold.ui import specimens
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
@@ -47,4 +48,4 @@ class Live:
 
 def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...]:
     """The stage."""
-    return (Route("/live/{model}", {"GET": guests.page(Live(services, pages).show)}),)
+    return (Route("/live/{model}", {"GET": guests.page(Live(services, pages).show)}, access=rights.RUN),)

@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import ceremonies, identities
+from sixfold.core.accounts import ceremonies, identities, rights
 from sixfold.core.accounts.identities import Identity
 from sixfold.ui import forms
 from sixfold.ui.entering import Entrance
@@ -97,8 +97,8 @@ def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route,
         return ()
     door = OpenIdSignin(services, pages, entrance)
     return (
-        Route("/signin/oidc", {"GET": door.begin}),
-        Route(_BACK, {"GET": door.back}),
-        Route("/account/identities", {"POST": door.link}, _FORM_BYTES),
-        Route("/account/identities/remove", {"POST": door.unlink}, _FORM_BYTES),
+        Route("/signin/oidc", {"GET": door.begin}, access=rights.PUBLIC),
+        Route(_BACK, {"GET": door.back}, access=rights.PUBLIC),
+        Route("/account/identities", {"POST": door.link}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route("/account/identities/remove", {"POST": door.unlink}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
     )

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.core.graphs import embedded
 from sixfold.core.work import lineage
 from sixfold.core.work.manifest import embedding, inputs
@@ -98,7 +99,7 @@ class Origins:
         origin = self._services.settings.base_url
         read = self._services.database.read
         order = Order(
-            account_id=guest.account_id,
+            principal=guest.principal,
             model=found.model,
             inputs=await read(lineage.again(found, origin)),
             face="pages",
@@ -142,10 +143,17 @@ async def alike(services: Services, one: Prediction, other: Prediction) -> bool:
 def page_routes(services: Services, guests: Guests) -> tuple[Route, ...]:
     """What a form of a page sends."""
     replay = guests.page(Origins(services).replay)
-    return (Route("/predictions/{prediction_id}/replay", {"POST": replay}, _FORM_BYTES),)
+    return (Route("/predictions/{prediction_id}/replay", {"POST": replay}, _FORM_BYTES, access=rights.RUN),)
 
 
 def part_routes(services: Services, guests: Guests) -> tuple[Route, ...]:
     """What the script of every page calls."""
     read = guests.part(Origins(services).read)
-    return (Route("/pages/origin", {"POST": read}, min(_MOST_BYTES, services.settings.upload_body_bytes)),)
+    return (
+        Route(
+            "/pages/origin",
+            {"POST": read},
+            min(_MOST_BYTES, services.settings.upload_body_bytes),
+            access=rights.RUN,
+        ),
+    )

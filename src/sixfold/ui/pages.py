@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import jinja2
 from markupsafe import Markup, escape
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
+from sixfold import errors
 from sixfold.core import money, quantities
 from sixfold.core.accounts import charges
 from sixfold.core.clock import rfc3339
@@ -83,7 +85,9 @@ class Pages:
         return self._environment.get_template(name).render(**values)
 
     def dialect(self, error: SixfoldError, request_id: str) -> Response:
-        """An error as a page."""
+        """An error as a page; where a newer sign-in is needed, the way to it and back."""
+        if isinstance(error, errors.SignInAgain):
+            return RedirectResponse(f"/signin?{urlencode({'again': 1, 'next': error.page})}", 303, _HEADERS)
         response = self.render("error.html", None, status=error.status, error=error, request_id=request_id)
         response.headers.update(answers.error_headers(error))
         return response

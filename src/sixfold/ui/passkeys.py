@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, ceremonies, passkeys
+from sixfold.core.accounts import accounts, ceremonies, passkeys, rights
 from sixfold.core.accounts.passkeys import Place
 from sixfold.settings import Settings
 from sixfold.ui import entering, forms
@@ -163,9 +163,14 @@ def routes(services: Services, entrance: Entrance) -> tuple[Route, ...]:
     """What the pages' scripts call."""
     keys = Passkeys(services, entrance)
     return (
-        Route("/account/passkeys/ask", {"POST": keys.ask_new}, _BODY_BYTES),
-        Route("/account/passkeys", {"POST": keys.keep_new}, _BODY_BYTES),
-        Route("/account/passkeys/{passkey_id}/remove", {"POST": keys.remove}, _BODY_BYTES),
-        Route("/signin/passkey/ask", {"POST": keys.ask}, _BODY_BYTES),
-        Route("/signin/passkey", {"POST": keys.use}, _BODY_BYTES),
+        Route("/account/passkeys/ask", {"POST": keys.ask_new}, _BODY_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route("/account/passkeys", {"POST": keys.keep_new}, _BODY_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route(
+            "/account/passkeys/{passkey_id}/remove",
+            {"POST": keys.remove},
+            _BODY_BYTES,
+            access=rights.ACCOUNT_MANAGE,
+        ),
+        Route("/signin/passkey/ask", {"POST": keys.ask}, _BODY_BYTES, access=rights.PUBLIC),
+        Route("/signin/passkey", {"POST": keys.use}, _BODY_BYTES, access=rights.PUBLIC),
     )

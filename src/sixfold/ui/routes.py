@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.core.work import receipt
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Standing
@@ -112,18 +113,18 @@ class Site:
         """Make a picture for whoever is signed in, or for the operator on his own machine."""
         session = await self._services.sessions.of(request)
         self._services.sessions.guard(request, session, request.headers.get(CSRF_HEADER))
-        given = bodies.parse_object(await request.body())
         if session is not None:
-            account_id, charged = session.account.id, True
+            principal, charged = session.principal, True
         elif self._services.origins.is_own_machine(request):
-            account_id, charged = (await self._services.doors.operator()).account_id, False
+            principal, charged = await self._services.doors.operator(), False
         else:
             raise errors.Unauthenticated("Sign in first")
+        given = bodies.parse_object(await request.body())
         model = given.get("model")
         if model not in _MAKERS:
             raise errors.BadRequest("Unknown model")
         order = Order(
-            account_id=account_id,
+            principal=principal,
             model=str(model),
             inputs={"prompt": given.get("prompt")},
             face="pages",
@@ -208,19 +209,19 @@ def faces(
             *gallery.routes(services, site.pages),
             *live.routes(services, site.pages, guests),
             *workflows.page_routes(shelf),
-            Route("/catalog", {"GET": catalogue.show}),
-            Route("/catalog/{name}", {"GET": catalogue.one}),
-            Route("/predictions", {"GET": guests.page(predictions.show)}),
-            Route("/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}),
+            Route("/catalog", {"GET": catalogue.show}, access=rights.PUBLIC),
+            Route("/catalog/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
+            Route("/predictions", {"GET": guests.page(predictions.show)}, access=rights.RUN),
+            Route("/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}, access=rights.RUN),
             *origins.page_routes(services, guests),
             *guides.routes(services, site.pages, documents),
             *consent.routes(services, site.pages),
-            Route("/static/{name}", {"GET": static.show, "HEAD": static.show}),
-            Route("/static/fonts/{name}", {"GET": fonts.show, "HEAD": fonts.show}),
-            Route("/static/specimens/{name}", {"GET": shown.show, "HEAD": shown.show}),
+            Route("/static/{name}", {"GET": static.show, "HEAD": static.show}, access=rights.PUBLIC),
+            Route("/static/fonts/{name}", {"GET": fonts.show, "HEAD": fonts.show}, access=rights.PUBLIC),
+            Route("/static/specimens/{name}", {"GET": shown.show, "HEAD": shown.show}, access=rights.PUBLIC),
         ),
     )
-    box = Route("/pages/make", {"POST": site.make}, _FORM_BYTES)
+    box = Route("/pages/make", {"POST": site.make}, _FORM_BYTES, access=rights.RUN)
     keys = passkeys.routes(services, entrance)
     script = Face(
         "ui",
@@ -240,4 +241,4 @@ def faces(
 
 def start_face(start_page: Handler) -> Face:
     """The start page alone, where Area C is not served, whose root it otherwise is."""
-    return Face("ui", answers.coded, (Route("/", {"GET": start_page}),))
+    return Face("ui", answers.coded, (Route("/", {"GET": start_page}, access=rights.PUBLIC),))

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core import money, quantities
+from sixfold.core.accounts import rights
 from sixfold.core.work import metering
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
@@ -102,7 +103,7 @@ class Running:
         """Order a run; the page follows it by its id."""
         wanted = await self._wanted(request, guest)
         order = Order(
-            account_id=guest.account_id,
+            principal=guest.principal,
             model=wanted.model.name,
             inputs=wanted.inputs,
             face="pages",
@@ -177,7 +178,7 @@ class Running:
         body = bodies.parse_object(await request.body())
         prompt = body.get("prompt")
         inputs = {"prompt": prompt} if prompt else {}
-        wish = Wish(guest.account_id, calls.request_id(request), str(body.get("model", "")), inputs)
+        wish = Wish(guest.principal, calls.request_id(request), str(body.get("model", "")), inputs)
         opened = await self._services.live.create(wish)
         path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
         return answers.json({"path": path, "id": opened.session.id}, 201)
@@ -211,10 +212,20 @@ def routes(services: Services, showing: Showing, guests: Guests) -> tuple[Route,
     running, part = Running(services, showing), guests.part
     inputs = services.settings.json_body_bytes
     return (
-        Route("/pages/quote", {"POST": part(running.quote)}, inputs),
-        Route("/pages/run", {"POST": part(running.run)}, inputs),
-        Route("/pages/uploads", {"POST": part(running.upload)}, services.settings.upload_body_bytes),
-        Route("/pages/sessions", {"POST": part(running.session)}, _SMALL),
-        Route("/pages/predictions/{prediction_id}/events", {"GET": part(running.events)}),
-        Route("/pages/predictions/{prediction_id}/cancel", {"POST": part(running.cancel)}, _SMALL),
+        Route("/pages/quote", {"POST": part(running.quote)}, inputs, access=rights.RUN),
+        Route("/pages/run", {"POST": part(running.run)}, inputs, access=rights.RUN),
+        Route(
+            "/pages/uploads",
+            {"POST": part(running.upload)},
+            services.settings.upload_body_bytes,
+            access=rights.RUN,
+        ),
+        Route("/pages/sessions", {"POST": part(running.session)}, _SMALL, access=rights.RUN),
+        Route("/pages/predictions/{prediction_id}/events", {"GET": part(running.events)}, access=rights.RUN),
+        Route(
+            "/pages/predictions/{prediction_id}/cancel",
+            {"POST": part(running.cancel)},
+            _SMALL,
+            access=rights.RUN,
+        ),
     )

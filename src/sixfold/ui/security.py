@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sixfold.core.accounts import accounts, audit, identities, passkeys, signins
+from sixfold.core.accounts import accounts, audit, identities, passkeys, rights, signins
 from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
@@ -132,8 +132,13 @@ def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route,
     """The page, and what its forms send."""
     page = Security(services, pages, entrance)
     return (
-        Route(PATH, {"GET": page.show}),
-        Route("/account/password", {"POST": page.password}, _FORM_BYTES),
-        Route("/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES),
-        Route("/account/sessions/{session_id}/end", {"POST": page.end}, _FORM_BYTES),
+        Route(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
+        Route("/account/password", {"POST": page.password}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route("/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        Route(
+            "/account/sessions/{session_id}/end",
+            {"POST": page.end},
+            _FORM_BYTES,
+            access=rights.ACCOUNT_MANAGE,
+        ),
     )

@@ -6,8 +6,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, signins
+from sixfold.core.accounts import accounts, rights, signins
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms, passkeys
 from sixfold.ui.entering import Entrance
 from sixfold.ui.pages import Pages
@@ -18,6 +19,10 @@ from sixfold.web.sessions import Session
 
 _FORM_BYTES = 16_384
 _MAX_EMAIL, _MAX_TOKEN = 256, 256
+_AGAIN = (
+    f"This needs a sign-in of the last {FRESH_MINUTES} minutes. Nothing was changed: sign in, and you return "
+    "to the page, where you can send it again."
+)
 _WRONG = "This address and password do not belong together"
 
 
@@ -39,7 +44,10 @@ class Signing:
         if token is not None:  # from another site's page: nobody is signed in unawares, to whatever account
             return self._pages.render("link.html", None, token=token[:_MAX_TOKEN])
         following = sessions.own_path(request.query_params.get("next", ""))
-        return self._show(following, session=await self._services.sessions.of(request))
+        again = "again" in request.query_params
+        return self._show(
+            following, session=await self._services.sessions.of(request), notice=_AGAIN if again else ""
+        )
 
     async def password(self, request: Request) -> Response:
         """Sign in with address and password, or with a link's token that another site led to."""
@@ -69,13 +77,19 @@ class Signing:
         return response
 
     def _show(
-        self, following: str, email: str = "", problem: str = "", session: Session | None = None
+        self,
+        following: str,
+        email: str = "",
+        problem: str = "",
+        session: Session | None = None,
+        notice: str = "",
     ) -> Response:
         return self._pages.render(
             "signin.html",
             session,
             status=401 if problem else 200,
             problem=problem,
+            notice=notice,
             email=email,
             following=following,
             place=self._place,
@@ -93,6 +107,6 @@ def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route,
     """The form and what it sends."""
     signing = Signing(services, pages, entrance)
     return (
-        Route("/signin", {"GET": signing.form, "POST": signing.password}, _FORM_BYTES),
-        Route("/signout", {"POST": signing.signout}, _FORM_BYTES),
+        Route("/signin", {"GET": signing.form, "POST": signing.password}, _FORM_BYTES, access=rights.PUBLIC),
+        Route("/signout", {"POST": signing.signout}, _FORM_BYTES, access=rights.PUBLIC),
     )

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.core.accounts import rights
 from sixfold.core.graphs.spaces import PATH, Space
 from sixfold.ui import specimens
 from sixfold.ui.catalogue import fields_of, price_shown
@@ -147,10 +148,10 @@ def page_routes(workflows: Workflows | None) -> tuple[Route, ...]:
     if workflows is None:
         return ()
     return (
-        Route("/workflows", {"GET": workflows.show}),
-        Route("/workflows/{slug}", {"GET": workflows.one}),
-        Route("/workflows/{slug}/graph.svg", {"GET": workflows.picture}),
-        Route("/workflows/{slug}/download", {"GET": workflows.download}),
+        Route("/workflows", {"GET": workflows.show}, access=rights.PUBLIC),
+        Route("/workflows/{slug}", {"GET": workflows.one}, access=rights.PUBLIC),
+        Route("/workflows/{slug}/graph.svg", {"GET": workflows.picture}, access=rights.PUBLIC),
+        Route("/workflows/{slug}/download", {"GET": workflows.download}, access=rights.PUBLIC),
     )
 
 
@@ -158,4 +159,4 @@ def part_routes(workflows: Workflows | None) -> tuple[Route, ...]:
     """What the script of every page calls with a dropped graph."""
     if workflows is None:
         return ()
-    return (Route("/pages/workflows", {"POST": workflows.part}, workflows.most_bytes),)
+    return (Route("/pages/workflows", {"POST": workflows.part}, workflows.most_bytes, access=rights.RUN),)

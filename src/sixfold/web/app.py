@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.accounts import rights
 from sixfold.web import limits, refusals, slots
 from sixfold.web.admission import Admission
 from sixfold.web.answers import coded
@@ -50,6 +51,11 @@ class App:
         self._table = Table(faces, FALLBACK)
         self._lost = Match(lost, None)
         self._metrics = metrics
+
+    @property
+    def table(self) -> Table:
+        """Every route, and what a caller of each needs."""
+        return self._table
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server."""
@@ -93,6 +99,7 @@ class App:
             await websocket.close(4404 if found is None else 4403)
             return
         socket, scope["path_params"] = found
+        rights.declared.set(socket.access or rights.UNDECLARED)
         began = time.perf_counter()
         try:
             with contextlib.suppress(WebSocketDisconnect):  # the server logs all else, and closes
@@ -203,6 +210,7 @@ async def _dispatch(
         response = match.face.dialect(errors.MethodNotAllowed(), scope["sixfold.request_id"])
         response.headers["Allow"] = ", ".join(sorted(route.handlers))
         return response
+    rights.declared.set(route.needs(method) or rights.UNDECLARED)
     if _HOP in headers:
         raise errors.Forbidden("This server was asked by itself")
     most = route.body_bytes or _UNREAD_BYTES

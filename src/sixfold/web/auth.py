@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, keys, limits
+from sixfold.core.accounts import accounts, keys, limits, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.settings import Settings
@@ -54,8 +54,11 @@ class Doors:
         return await self.admit(principal)
 
     async def admit(self, principal: Principal) -> Principal:
-        """Let a key's request in, for whose account and budget it then runs; raises `TooManyRequests`."""
-        limits.speaking.set(principal)
+        """Check a credential against what the route declares; raises `Forbidden` and `TooManyRequests`.
+
+        Every request that shows a credential passes here.
+        """
+        principal.require(rights.declared.get())
         if principal.kind != "operator":
             self._per_account.spend(principal.account_id)
         if principal.scope.rpm is not None and principal.key_id is not None:
@@ -86,13 +89,9 @@ class Doors:
             raise errors.Unauthenticated(
                 "This server has no operator yet: `sixfold account create EMAIL --operator` makes his account"
             )
-        return Principal(account.id, account.kind, account.email, keyless=True)
-
-    async def operator_only(self, request: Request) -> Principal:
-        """For what only the operator may see: his key, or his own machine."""
-        if bearer_token(request) is None and self._origins.is_own_machine(request):
-            return await self.operator()
-        principal = await self.bearer(request)
-        if not principal.is_operator or principal.scope.memory_only:
-            raise errors.Forbidden
-        return principal
+        granted = rights.Rights.RUN
+        return await self.admit(
+            Principal(
+                account.id, account.kind, account.email, keyless=True, rights=granted, authentication="local"
+            )
+        )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
+from sixfold.core.accounts.rights import Access
 from sixfold.errors import SixfoldError
 from sixfold.web.plain import Plain
 
@@ -25,13 +26,22 @@ class Route:
     """One path (`{name}` is one segment, `{name:path}` the rest) and a handler for each method.
 
     `body_bytes` is the largest body that is read; 0 where none is expected, and a small one goes unread.
-    Where a GET is not `safe`, as it makes something, a HEAD is not answered by it.
+    Where a GET is not `safe`, as it makes something, a HEAD is not answered by it. `access` is what a caller
+    needs, the same for every method or by method; a route without it is refused when the table is built.
     """
 
     path: str
     handlers: Mapping[str, Handler | Plain]
     body_bytes: int = 0
     safe: bool = True
+    access: Access | Mapping[str, Access] | None = None
+
+    def needs(self, method: str) -> Access | None:
+        """What a caller of a method needs; a HEAD needs what a GET does."""
+        access = self.access
+        if access is None or isinstance(access, Access):
+            return access
+        return access.get("GET" if method == "HEAD" else method)
 
     def handler(self, method: str) -> Handler | Plain | None:
         """What answers a method; a HEAD is a GET of which nobody reads the body."""
@@ -41,11 +51,15 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """One path on which a websocket is spoken; `trusts` decides by Host and Origin, before it is accepted."""
+    """One path on which a websocket is spoken; `trusts` decides by Host and Origin, before it is accepted.
+
+    `access` is what its caller needs, as of a route.
+    """
 
     path: str
     converse: Conversation
     trusts: Callable[[WebSocket], bool]
+    access: Access | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +86,30 @@ class Match:
     params: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the table: a method of a route, or a websocket (`WS`), and what a caller needs."""
+
+    face: str
+    method: str
+    path: str
+    access: Access | None
+
+
 class Table:
     """Every route of every face; exact paths are one look-up."""
 
     def __init__(self, faces: Iterable[Face], fallback: Face) -> None:
         self._fallback = fallback
+        self._faces = tuple(faces)
         self._exact: dict[str, Match] = {}
         self._patterns: list[tuple[re.Pattern[str], Face, Route]] = []
         self._prefixes: list[tuple[str, Face]] = []
         self._sockets: list[tuple[re.Pattern[str], Socket]] = []
-        for face in faces:
-            self._sockets += [(_compile(socket.path), socket) for socket in face.sockets]
+        for face in self._faces:
+            for socket in face.sockets:
+                _require_declared(face, f"websocket {socket.path}", socket.access)
+                self._sockets.append((_compile(socket.path), socket))
             for route in face.routes:
                 self._add(face, route)
             for path in face.reserved:
@@ -91,6 +118,8 @@ class Table:
         self._prefixes.sort(key=lambda pair: len(pair[0]), reverse=True)
 
     def _add(self, face: Face, route: Route) -> None:
+        for method in route.handlers:
+            _require_declared(face, f"route {method} {route.path}", route.needs(method))
         if "{" in route.path:
             self._patterns.append((_compile(route.path), face, route))
             return
@@ -98,6 +127,15 @@ class Table:
         if known is not None and known.route is not None:
             raise ValueError(f"two routes have the path {route.path}")
         self._exact[route.path] = Match(face, route)
+
+    def entries(self) -> Iterator[Entry]:
+        """Every method of every route, and every websocket, with what a caller needs."""
+        for face in self._faces:
+            for route in face.routes:
+                for method in route.handlers:
+                    yield Entry(face.name, method, route.path, route.needs(method))
+            for socket in face.sockets:
+                yield Entry(face.name, "WS", socket.path, socket.access)
 
     def find(self, path: str) -> Match:
         """The match of a path; of an unknown one, the face in whose dialect to say so."""
@@ -120,6 +158,11 @@ class Table:
             if found is not None:
                 return socket, found.groupdict()
         return None
+
+
+def _require_declared(face: Face, what: str, access: Access | None) -> None:
+    if access is None:
+        raise ValueError(f"The {what} of {face.name} declares no right: give it an access, if only PUBLIC")
 
 
 def _compile(path: str) -> re.Pattern[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sixfold.core.accounts.deposits import TokenDeposits
 from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
+from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
 from sixfold.core.graphs.workshop import Workshop
@@ -54,6 +55,7 @@ class Services:
     times: Times
     histories: Histories
     outbox: Outbox
+    webhook_secrets: WebhookSecrets
     spaces: Spaces
     spaces_here: SpacesHere
     own_faults: Mapping[str, str]  # what is wrong with files of own models, by their names

@@ -7,13 +7,15 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import ceremonies, signins
+from sixfold.core.accounts import ceremonies, rights, signins
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
 from sixfold.settings import Settings
@@ -23,6 +25,7 @@ COOKIE = "sixfold_session"
 _TICKET = "sixfold_signin"  # who begins to sign in is the one who ends it
 _TICKET_PATH = "/signin"
 CSRF_HEADER = "x-csrf-token"
+_ACCOUNT = "/account"
 
 
 _OWN_PATH = re.compile(r"/[A-Za-z0-9_.~%-][A-Za-z0-9_.~%/?&=+-]{0,1000}")
@@ -33,12 +36,22 @@ def own_path(text: str) -> str:
     return text if _OWN_PATH.fullmatch(text) and "//" not in text else ""
 
 
+def _page_of(request: Request) -> str:
+    """The page that a person is on: the one that is asked for, or that sent the form."""
+    if request.method in ("GET", "HEAD"):
+        here = request.url
+        return own_path(here.path + (f"?{here.query}" if here.query else "")) or _ACCOUNT
+    there = urlsplit(request.headers.get("referer", ""))
+    return (own_path(there.path) if there.netloc == request.headers.get("host") else "") or _ACCOUNT
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """A signed-in person. `csrf` goes into every form of the pages."""
 
     account: Account
     token: str
+    principal: Principal
 
     @property
     def csrf(self) -> str:
@@ -56,12 +69,25 @@ class Sessions:
         self._secure = settings.base_url.startswith("https://")
 
     async def of(self, request: Request) -> Session | None:
-        """The session that a request carries, while it lives; never for a Host that is not ours."""
+        """The session that a request carries, while it lives; never for a Host that is not ours.
+
+        Raises `NotFound` where its account lacks the right that the route declares, as every account but the
+        operator's lacks `operate`, and `SignInAgain` where the route needs a newer sign-in.
+        """
         token = request.cookies.get(COOKIE)
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
-        account = await self._database.read(signins.session(token))
-        return Session(account, token) if account is not None else None
+        found = await self._database.read(signins.session(token))
+        if found is None:
+            return None
+        needed = rights.declared.get()
+        if not found.principal.has(needed.right):  # as of a page that is not there
+            raise errors.NotFound
+        try:
+            found.principal.require(needed)
+        except errors.SignInAgain:
+            raise errors.SignInAgain(_page_of(request)) from None
+        return Session(found.account, token, found.principal)
 
     async def admitted(self, request: Request) -> Session | None:
         """The session that the request for a page carries; raises `Forbidden` for a Host that is not ours."""

@@ -140,6 +140,7 @@ def test_a_key_has_every_limit_that_it_was_given(sixfold: Commands) -> None:
         "expires_at": "2999-02-01T00:00:00.000Z",
         "revoked_at": None,
         "hint": made["api_key"][-4:],
+        "rights": ["memory.read"],
         "read_only": True,
         "collections": ["notes", "work"],
         "services": ["ra1", "anime"],
@@ -175,6 +176,40 @@ def test_a_limit_that_is_none_is_refused_and_no_key_made(sixfold: Commands, limi
     sixfold.ok("account", "create", "a@b.c")
     assert sixfold.refused("key", "create", "a@b.c", *limit)
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
+
+
+def test_a_key_has_the_rights_that_are_named_and_usually_all_but_operate(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    sixfold.ok("key", "create", "a@b.c", "--rights", "run, memory.read")
+    sixfold.ok("key", "create", "a@b.c", "--services", "ra1")
+    sixfold.ok("key", "create", "a@b.c", "--budget-day", "1")
+    sixfold.ok("key", "create", "a@b.c", "--collections", "work")
+    usual = ["run", "memory.read", "memory.write", "account.read", "account.manage"]
+    assert [key["rights"] for key in sixfold.ok("key", "list", "a@b.c")["keys"]] == [
+        ["memory.read", "memory.write"],
+        usual[:-1],
+        ["run"],
+        ["run", "memory.read"],
+        usual,
+    ]
+    assert "run, memory.read" in sixfold("key", "list", "a@b.c").out
+    refused = {
+        ("--rights", "fly"): "There is no right 'fly'; the rights are run, memory.read, ",
+        ("--rights", "operate"): "Only a key of the operator's account can have operate",
+        ("--rights", "run", "--read-only"): "A key with these limits cannot have run: at most memory.read",
+        ("--rights", "account.manage", "--services", "ra1"): "cannot have account.manage",
+        ("--rights", ","): "--rights names none",
+    }
+    for options, said in refused.items():
+        assert said in sixfold.refused("key", "create", "a@b.c", *options)
+    assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 5
+
+
+def test_the_operators_first_key_has_every_right_and_another_all_but_operate(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "o@b.c", "--operator")
+    sixfold.ok("key", "create", "o@b.c")
+    newer, first = sixfold.ok("key", "list", "o@b.c")["keys"]
+    assert first["rights"] == [*newer["rights"], "operate"]
 
 
 def test_a_key_is_revoked_once(sixfold: Commands) -> None:

@@ -101,7 +101,7 @@ async def test_rates_that_nobody_used_of_late_are_forgotten(tmp_path: Path) -> N
 
 
 def test_only_a_key_with_a_budget_pays_from_it() -> None:
-    assert limits.payer_of(None) is None
+    assert limits.payer_of(Principal("a", "customer", "x")) is None
     assert limits.payer_of(Principal("a", "customer", "x", "key_1", Scope(rpm=3))) is None
     assert limits.payer_of(Principal("a", "customer", "x", "key_1", Scope(budget_day=3))) == Payer("key_1", 3)
 

@@ -46,8 +46,10 @@ UNATTENDED = {
         "outbox_end",
         "outbox_sweep",
         "prediction_by_id",
-        "account_by_id",
+        "webhook_secret",
+        "webhook_secret_first",
     ),
+    "assembly: secrets of webhooks": ("webhook_secrets_open", "webhook_secret_seal"),
     "supervisor": (
         "clock",
         "prediction_orphans",
@@ -90,6 +92,7 @@ UNATTENDED = {
 
 # Unattended statements that read a whole table, and why that stays short.
 WHOLE = {
+    "webhook_secrets_open": "an index of what the version before left open, which is soon empty",
     "deposit_addresses": "every address is sent to the chain's node, and only where [deposits] is set",
     "key_rate_sweep": "a row for each key that asked within the hour; an index would be written by each call",
     "memory_in_use": "reads one row",
@@ -106,7 +109,6 @@ ATTENDED = {
     "ledger_predictions_unsettled": "sixfold ledger verify",
     "ledger_sessions_unsettled": "sixfold ledger verify",
     "ledger_sum_posted": "sixfold ledger verify",
-    "oauth_grant_of_key": "a program gives its access back",
     "oversight_keepers": "the operator's page",
     "oversight_storage": "the operator's page",
     "prediction_upstream_costs": "the operator's page",

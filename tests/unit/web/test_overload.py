@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from uvicorn.server import ServerState
 
 from sixfold.areas.gateway.openai import errors as openai
+from sixfold.core.accounts.rights import PUBLIC
 from sixfold.errors import SixfoldError
 from sixfold.web import answers, overload, refusals
 from sixfold.web.app import App
@@ -44,10 +45,10 @@ def capacity(monkeypatch: pytest.MonkeyPatch) -> Capacity:
 
 @asynccontextmanager
 async def _served() -> AsyncGenerator[tuple[int, ServerState]]:
-    probes = (Route("/livez", {"GET": _ok}), Route("/readyz", {"GET": _ok}))
+    probes = (Route("/livez", {"GET": _ok}, access=PUBLIC), Route("/readyz", {"GET": _ok}, access=PUBLIC))
     faces = (
         Face("platform", answers.coded, probes),
-        Face("v1", openai.dialect, (Route("/v1/models", {"GET": _ok}),), ("/v1/",)),
+        Face("v1", openai.dialect, (Route("/v1/models", {"GET": _ok}, access=PUBLIC),), ("/v1/",)),
         Face("image", _detail, (), ("/image/",)),
     )
     state = ServerState()

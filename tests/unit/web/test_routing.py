@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.websockets import WebSocket
 
+from sixfold.core.accounts.rights import PUBLIC
 from sixfold.web.answers import coded
-from sixfold.web.routing import Face, Route, Table
+from sixfold.web.routing import Face, Route, Socket, Table
 
 
 async def handler(_request: Request) -> Response:
@@ -17,7 +19,9 @@ async def handler(_request: Request) -> Response:
 
 def face(name: str, *paths: str, prefixes: tuple[str, ...] = (), reserved: tuple[str, ...] = ()) -> Face:
     """A face with some paths."""
-    return Face(name, coded, tuple(Route(path, {"GET": handler}) for path in paths), prefixes, reserved)
+    return Face(
+        name, coded, tuple(Route(path, {"GET": handler}, access=PUBLIC) for path in paths), prefixes, reserved
+    )
 
 
 def table() -> Table:
@@ -53,3 +57,24 @@ def test_a_path_finds_its_face(path: str, owner: str, route: str | None, params:
 def test_no_two_routes_share_a_path() -> None:
     with pytest.raises(ValueError, match="two routes"):
         Table([face("a", "/x"), face("b", "/x")], face("none"))
+
+
+def test_a_route_that_declares_no_right_is_refused_by_its_name() -> None:
+    undeclared = Face("notes", coded, (Route("/api/notes", {"GET": handler}),))
+    with pytest.raises(ValueError, match="route GET /api/notes of notes declares no right"):
+        Table([undeclared], Face("none", coded, ()))
+
+
+def test_a_route_that_declares_a_right_for_some_of_its_methods_is_refused() -> None:
+    access = {"GET": PUBLIC}
+    half = Face("notes", coded, (Route("/api/notes", {"GET": handler, "POST": handler}, access=access),))
+    with pytest.raises(ValueError, match="route POST /api/notes of notes declares no right"):
+        Table([half], Face("none", coded, ()))
+
+
+def test_a_websocket_that_declares_no_right_is_refused_by_its_name() -> None:
+    async def converse(_websocket: WebSocket) -> None: ...
+
+    silent = Face("notes", coded, (), sockets=(Socket("/ws/notes", converse, lambda _websocket: True),))
+    with pytest.raises(ValueError, match="websocket /ws/notes of notes declares no right"):
+        Table([silent], Face("none", coded, ()))

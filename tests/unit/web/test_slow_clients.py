@@ -19,6 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket
 from uvicorn.server import ServerState
 
+from sixfold.core.accounts.rights import PUBLIC
 from sixfold.settings import Settings
 from sixfold.web import answers, overload, refusals, slots
 from sixfold.web.admission import Admission
@@ -60,12 +61,14 @@ class Served:
         settings = Settings(database_url="sqlite:", websockets=3, event_streams_per_account=1)
         self.admission = Admission(settings, Origins(settings))
         routes = (
-            Route("/ok", {"GET": self._ok}),
-            Route("/livez", {"GET": self._ok}),
-            Route("/body", {"POST": self._body}, 1 << 20),
-            Route("/events", {"GET": self._events}),
+            Route("/ok", {"GET": self._ok}, access=PUBLIC),
+            Route("/livez", {"GET": self._ok}, access=PUBLIC),
+            Route("/body", {"POST": self._body}, 1 << 20, access=PUBLIC),
+            Route("/events", {"GET": self._events}, access=PUBLIC),
         )
-        face = Face("a", answers.coded, routes, sockets=(Socket("/socket", self._talk, lambda _: True),))
+        face = Face(
+            "a", answers.coded, routes, sockets=(Socket("/socket", self._talk, lambda _: True, PUBLIC),)
+        )
         app = App((face,), Metrics(), admission=self.admission)
         self.config = uvicorn.Config(app, ws=WebSocketLine, lifespan="off", log_config=None)
 

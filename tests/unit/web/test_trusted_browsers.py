@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sixfold.core.accounts.accounts import Account
 from sixfold.web.trusted_browsers import COOKIE, TrustedBrowsers
 
-ADA = Account("acct_ada", "person", "ada@example.com", 0, 0, "free", "", "hash one")
+ADA = Account("acct_ada", "person", "ada@example.com", 0, 0, "free", "hash one")
 DAY = 24 * 3600
 
 

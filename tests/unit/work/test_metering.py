@@ -141,7 +141,7 @@ async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: 
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
     for key in ("1", "2"):
-        part = await line.run(parent=Parent(whole.id, key))
+        part = await line.run(parent=Parent(whole.id, key, whole.model))
         assert (part.parent_id, part.cost) == (whole.id, PRICE)
     assert (await line.account()).held == HELD.micros
     gate.touch()
@@ -154,8 +154,8 @@ async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: 
 async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
-    first = await line.run(parent=Parent(whole.id, "node 7"))
-    again = await line.run(parent=Parent(whole.id, "node 7"))
+    first = await line.run(parent=Parent(whole.id, "node 7", whole.model))
+    again = await line.run(parent=Parent(whole.id, "node 7", whole.model))
     assert again == first
     assert first.id == ids.derived(whole.id, "node 7")
     assert len(first.id) == len(whole.id)
@@ -166,9 +166,9 @@ async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road,
 async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
     line: Road, tmp_path: Path
 ) -> None:
-    watched = PipelineChildren(line.pipeline)
+    watched = PipelineChildren(line.pipeline, line.database)
     whole = await watched.parent((await parent(line, tmp_path / "never")).id)
-    order = line.order("slow", parent=Parent(whole.id, "1"), extras={"seconds": 3600})
+    order = line.order("slow", parent=Parent(whole.id, "1", whole.model), extras={"seconds": 3600})
     orphan = await line.pipeline.submit(order)
     await line.pipeline.cancel(whole.id, whole.account_id)
     assert (await line.pipeline.wait(orphan, 60)).state is State.CANCELED
@@ -177,9 +177,9 @@ async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
 
 async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp_path: Path) -> None:
     whole = await parent(line, tmp_path / "never")
-    done = await line.run(parent=Parent(whole.id, "1"))
+    done = await line.run(parent=Parent(whole.id, "1", whole.model))
     waits = await line.pipeline.submit(
-        line.order("slow", parent=Parent(whole.id, "2"), extras={"seconds": 60})
+        line.order("slow", parent=Parent(whole.id, "2", whole.model), extras={"seconds": 60})
     )
     await line.pipeline.cancel_children(whole.id)
     assert (await line.pipeline.wait(waits, 60)).state is State.CANCELED
@@ -190,4 +190,4 @@ async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp
     assert itemized(await line.pipeline.get(whole.id, whole.account_id)) is None
     assert await spent(line) == 0
     with pytest.raises(errors.Conflict):
-        await line.run(parent=Parent(whole.id, "3"))
+        await line.run(parent=Parent(whole.id, "3", whole.model))

@@ -39,7 +39,7 @@ async def test_another_account_has_no_such_model(line: Road) -> None:
     await line.pipeline.own.put(line.payer.id, "model", "mine", document())
     other = await line.database.write(accounts.create("other@example.com", credit=1_000_000))
     with pytest.raises(errors.NotFound):
-        await line.pipeline.submit(replace(line.order("mine"), account_id=other.id))
+        await line.pipeline.submit(replace(line.order("mine"), principal=other.owner))
     assert await line.pipeline.own.of(other.id) == ()
 
 

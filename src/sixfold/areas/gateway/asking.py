@@ -32,7 +32,7 @@ from sixfold.web.services import Services
 KEEP_ALIVE = b": keep-alive\n\n"
 _KEY_SECONDS = 0.25  # that a key which was just seen is believed; revoking one takes no longer
 _MAX_SEEN = 4096
-SERVICES = frozenset({"chat", "vision", "text-llm"})
+SERVICES = ("chat", "vision", "text-llm")
 
 
 class Keeper(Protocol):
@@ -89,7 +89,7 @@ class Door:
         return await self.admit(dict(reversed(request.headers.raw)))
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
-        """Who asks; raises `Unauthenticated`, `TooManyRequests`, and `Forbidden` for a key of the memory."""
+        """Who asks; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
         shown = headers.get(b"authorization"), headers.get(b"x-api-key")
         moment = time.monotonic()
         seen = self._seen.get(shown)
@@ -101,15 +101,7 @@ class Door:
             if len(self._seen) >= _MAX_SEEN:
                 self._seen.clear()
             self._seen[shown] = (moment, principal)
-        principal.require_models()
         return principal
-
-
-def require(principal: Principal, model: str) -> None:
-    """Raise `Forbidden` where a key is limited to services, neither chat nor this model among them."""
-    allowed = principal.scope.services
-    if allowed and model not in allowed and not SERVICES.intersection(allowed):
-        raise errors.Forbidden(f"This key may not use {model[:100]}")
 
 
 class Talker:
@@ -120,10 +112,16 @@ class Talker:
         self._relay = relay
         self._tongue = tongue
 
-    async def answer(self, call: Call, principal: Principal, wanted: Wanted, raw: bytes) -> Response | Whole:
-        """The whole answer, or its stream."""
-        require(principal, wanted.model)
-        ask = self._ask(call, principal, wanted, raw)
+    async def answer(
+        self,
+        call: Call,
+        principal: Principal,
+        wanted: Wanted,
+        raw: bytes,
+        services: tuple[str, ...] = SERVICES,
+    ) -> Response | Whole:
+        """The whole answer, or its stream; a key that is limited to one of `services` may ask for it."""
+        ask = self._ask(call, principal, wanted, raw, services)
         payer = limits.payer_of(principal)
         repeated = b"idempotency-key" in call.headers
         if wanted.stream:
@@ -144,7 +142,9 @@ class Talker:
         once = Once(principal.account_id, raw, self._tongue.dialect)
         return await self._services.repeats.run(call.request(), once, work)
 
-    def _ask(self, call: Call, principal: Principal, wanted: Wanted, raw: bytes) -> Ask:
+    def _ask(
+        self, call: Call, principal: Principal, wanted: Wanted, raw: bytes, services: tuple[str, ...]
+    ) -> Ask:
         wire = self._tongue.wire
         return Ask(
             account_id=principal.account_id,
@@ -158,6 +158,8 @@ class Talker:
             max_tokens=wanted.max_tokens,
             keep_usage=wanted.keep_usage,
             recalled=wanted.recalled,
+            services=services,
+            limited_to=principal.scope.services,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
             headers=passed_on(call.headers) if wire == "messages" else {},

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.work import pricing
 from sixfold.core.work.catalog import Model
 from sixfold.web import answers, auth
@@ -54,7 +55,7 @@ class Catalogue:
         rows = [*self._built_in()]
         if auth.bearer_token(request) is not None:
             principal = await self._services.doors.bearer(request)
-            if not principal.scope.memory_only:
+            if principal.has(Rights.RUN):
                 own = await self._services.pipeline.own.of(principal.account_id)
                 rows += [self._row(each.model, _service_name(each.kind, each.name)) for each in own]
         return answers.json(

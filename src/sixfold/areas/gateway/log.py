@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core import money
-from sixfold.core.accounts import charges
+from sixfold.core.accounts import charges, rights
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.relay import requestlog
@@ -30,8 +30,7 @@ class Log:
     async def page(self, request: Request) -> Response:
         """Some of them."""
         principal = await self._services.doors.bearer(request)
-        principal.require_models()
-        limited = principal.scope != type(principal.scope)()
+        limited = not principal.has(rights.Rights.ACCOUNT_READ)
         wanted = Filter(
             model=queries.text(request, "model", _MAX_TEXT),
             state=queries.word(request, "status", _STATES, _MAX_TEXT),
@@ -81,4 +80,6 @@ def _shown(row: Row) -> dict[str, Any]:
 
 def face(services: Services) -> Face:
     """`/api/gateway/calls`."""
-    return Face("calls", answers.coded, (Route("/api/gateway/calls", {"GET": Log(services).page}),))
+    return Face(
+        "calls", answers.coded, (Route("/api/gateway/calls", {"GET": Log(services).page}, access=rights.RUN),)
+    )

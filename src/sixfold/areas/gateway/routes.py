@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sixfold.areas.gateway import log, service, training
 from sixfold.areas.gateway.anthropic import errors as anthropic_errors
 from sixfold.areas.gateway.anthropic import messages
-from sixfold.areas.gateway.asking import SERVICES, Door, Talker, passed_on, require
+from sixfold.areas.gateway.asking import SERVICES, Door, Talker, passed_on
 from sixfold.areas.gateway.openai import chat, image_models, making, references, responses
 from sixfold.areas.gateway.openai import errors as openai_errors
 from sixfold.areas.gateway.openai.audio import Audio
@@ -21,6 +21,7 @@ from sixfold.areas.gateway.openai.embeddings import Embeddings
 from sixfold.areas.gateway.openai.images import Images
 from sixfold.areas.gateway.openai.keeping import Keeping, KeptResponses
 from sixfold.areas.gateway.openai.making import Maker
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.relay.ports import Ask
@@ -31,7 +32,7 @@ from sixfold.web.plain import Answer, Call, Plain
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
-_KINDS = SERVICES | making.OURS.keys()  # services under which any name of a model server can be asked for
+_KINDS = {*SERVICES, *making.OURS}  # services under which any name of a model server can be asked for
 _CREATED = 1_763_683_200  # models have no age here
 
 
@@ -144,7 +145,6 @@ class Talk:
         principal = await self._door.enter(request)
         raw = await request.body()
         wanted = messages.wanted(raw, counting=True)
-        require(principal, wanted.model)
         ask = Ask(
             account_id=principal.account_id,
             request_id=calls.request_id(request),
@@ -153,6 +153,8 @@ class Talk:
             model=wanted.model,
             body=raw,
             parse=wanted.parse,
+            services=SERVICES,
+            limited_to=principal.scope.services,
             headers=passed_on(dict(request.headers.raw)),
         )
         counted = {"input_tokens": await self._relay.count(ask)}
@@ -173,18 +175,20 @@ def faces(services: Services) -> tuple[Face, ...]:
         "openai",
         openai_errors.dialect,
         (
-            Route("/v1/models", {"GET": models.page}),
-            Route("/v1/models/{model:path}", {"GET": models.show}),
-            Route("/v1/chat/completions", {"POST": Plain(talk.chat)}, body),
-            Route("/v1/responses", {"POST": Plain(talk.responses)}, body),
-            Route("/v1/responses/{response_id}", {"GET": kept.show, "DELETE": kept.forget}),
-            Route("/v1/responses/{response_id}/input_items", {"GET": kept.inputs}),
-            Route("/v1/responses/{response_id}/cancel", {"POST": kept.cancel}),
-            Route("/v1/embeddings", {"POST": Embeddings(maker, elsewhere).make}, body),
-            Route("/v1/images/generations", {"POST": images.generate}, body),
-            Route("/v1/images/edits", {"POST": images.edit}, body),
-            Route("/v1/audio/speech", {"POST": audio.speak}, body),
-            Route("/v1/audio/transcriptions", {"POST": audio.transcribe}, body),
+            Route("/v1/models", {"GET": models.page}, access=rights.RUN),
+            Route("/v1/models/{model:path}", {"GET": models.show}, access=rights.RUN),
+            Route("/v1/chat/completions", {"POST": Plain(talk.chat)}, body, access=rights.RUN),
+            Route("/v1/responses", {"POST": Plain(talk.responses)}, body, access=rights.RUN),
+            Route(
+                "/v1/responses/{response_id}", {"GET": kept.show, "DELETE": kept.forget}, access=rights.RUN
+            ),
+            Route("/v1/responses/{response_id}/input_items", {"GET": kept.inputs}, access=rights.RUN),
+            Route("/v1/responses/{response_id}/cancel", {"POST": kept.cancel}, access=rights.RUN),
+            Route("/v1/embeddings", {"POST": Embeddings(maker, elsewhere).make}, body, access=rights.RUN),
+            Route("/v1/images/generations", {"POST": images.generate}, body, access=rights.RUN),
+            Route("/v1/images/edits", {"POST": images.edit}, body, access=rights.RUN),
+            Route("/v1/audio/speech", {"POST": audio.speak}, body, access=rights.RUN),
+            Route("/v1/audio/transcriptions", {"POST": audio.transcribe}, body, access=rights.RUN),
         ),
         prefixes=("/v1/",),
     )
@@ -192,8 +196,8 @@ def faces(services: Services) -> tuple[Face, ...]:
         "anthropic",
         anthropic_errors.dialect,
         (
-            Route("/v1/messages", {"POST": Plain(talk.messages)}, body),
-            Route("/v1/messages/count_tokens", {"POST": talk.count}, body),
+            Route("/v1/messages", {"POST": Plain(talk.messages)}, body, access=rights.RUN),
+            Route("/v1/messages/count_tokens", {"POST": talk.count}, body, access=rights.RUN),
         ),
         prefixes=("/v1/messages",),
     )

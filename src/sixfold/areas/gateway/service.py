@@ -15,6 +15,7 @@ from sixfold.areas.gateway.asking import Talker
 from sixfold.areas.gateway.catalogue import Catalogue
 from sixfold.areas.gateway.openai import chat
 from sixfold.core import money
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.clock import rfc3339
@@ -48,14 +49,12 @@ class Service:
     async def run(self, request: Request) -> Response:
         """Its answer; 202 with `async`, a stream with `stream`."""
         principal = await self._services.doors.bearer(request)
-        principal.require_models()
         raw = await request.body()
         body = bodies.parse_object(raw)
         name, later, stream = _named(body), _switch(body, "async"), _switch(body, "stream")
         given = {key: value for key, value in body.items() if key not in _OWN}
         talk = name in talks.NAMES
         if talk and stream:
-            principal.require_service(name)
             if later:
                 raise errors.InvalidInput.of("async", "What is streamed is not answered later: choose one")
             return await self._streamed(request, principal, name, given)
@@ -87,9 +86,8 @@ class Service:
                 await self._services.pipeline.own.find(name, principal.account_id)
             except errors.NotFound:
                 raise _unknown(name) from None
-        principal.require_service(name)
         return Order(
-            account_id=principal.account_id,
+            principal=principal,
             model=name,
             inputs=given,
             face="service",
@@ -151,7 +149,7 @@ class Service:
     # -- what is said ------------------------------------------------------------------------------
 
     async def _said(
-        self, principal: Principal, request_id: str, asked: dict[str, Any], key: str | None
+        self, principal: Principal, request_id: str, name: str, asked: dict[str, Any], key: str | None
     ) -> Reply:
         """The reply; one that was paid under the same Idempotency-Key, and never heard, is not paid again."""
         relay = self._services.relay
@@ -159,17 +157,16 @@ class Service:
             conversation = chat.wanted(_encode(asked)).parse()
         paid = None if key is None else await relay.paid_before(key, request_id)
         if paid is None:
-            return await relay.complete(principal, request_id, conversation, asked["model"])
+            return await relay.complete(principal, request_id, conversation, asked["model"], services=(name,))
         reply = await relay.prepaid(principal.account_id, request_id, conversation, asked["model"])
         return msgspec.structs.replace(reply, cost=paid)
 
     async def _talk(
         self, request: Request, principal: Principal, name: str, given: dict[str, Any], key: str | None
     ) -> Response:
-        principal.require_service(name)
         asked = await self._conversation(principal, name, given)
         request_id = calls.request_id(request)
-        reply = await self._said(principal, request_id, asked, key)
+        reply = await self._said(principal, request_id, name, asked, key)
         answer = reply.answer
         assert answer is not None  # noqa: S101 - what was asked in no dialect comes back in none
         usage = answer.usage
@@ -201,7 +198,7 @@ class Service:
         asked = {**await self._conversation(principal, name, given), "stream": True}
         raw = _encode(asked)
         with talks.named():
-            answer = await self._talker.answer(call_of(request), principal, chat.wanted(raw), raw)
+            answer = await self._talker.answer(call_of(request), principal, chat.wanted(raw), raw, (name,))
         return answer if isinstance(answer, Response) else answer.response()
 
     async def _conversation(self, principal: Principal, name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -255,8 +252,10 @@ def face(services: Services) -> Face:
         "gateway",
         answers.coded,
         (
-            Route("/api/service", {"POST": service.run}, services.settings.inline_body_bytes),
-            Route("/api/services", {"GET": catalogue.page}),
+            Route(
+                "/api/service", {"POST": service.run}, services.settings.inline_body_bytes, access=rights.RUN
+            ),
+            Route("/api/services", {"GET": catalogue.page}, access=rights.PUBLIC),
         ),
     )
 

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.areas.gateway.openai import chat as chats
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.core import money
-from sixfold.core.accounts import limits
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import Price
 from sixfold.core.relay.chat import Chat
 from sixfold.core.relay.relay import Relay
@@ -83,11 +83,10 @@ class _Talks:
         text = f"{money.format_usd(micros)} USD at most, by the tokens"
         return Price(micros, money.credits_for(micros), text, "units", 1)
 
-    async def admit(self, values: Mapping[str, Any]) -> None:
+    async def admit(self, principal: Principal, values: Mapping[str, Any]) -> None:
         """Count it against a key's tokens a minute: what is asked, and what may be answered."""
-        speaker = limits.speaking.get()
-        if speaker is not None and speaker.scope.tpm is not None:
-            await self._relay.admit(speaker, _waiting(values))
+        if principal.scope.tpm is not None:
+            await self._relay.admit(principal, _waiting(values))
 
 
 def _waiting(values: Mapping[str, Any]) -> Chat:

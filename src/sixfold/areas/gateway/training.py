@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.areas.gateway.service import begun
+from sixfold.core.accounts import rights
 from sixfold.core.work import trained
 from sixfold.core.work.orders import Order
 from sixfold.web import answers, bodies, calls
@@ -24,14 +25,12 @@ class Training:
     async def begin(self, request: Request) -> Response:
         """Where to ask after it: no training is over at once."""
         principal = await self._services.doors.bearer(request)
-        principal.require_models()
-        principal.require_service(trained.MODEL)
         raw = await request.body()
         given = bodies.parse_object(raw)
 
         async def make(idempotency_id: str | None) -> Response:
             order = Order(
-                account_id=principal.account_id,
+                principal=principal,
                 model=trained.MODEL,
                 inputs=given,
                 face="training",
@@ -66,5 +65,7 @@ def face(services: Services) -> Face:
     """The one address."""
     body = services.settings.inline_body_bytes
     return Face(
-        "training", answers.coded, (Route("/api/training", {"POST": Training(services).begin}, body),)
+        "training",
+        answers.coded,
+        (Route("/api/training", {"POST": Training(services).begin}, body, access=rights.RUN),),
     )

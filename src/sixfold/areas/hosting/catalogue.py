@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.areas.hosting import schemas
+from sixfold.core.accounts import rights
 from sixfold.core.work import hardware, mounts
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.hardware import Hardware
@@ -205,19 +206,24 @@ class Catalogue:
         if auth.bearer_token(request) is None:
             return None
         principal = await self._services.doors.bearer(request)
-        return None if principal.scope.memory_only else principal.account_id
+        return principal.account_id if principal.has(rights.Rights.RUN) else None
 
 
 def routes(services: Services, learn: Handler) -> tuple[Route, ...]:
     """What is open to all, and how a template is added by its image."""
     catalogue = Catalogue(services)
     return (
-        Route("/api/containers/config", {"GET": catalogue.config, "HEAD": catalogue.config}),
+        Route(
+            "/api/containers/config",
+            {"GET": catalogue.config, "HEAD": catalogue.config},
+            access=rights.PUBLIC,
+        ),
         Route(
             "/api/containers/templates",
             {"GET": catalogue.templates, "POST": learn},
             services.settings.json_body_bytes,
+            access={"GET": rights.PUBLIC, "POST": rights.OPERATE},
         ),
-        Route("/api/containers/templates/{name}", {"GET": catalogue.one}),
-        Route("/api/containers/hardware", {"GET": catalogue.hardware}),
+        Route("/api/containers/templates/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
+        Route("/api/containers/hardware", {"GET": catalogue.hardware}, access=rights.PUBLIC),
     )

@@ -27,8 +27,7 @@ class Terms:
 
 
 async def terms(services: Services, principal: Principal, wanted: RunRequest) -> Terms:
-    """Whether this key may have that run; raises `Forbidden`, `NotFound` or `InvalidInput`."""
-    principal.require_service(wanted.model)
+    """What a run comes to; raises `NotFound` or `InvalidInput`."""
     model = await services.pipeline.find(wanted.model, principal.account_id)
     if wanted.model in services.templates:
         template = services.templates[wanted.model]
@@ -68,7 +67,7 @@ async def order(
     )
     extras: dict[str, Any] = {} if found.variant is None else {"variant": found.variant}
     return Order(
-        account_id=principal.account_id,
+        principal=principal,
         model=wanted.model,
         inputs=wanted.inputs,
         face=face,

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.areas.hosting import orders
 from sixfold.areas.hosting import replicate_schemas as schemas
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339, steady_clock
 from sixfold.core.work.catalog import Model
@@ -204,9 +205,7 @@ class Replicate:
         return answers.json([{"sku": kind.id, "name": kind.label} for kind in kinds])
 
     async def _enter(self, request: Request) -> Principal:
-        principal = await self._services.doors.bearer(request)
-        principal.require_models()
-        return principal
+        return await self._services.doors.bearer(request)
 
 
 def face(services: Services) -> Face:
@@ -219,17 +218,43 @@ def face(services: Services) -> Face:
         FACE,
         schemas.error,
         (
-            Route("/replicate/v1/models", {"GET": replicate.models}),
-            Route("/replicate/v1/models/{owner}/{name}", {"GET": replicate.model}),
-            Route("/replicate/v1/models/{owner}/{name}/versions", {"GET": replicate.versions}),
-            Route("/replicate/v1/models/{owner}/{name}/versions/{version}", {"GET": replicate.version}),
-            Route("/replicate/v1/models/{owner}/{name}/predictions", {"POST": replicate.create}, large),
-            Route("/replicate/v1/predictions", {"GET": replicate.page, "POST": replicate.create}, large),
-            Route("/replicate/v1/predictions/{prediction_id}", {"GET": replicate.show}),
-            Route("/replicate/v1/predictions/{prediction_id}/cancel", {"POST": replicate.cancel}, small),
-            Route("/replicate/v1/files", {"POST": replicate.upload}, services.settings.upload_body_bytes),
-            Route("/replicate/v1/account", {"GET": replicate.account}),
-            Route("/replicate/v1/hardware", {"GET": replicate.hardware}),
+            Route("/replicate/v1/models", {"GET": replicate.models}, access=rights.RUN),
+            Route("/replicate/v1/models/{owner}/{name}", {"GET": replicate.model}, access=rights.RUN),
+            Route(
+                "/replicate/v1/models/{owner}/{name}/versions", {"GET": replicate.versions}, access=rights.RUN
+            ),
+            Route(
+                "/replicate/v1/models/{owner}/{name}/versions/{version}",
+                {"GET": replicate.version},
+                access=rights.RUN,
+            ),
+            Route(
+                "/replicate/v1/models/{owner}/{name}/predictions",
+                {"POST": replicate.create},
+                large,
+                access=rights.RUN,
+            ),
+            Route(
+                "/replicate/v1/predictions",
+                {"GET": replicate.page, "POST": replicate.create},
+                large,
+                access=rights.RUN,
+            ),
+            Route("/replicate/v1/predictions/{prediction_id}", {"GET": replicate.show}, access=rights.RUN),
+            Route(
+                "/replicate/v1/predictions/{prediction_id}/cancel",
+                {"POST": replicate.cancel},
+                small,
+                access=rights.RUN,
+            ),
+            Route(
+                "/replicate/v1/files",
+                {"POST": replicate.upload},
+                services.settings.upload_body_bytes,
+                access=rights.RUN,
+            ),
+            Route("/replicate/v1/account", {"GET": replicate.account}, access=rights.ACCOUNT_READ),
+            Route("/replicate/v1/hardware", {"GET": replicate.hardware}, access=rights.RUN),
         ),
         prefixes=("/replicate/",),
     )

@@ -9,6 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.areas.hosting import catalogue, images, orders, schemas, sessions, spaces, streaming, webhooks
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
@@ -116,9 +117,7 @@ class Predictions:
     # -- what all of them need ---------------------------------------------------------------------
 
     async def _enter(self, request: Request) -> Principal:
-        principal = await self._services.doors.bearer(request)
-        principal.require_models()
-        return principal
+        return await self._services.doors.bearer(request)
 
     async def _find(self, request: Request) -> Prediction:
         principal = await self._enter(request)
@@ -142,17 +141,24 @@ def face(services: Services) -> Face:
         answers.coded,
         (
             *catalogue.routes(services, images.ImageImport(services).post),
-            Route("/api/containers/run", {"POST": predictions.run}, large),
-            Route("/api/containers/{model_id}/queue/join", {"POST": predictions.join}, large),
-            Route("/api/containers/{model_id}/quote", {"POST": predictions.quote}, large),
-            Route("/api/containers/predictions", {"GET": predictions.page}),
+            Route("/api/containers/run", {"POST": predictions.run}, large, access=rights.RUN),
+            Route(
+                "/api/containers/{model_id}/queue/join", {"POST": predictions.join}, large, access=rights.RUN
+            ),
+            Route("/api/containers/{model_id}/quote", {"POST": predictions.quote}, large, access=rights.RUN),
+            Route("/api/containers/predictions", {"GET": predictions.page}, access=rights.RUN),
             Route(
                 "/api/containers/predictions/{prediction_id}",
                 {"GET": predictions.show, "DELETE": predictions.cancel},
                 small,
+                access=rights.RUN,
             ),
-            Route("/api/containers/predictions/{prediction_id}/cancel", cancel, small),
-            Route("/api/containers/predictions/{prediction_id}/events", {"GET": predictions.events}),
+            Route("/api/containers/predictions/{prediction_id}/cancel", cancel, small, access=rights.RUN),
+            Route(
+                "/api/containers/predictions/{prediction_id}/events",
+                {"GET": predictions.events},
+                access=rights.RUN,
+            ),
             *sessions.routes(services),
             *spaces.routes(services),
         ),

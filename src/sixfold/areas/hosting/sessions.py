@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold import errors
 from sixfold.areas.hosting import sessions_schemas as schemas
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.own import engine_name
 from sixfold.core.work.sessions import Session
@@ -48,11 +49,10 @@ class Sessions:
         async def work(_idempotency_id: str | None) -> Response:
             wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})
             model = calls.path_value(request, "model_id")
-            principal.require_service(model)
             if model not in self._services.pipeline.catalog:
                 await self._services.pipeline.find(model, principal.account_id)
                 raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
-            wish = Wish(principal.account_id, calls.request_id(request), model, wanted.inputs, wanted.fps)
+            wish = Wish(principal, calls.request_id(request), model, wanted.inputs, wanted.fps)
             opened = await self._live.create(wish)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
 
@@ -71,9 +71,7 @@ class Sessions:
         return self._answer(schemas.session(ended, self._base_url), ended)
 
     async def _enter(self, request: Request) -> Principal:
-        principal = await self._services.doors.bearer(request)
-        principal.require_models()
-        return principal
+        return await self._services.doors.bearer(request)
 
     def _answer(self, told: dict[str, Any], session: Session, status: int = 200) -> Response:
         made = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
@@ -196,12 +194,24 @@ def routes(services: Services) -> tuple[Route, ...]:
     sessions = Sessions(services)
     small = services.settings.json_body_bytes
     return (
-        Route("/api/containers/{model_id}/sessions", {"POST": sessions.create}, small),
-        Route(f"{schemas.PATH}/{{session_id}}", {"GET": sessions.show, "DELETE": sessions.close}, small),
+        Route("/api/containers/{model_id}/sessions", {"POST": sessions.create}, small, access=rights.RUN),
+        Route(
+            f"{schemas.PATH}/{{session_id}}",
+            {"GET": sessions.show, "DELETE": sessions.close},
+            small,
+            access=rights.RUN,
+        ),
     )
 
 
 def sockets(services: Services) -> tuple[Socket, ...]:
     """The websocket of sessions."""
     sessions = Sessions(services)
-    return (Socket(f"{schemas.SOCKET}/{{session_id}}", sessions.converse, services.origins.trusts),)
+    return (
+        Socket(
+            f"{schemas.SOCKET}/{{session_id}}",
+            sessions.converse,
+            services.origins.trusts,
+            access=rights.PUBLIC,
+        ),
+    )

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.areas.imagekit import errors as dialect
 from sixfold.areas.imagekit import schemas
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work import predictions, savepaths
 from sixfold.core.work.orders import Order
@@ -68,7 +69,7 @@ class ImageKit:
 
     async def picture(self, request: Request) -> Response:
         """A picture's bytes."""
-        principal = await self._enter(request, PICTURE)
+        principal = await self._services.doors.image_kit(request)
         inputs = schemas.picture(request, self._services.catalog[PICTURE])
         inputs["format"] = _format(request)
         asked = _Asked(principal, PICTURE, inputs, calls.request_id(request))
@@ -78,7 +79,7 @@ class ImageKit:
         """The handler that puts a model's picture at the caller's path."""
 
         async def upload(request: Request) -> Response:
-            principal = await self._enter(request, model)
+            principal = await self._services.doors.image_kit(request)
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
             await self._look(place)
             asked = _Asked(principal, model, inputs, calls.request_id(request))
@@ -89,7 +90,7 @@ class ImageKit:
 
     async def style(self, request: Request) -> Response:
         """A source picture repainted: JSON, or the bytes when an image is asked for."""
-        principal = await self._enter(request, STYLE)
+        principal = await self._services.doors.image_kit(request)
         inputs = await schemas.style(request, self._services.catalog[STYLE])
         wants_bytes = accept.best(request.headers.get("accept"), (_JSON, *_FORMATS)) in _FORMATS
         inputs["format"] = _format(request) if wants_bytes else "webp"
@@ -103,17 +104,12 @@ class ImageKit:
 
         return await self._services.repeats.run(request, once, work)
 
-    async def _enter(self, request: Request, model: str) -> Principal:
-        principal = await self._services.doors.image_kit(request)
-        principal.require_service(model)
-        return principal
-
     # -- the road --------------------------------------------------------------------------------
 
     async def _made(self, part: dialect.Part, asked: _Asked) -> Prediction:
         """The finished prediction; raises what its failure is called here. An unfinished one is canceled."""
         order = Order(
-            account_id=asked.principal.account_id,
+            principal=asked.principal,
             model=asked.model,
             inputs=asked.inputs,
             face="imagekit",
@@ -221,11 +217,18 @@ def face(services: Services, start_page: Handler) -> Face:
         "imagekit",
         dialect.answer,
         (
-            Route("/", {"GET": kit.root, "HEAD": kit.root}),
-            Route("/health", {"GET": kit.health, "HEAD": kit.health}),
-            Route("/create_image", {"GET": kit.picture}, safe=False),
-            Route("/create_and_upload_image", {"GET": kit.uploader(PICTURE)}, safe=False),
-            Route("/create_and_upload_image_klein", {"GET": kit.uploader(KLEIN)}, safe=False),
-            Route("/api/style-transfer", {"POST": kit.style}, services.settings.inline_body_bytes),
+            Route("/", {"GET": kit.root, "HEAD": kit.root}, access=rights.PUBLIC),
+            Route("/health", {"GET": kit.health, "HEAD": kit.health}, access=rights.PUBLIC),
+            Route("/create_image", {"GET": kit.picture}, safe=False, access=rights.RUN),
+            Route("/create_and_upload_image", {"GET": kit.uploader(PICTURE)}, safe=False, access=rights.RUN),
+            Route(
+                "/create_and_upload_image_klein", {"GET": kit.uploader(KLEIN)}, safe=False, access=rights.RUN
+            ),
+            Route(
+                "/api/style-transfer",
+                {"POST": kit.style},
+                services.settings.inline_body_bytes,
+                access=rights.RUN,
+            ),
         ),
     )

@@ -21,8 +21,8 @@ class Entered(NamedTuple):
     body: bytes
 
 
-async def enter(request: Request, doors: Doors, service: str) -> Entered:
-    """Authenticate a request that may use `service`, then decode its body.
+async def enter(request: Request, doors: Doors) -> Entered:
+    """Authenticate a request, then decode its body.
 
     Raises `Unauthenticated`, `Forbidden`, `BadRequest` and `TooLarge`. Nothing but the key is decoded before
     it is known to be good. A body that cannot be read has no key: a wrong key in the header comes first.
@@ -35,7 +35,6 @@ async def enter(request: Request, doors: Doors, service: str) -> Entered:
             principal = await _by_body(request, doors, token)
     elif (api_key := await _key(request)) is not None and api_key != token:
         principal = await doors.key(api_key)
-    principal.require_service(service)
     fields = await bodies.fields(request)
     fields.values.pop("api_key", None)
     return Entered(principal, fields, await request.body())

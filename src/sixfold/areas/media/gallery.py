@@ -14,6 +14,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.areas.media import entrance
 from sixfold.areas.media import errors as dialect
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.gallery import characters, posts
@@ -53,9 +54,8 @@ class Counter:
         publish = {"create-ai": self._character, "create-post": self._post}[service]
 
         async def create(request: Request) -> Response:
-            principal, given, raw = await entrance.enter(request, self._services.doors, service)
-            if principal.scope.read_only:
-                raise errors.Forbidden("This key may only read")
+            principal, given, raw = await entrance.enter(request, self._services.doors)
+            principal.permit(service)
             once = Once(principal.account_id, raw, dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
@@ -230,8 +230,8 @@ def routes(services: Services) -> tuple[Route, ...]:
     counter = Counter(services)
     limit = services.settings.inline_body_bytes
     return (
-        Route("/api/create-ai", {"POST": counter.publisher("create-ai")}, limit),
-        Route("/api/create-post", {"POST": counter.publisher("create-post")}, limit),
-        Route("/api/characters", {"GET": counter.characters}),
-        Route("/api/posts", {"GET": counter.posts}),
+        Route("/api/create-ai", {"POST": counter.publisher("create-ai")}, limit, access=rights.RUN),
+        Route("/api/create-post", {"POST": counter.publisher("create-post")}, limit, access=rights.RUN),
+        Route("/api/characters", {"GET": counter.characters}, access=rights.PUBLIC),
+        Route("/api/posts", {"GET": counter.posts}, access=rights.PUBLIC),
     )

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.areas.media import endpoints, schemas
+from sixfold.core.accounts import rights
 from sixfold.core.work import predictions
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
@@ -49,4 +50,8 @@ def routes(services: Services) -> tuple[Route, ...]:
     """The one path of jobs."""
     jobs = Jobs(services)
     handlers = {"GET": jobs.status, "POST": jobs.status, "DELETE": jobs.cancel}
-    return (Route("/api/media/status/{job_id}", handlers, services.settings.json_body_bytes),)
+    return (
+        Route(
+            "/api/media/status/{job_id}", handlers, services.settings.json_body_bytes, access=rights.PUBLIC
+        ),
+    )

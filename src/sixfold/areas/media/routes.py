@@ -11,6 +11,7 @@ from sixfold import errors
 from sixfold.areas.media import endpoints, entrance, gallery, jobs, schemas
 from sixfold.areas.media import errors as dialect
 from sixfold.areas.media.endpoints import Endpoint
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work import predictions
 from sixfold.core.work.orders import Order
@@ -36,7 +37,7 @@ class Media:
         """The handler of one endpoint."""
 
         async def make(request: Request) -> Response:
-            principal, given, raw = await entrance.enter(request, self._services.doors, endpoint.model)
+            principal, given, raw = await entrance.enter(request, self._services.doors)
             once = Once(principal.account_id, raw, dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
@@ -58,7 +59,7 @@ class Media:
             inputs = bodies.from_text(self._services.catalog[endpoint.model].inputs, inputs)
         mode = _mode(inputs.pop("response_mode", None))
         order = Order(
-            account_id=principal.account_id,
+            principal=principal,
             model=endpoint.model,
             inputs=inputs,
             face="media",
@@ -100,7 +101,7 @@ def face(services: Services) -> Face:
     media = Media(services)
     limit = services.settings.json_body_bytes
     makers = tuple(
-        Route(path, {"POST": media.maker(endpoint)}, limit)
+        Route(path, {"POST": media.maker(endpoint)}, limit, access=rights.RUN)
         for endpoint in endpoints.ENDPOINTS
         for path in endpoint.paths
     )

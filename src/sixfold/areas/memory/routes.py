@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.areas.memory import requests
 from sixfold.areas.memory.files import Files
 from sixfold.areas.memory.keys import caller_of
+from sixfold.core.accounts import rights
 from sixfold.core.memory import limits, plain, slugs, tools
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.exchange import transfer
@@ -291,15 +292,28 @@ def face(services: Services) -> Face:
     pages, files = Pages(services), Files(services)
     small, large = services.settings.json_body_bytes, services.settings.memory_page_bytes * 2
     read, once = pages.reading, pages.once
-    counts = tuple(Route(f"/api/{noun}", {"GET": read(pages.counted(noun))}) for noun in _COUNTED)
+    counts = tuple(
+        Route(f"/api/{noun}", {"GET": read(pages.counted(noun))}, access=rights.MEMORY_READ)
+        for noun in _COUNTED
+    )
     return Face(
         "memory",
         answers.coded,
         (
-            Route("/api/search", {"POST": read(pages.search)}, small),
-            Route("/api/pages", {"GET": read(pages.list), "POST": once(pages.create)}, large),
-            Route("/api/import", {"POST": files.take_in}, services.settings.upload_body_bytes),
-            Route("/api/export", {"GET": files.take_out}),
+            Route("/api/search", {"POST": read(pages.search)}, small, access=rights.MEMORY_READ),
+            Route(
+                "/api/pages",
+                {"GET": read(pages.list), "POST": once(pages.create)},
+                large,
+                access=_ACCESS,
+            ),
+            Route(
+                "/api/import",
+                {"POST": files.take_in},
+                services.settings.upload_body_bytes,
+                access=rights.MEMORY_WRITE,
+            ),
+            Route("/api/export", {"GET": files.take_out}, access=rights.MEMORY_READ),
             *counts,
             Route(
                 "/api/pages/{slug:path}",
@@ -310,31 +324,37 @@ def face(services: Services) -> Face:
                     "DELETE": read(pages.delete),
                 },
                 large,
+                access=_ACCESS,
             ),
             Route(
                 "/api/versions/{slug:path}",
                 {"GET": read(pages.versions), "POST": once(pages.restore)},
                 small,
+                access=_ACCESS,
             ),
             Route(
                 "/api/links/{slug:path}",
                 {"GET": read(pages.links), "POST": once(pages.link), "DELETE": read(pages.unlink)},
                 small,
+                access=_ACCESS,
             ),
-            Route("/api/backlinks/{slug:path}", {"GET": read(pages.backlinks)}),
-            Route("/api/traverse/{slug:path}", {"GET": read(pages.traverse)}),
+            Route("/api/backlinks/{slug:path}", {"GET": read(pages.backlinks)}, access=rights.MEMORY_READ),
+            Route("/api/traverse/{slug:path}", {"GET": read(pages.traverse)}, access=rights.MEMORY_READ),
             Route(
                 "/api/timeline/{slug:path}",
                 {"GET": read(pages.timeline), "POST": once(pages.note)},
                 small,
+                access=_ACCESS,
             ),
             Route(
                 "/api/tags/{slug:path}",
                 {"GET": read(pages.tags), "POST": once(pages.tag), "DELETE": read(pages.untag)},
                 small,
+                access=_ACCESS,
             ),
         ),
     )
 
 
+_ACCESS = {"GET": rights.MEMORY_READ} | dict.fromkeys(("POST", "PUT", "PATCH", "DELETE"), rights.MEMORY_WRITE)
 _COUNTED = ("tags", "collections", "types")

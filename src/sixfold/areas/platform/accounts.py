@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, journal
-from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts import accounts, journal, rights
 from sixfold.web import answers
 from sixfold.web.services import Services
 
@@ -25,8 +26,13 @@ class Accounts:
 
     async def show(self, request: Request) -> Response:
         """The balance, and what is held of it."""
-        principal = await owner(self._services, request)
+        principal = await self._services.doors.bearer(request)
         account = await self._services.database.read(accounts.by_id(principal.account_id))
+        may_see = principal.has(rights.Rights.ACCOUNT_MANAGE)
+        secret = None
+        if may_see:
+            with contextlib.suppress(errors.NotConfigured):
+                secret = await self._services.webhook_secrets.of(account.id)
         return answers.json(
             {
                 "account_id": account.id,
@@ -35,27 +41,19 @@ class Accounts:
                 "held_usd": money.format_usd(account.held),
                 "credits": account.posted // money.MICROS_PER_CREDIT,
                 "plan": account.plan,
-                "webhook_secret": account.webhook_secret,
+                "webhook_secret": secret,
             },
             headers=_NO_STORE,
         )
 
     async def entries(self, request: Request) -> Response:
         """The journal, newest first."""
-        principal = await owner(self._services, request)
+        principal = await self._services.doors.bearer(request)
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
         page = await self._services.database.read(journal.page(principal.account_id, limit, cursor))
         rows = [journal.plain(row) for row in page.entries]
         return answers.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
-
-
-async def owner(services: Services, request: Request) -> Principal:
-    """The holder of a full key: a limited one neither sees secrets nor manages the account's money."""
-    principal = await services.doors.bearer(request)
-    if principal.scope.memory_only or principal.scope.services:
-        raise errors.Forbidden("This key may not see the account")
-    return principal
 
 
 def page_size(request: Request) -> int:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sixfold.areas.platform.accounts import Accounts, owner
-from sixfold.core.accounts import accounts
+from sixfold.areas.platform.accounts import Accounts
+from sixfold.core.accounts import accounts, rights
 from sixfold.core.belongings import closing, export
 from sixfold.core.clock import rfc3339
 from sixfold.web import answers, bodies
@@ -30,13 +30,13 @@ class Belongings:
 
     async def take_out(self, request: Request) -> Response:
         """A zip, as it is made."""
-        principal = await owner(self._services, request)
+        principal = await self._services.doors.bearer(request)
         self._taking.spend(principal.account_id)
         return archive(self._services, principal.account_id)
 
     async def close(self, request: Request) -> Response:
         """Leave: this key works no more, and after some days there is nothing left."""
-        principal = await owner(self._services, request)
+        principal = await self._services.doors.bearer(request)
         given = bodies.parse_object(await request.body() or b"{}")
         account = await self._services.database.read(accounts.by_id(principal.account_id))
         closing.confirm(account, given.get("confirm", request.query_params.get("confirm")))
@@ -61,7 +61,12 @@ def routes(services: Services) -> tuple[Route, ...]:
     own, account = Belongings(services), Accounts(services)
     small = services.settings.json_body_bytes
     return (
-        Route("/api/account", {"GET": account.show, "DELETE": own.close}, small),
-        Route("/api/account/ledger", {"GET": account.entries}),
-        Route("/api/account/export", {"GET": own.take_out}),
+        Route(
+            "/api/account",
+            {"GET": account.show, "DELETE": own.close},
+            small,
+            access={"GET": rights.ACCOUNT_READ, "DELETE": rights.ACCOUNT_MANAGE},
+        ),
+        Route("/api/account/ledger", {"GET": account.entries}, access=rights.ACCOUNT_READ),
+        Route("/api/account/export", {"GET": own.take_out}, access=rights.ACCOUNT_MANAGE),
     )

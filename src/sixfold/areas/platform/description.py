@@ -23,7 +23,7 @@ _ACCOUNT: Node = {
     "held_usd": _TEXT,
     "credits": {"type": "integer"},
     "plan": _TEXT,
-    "webhook_secret": _TEXT,
+    "webhook_secret": _MAYBE_TEXT,
 }
 _UPLOAD: Node = {
     "url": {"type": "string", "format": "uri"},

@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import __version__, errors
-from sixfold.areas.platform.accounts import owner
 from sixfold.core.work import availability
 from sixfold.web import answers
 from sixfold.web.services import Services
@@ -22,9 +21,7 @@ class Engines:
 
     async def show(self, request: Request) -> Response:
         """Return the resources, engines and models; `refresh=true` looks for servers and weights first."""
-        principal = await owner(self._services, request)
-        if not principal.is_operator:
-            raise errors.Forbidden("Only a key of the server's operator may list its engines")
+        await self._services.doors.bearer(request)
         text = request.query_params.get("refresh", "false")
         if text not in _FLAGS:
             raise errors.BadRequest("refresh must be true or false")

@@ -31,7 +31,7 @@ class Health:
         return answers.json({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus' text format; for the operator, or from this machine."""
-        await self._services.doors.operator_only(request)
+        """Prometheus' text format; for the operator."""
+        await self._services.doors.bearer(request)
         text = await self._metrics.text(self._services.database, self._services.supervisor)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import oauth
+from sixfold.core.accounts import oauth, rights
 from sixfold.web import answers, bodies
 from sixfold.web.attempts import Attempts
 from sixfold.web.routing import Route
@@ -157,11 +157,11 @@ def routes(services: Services) -> tuple[Route, ...]:
     """The endpoints; the places of the two documents are fixed by RFC 9728 and RFC 8414."""
     door = OAuth(services)
     return (
-        Route(RESOURCE, {"GET": door.resource}),
-        Route(f"{RESOURCE}/mcp", {"GET": door.resource}),
-        Route(SERVER, {"GET": door.server}),
-        Route(f"{SERVER}/mcp", {"GET": door.server}),
-        Route("/oauth/register", {"POST": door.register}, _BODY_BYTES),
-        Route("/oauth/token", {"POST": door.token}, _BODY_BYTES),
-        Route("/oauth/revoke", {"POST": door.revoke}, _BODY_BYTES),
+        Route(RESOURCE, {"GET": door.resource}, access=rights.PUBLIC),
+        Route(f"{RESOURCE}/mcp", {"GET": door.resource}, access=rights.PUBLIC),
+        Route(SERVER, {"GET": door.server}, access=rights.PUBLIC),
+        Route(f"{SERVER}/mcp", {"GET": door.server}, access=rights.PUBLIC),
+        Route("/oauth/register", {"POST": door.register}, _BODY_BYTES, access=rights.PUBLIC),
+        Route("/oauth/token", {"POST": door.token}, _BODY_BYTES, access=rights.PUBLIC),
+        Route("/oauth/revoke", {"POST": door.revoke}, _BODY_BYTES, access=rights.PUBLIC),
     )

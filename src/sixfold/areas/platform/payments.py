@@ -7,8 +7,7 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.areas.platform.accounts import owner
-from sixfold.core.accounts import payments
+from sixfold.core.accounts import payments, rights
 from sixfold.web import answers, bodies
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route
@@ -25,7 +24,7 @@ class Payments:
 
     async def checkout(self, request: Request) -> Response:
         """Where so much credit is paid by card."""
-        principal = await owner(self._services, request)
+        principal = await self._services.doors.bearer(request)
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
@@ -37,7 +36,7 @@ class Payments:
 
     async def plan(self, request: Request) -> Response:
         """Where a memory plan is paid by card."""
-        principal = await owner(self._services, request)
+        principal = await self._services.doors.bearer(request)
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
@@ -49,7 +48,7 @@ class Payments:
 
     async def deposit(self, request: Request) -> Response:
         """The account's own address for tokens."""
-        principal = await owner(self._services, request)
+        principal = await self._services.doors.bearer(request)
         bodies.parse_object(await request.body() or b"{}")
         return answers.json(await self._services.deposits.address(principal.account_id))
 
@@ -67,8 +66,8 @@ def routes(services: Services) -> tuple[Route, ...]:
     """The account's ways to pay, and the processor's way in."""
     pay, small = Payments(services), services.settings.json_body_bytes
     return (
-        Route("/api/account/checkout", {"POST": pay.checkout}, small),
-        Route("/api/account/plan", {"POST": pay.plan}, small),
-        Route("/api/account/deposits", {"POST": pay.deposit}, small),
-        Route("/api/webhooks/stripe", {"POST": pay.told}, _MESSAGE_BYTES),
+        Route("/api/account/checkout", {"POST": pay.checkout}, small, access=rights.ACCOUNT_MANAGE),
+        Route("/api/account/plan", {"POST": pay.plan}, small, access=rights.ACCOUNT_MANAGE),
+        Route("/api/account/deposits", {"POST": pay.deposit}, small, access=rights.ACCOUNT_MANAGE),
+        Route("/api/webhooks/stripe", {"POST": pay.told}, _MESSAGE_BYTES, access=rights.PUBLIC),
     )

@@ -10,6 +10,7 @@ from sixfold.areas.platform.health import Health
 from sixfold.areas.platform.media import MediaFiles
 from sixfold.areas.platform.reference import Reference
 from sixfold.areas.platform.uploads import Uploads
+from sixfold.core.accounts import rights
 from sixfold.web import answers
 from sixfold.web.metrics import Metrics
 from sixfold.web.openapi import Document
@@ -26,14 +27,18 @@ def face(services: Services, metrics: Metrics, documents: Mapping[str, Document]
         "platform",
         answers.coded,
         (
-            Route("/api/uploads", {"POST": uploads.take}, services.settings.upload_body_bytes),
-            Route("/media/{name}", {"GET": media.named, "HEAD": media.named}),
-            Route("/uploads/{path:path}", {"GET": media.uploaded, "HEAD": media.uploaded}),
-            Route("/livez", {"GET": health.live}),
-            Route("/readyz", {"GET": health.ready}),
-            Route("/metrics", {"GET": health.metrics}),
-            Route("/api/engines", {"GET": Engines(services).show}),
-            Route("/openapi/{area}", {"GET": reference.show}),
+            Route(
+                "/api/uploads", {"POST": uploads.take}, services.settings.upload_body_bytes, access=rights.RUN
+            ),
+            Route("/media/{name}", {"GET": media.named, "HEAD": media.named}, access=rights.PUBLIC),
+            Route(
+                "/uploads/{path:path}", {"GET": media.uploaded, "HEAD": media.uploaded}, access=rights.PUBLIC
+            ),
+            Route("/livez", {"GET": health.live}, access=rights.PUBLIC),
+            Route("/readyz", {"GET": health.ready}, access=rights.PUBLIC),
+            Route("/metrics", {"GET": health.metrics}, access=rights.OPERATE),
+            Route("/api/engines", {"GET": Engines(services).show}, access=rights.OPERATE),
+            Route("/openapi/{area}", {"GET": reference.show}, access=rights.PUBLIC),
             *belongings.routes(services),
             *oauth.routes(services),
             *payments.routes(services),

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.graphs import drawing, sketching, spaces
 from sixfold.core.graphs.documents import mapping
@@ -98,7 +99,7 @@ class Catalogue:
         if auth.bearer_token(request) is None:
             return None
         principal = await self._services.doors.bearer(request)
-        return None if principal.scope.memory_only else principal
+        return principal if principal.has(rights.Rights.RUN) else None
 
     async def _of(self, own: OwnModel) -> Space:
         """An own model as the space that it was imported as."""

@@ -16,6 +16,7 @@ from sixfold.areas.workflows.comfyui_files import Files
 from sixfold.areas.workflows.comfyui_runs import Runs
 from sixfold.areas.workflows.comfyui_socket import Talk
 from sixfold.core import json_limits
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.graphs import schema
 from sixfold.core.graphs.documents import listed
@@ -53,9 +54,7 @@ class Doors:
         token = token if token is not None else connection.query_params.get("token")
         if token is None and self._services.origins.is_own_machine(connection):
             return await doors.operator()
-        principal = await doors.key(token)
-        principal.require_models()
-        return principal
+        return await doors.key(token)
 
 
 class Comfy:
@@ -240,7 +239,12 @@ def face(services: Services) -> Face:
         ("/features", {"GET": comfy.features}, 0),
     )
     routes = tuple(
-        Route(base + path, handlers, size) for base in ("", "/api") for path, handlers, size in rows
+        Route(base + path, handlers, size, access=rights.RUN)
+        for base in ("", "/api")
+        for path, handlers, size in rows
     )
-    sockets = tuple(Socket(path, comfy.converse, services.origins.trusts) for path in ("/ws", "/api/ws"))
+    sockets = tuple(
+        Socket(path, comfy.converse, services.origins.trusts, access=rights.RUN)
+        for path in ("/ws", "/api/ws")
+    )
     return Face("comfyui", dialect, routes, sockets=sockets)

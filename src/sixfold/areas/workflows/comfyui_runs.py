@@ -60,7 +60,7 @@ class Runs:
         estimate = await self._workshop.estimated(verdict, principal.account_id, charged=charged)
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
         order = Order(
-            account_id=principal.account_id,
+            principal=principal,
             model=spaces.PROMPT,
             inputs={},
             face=_FACE,

@@ -6,6 +6,7 @@ from sixfold.areas.workflows import comfyui
 from sixfold.areas.workflows.catalogue import Catalogue
 from sixfold.areas.workflows.importing import Importing
 from sixfold.areas.workflows.running import Running
+from sixfold.core.accounts import rights
 from sixfold.core.graphs.spaces import PATH
 from sixfold.web import answers
 from sixfold.web.routing import Face, Route
@@ -22,13 +23,26 @@ def faces(services: Services) -> tuple[Face, Face]:
         "workflows",
         answers.coded,
         (
-            Route(PATH, {"GET": catalogue.page, "POST": importing.take}, large),
-            Route(space, {"GET": catalogue.show, "DELETE": importing.remove}),
-            Route(f"{space}/download", {"GET": catalogue.download, "HEAD": catalogue.download}),
-            Route(f"{space}/graph.svg", {"GET": catalogue.picture}),
-            Route(f"{space}/run", {"POST": running.run}, large),
-            Route("/api/graph/validate", {"POST": importing.validate}, small),
-            Route("/api/graph/diff", {"POST": importing.diff}, small),
+            Route(
+                PATH,
+                {"GET": catalogue.page, "POST": importing.take},
+                large,
+                access={"GET": rights.PUBLIC, "POST": rights.RUN},
+            ),
+            Route(
+                space,
+                {"GET": catalogue.show, "DELETE": importing.remove},
+                access={"GET": rights.PUBLIC, "DELETE": rights.RUN},
+            ),
+            Route(
+                f"{space}/download",
+                {"GET": catalogue.download, "HEAD": catalogue.download},
+                access=rights.PUBLIC,
+            ),
+            Route(f"{space}/graph.svg", {"GET": catalogue.picture}, access=rights.PUBLIC),
+            Route(f"{space}/run", {"POST": running.run}, large, access=rights.RUN),
+            Route("/api/graph/validate", {"POST": importing.validate}, small, access=rights.RUN),
+            Route("/api/graph/diff", {"POST": importing.diff}, small, access=rights.RUN),
         ),
         prefixes=("/api/graph/",),
     )

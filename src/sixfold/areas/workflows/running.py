@@ -37,7 +37,6 @@ class Running:
     async def run(self, request: Request) -> Response:
         """Run a space; waits for its end as long as is asked."""
         principal = await self._services.doors.bearer(request)
-        principal.require_models()
         raw = await request.body()
 
         async def accepted(idempotency_id: str | None) -> Response:
@@ -53,14 +52,13 @@ class Running:
         given, wait, webhook = _wanted(body)
         self._services.outbox.look(webhook)
         space = await self._catalogue.find(calls.path_value(request, "slug"), principal.account_id)
-        principal.require_service(space.model)
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)
         await self._services.workshop.look(space.graph, principal.account_id)
         await pipeline.prepare(model, given, charged=True)
         quote = pipeline.quote(model, given)  # before any file is fetched
         order = Order(
-            account_id=principal.account_id,
+            principal=principal,
             model=space.model,
             inputs=given,
             face="workflows",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import re
-import secrets
 from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core import ids, money
-from sixfold.core.accounts import audit, ledger
+from sixfold.core.accounts import audit, ledger, rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Query, Row, Transaction, one
 
 LOCAL_EMAIL = "local@localhost"
@@ -26,7 +25,6 @@ class Account:
     posted: int
     held: int
     plan: str
-    webhook_secret: str
     password_hash: str | None
     closing_at: int | None = None
 
@@ -40,7 +38,6 @@ class Account:
             posted=row["posted"],
             held=row["held"],
             plan=row["plan"],
-            webhook_secret=row["webhook_secret"] or "",
             password_hash=row["password_hash"],
             closing_at=row["closing_at"],
         )
@@ -49,6 +46,12 @@ class Account:
     def is_operator(self) -> bool:
         """Whether this is the account of whoever runs the server."""
         return self.kind == "operator"
+
+    @property
+    def owner(self) -> Principal:
+        """The principal of the account's owner, as at the command line of this machine."""
+        granted = rights.ALL if self.is_operator else rights.STANDARD
+        return Principal(self.id, self.kind, self.email, rights=granted, authentication="local")
 
     @property
     def is_never_refused(self) -> bool:
@@ -69,7 +72,6 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
             "kind": "operator" if operator else "customer",
             "email": address,
             "can_go_negative": int(operator),
-            "webhook_secret": _webhook_secret(),
         },
     )
     if not made:
@@ -79,11 +81,6 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
         yield from ledger.deposit(account_id, credit, entry)
     yield from audit.note(account_id, "account.create", address)
     return (yield from by_id(account_id))
-
-
-def _webhook_secret() -> str:
-    """A key in the form of Standard Webhooks: `whsec_` and base64 of 24 random bytes."""
-    return "whsec_" + base64.b64encode(secrets.token_bytes(24)).decode()
 
 
 def credit(email: str, amount: int) -> Transaction[Account]:

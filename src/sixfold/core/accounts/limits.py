@@ -1,9 +1,9 @@
 """What a key may spend and how often it may ask, whichever face it comes in by.
 
-`web.auth` says who speaks (`speaking`), once for each request; whoever takes an order reads `payer()` and
-hands it to `ledger.hold`, where a budget is counted in the transaction that holds the money. A budget's day
-and month are UTC's. Rates go by the generic cell rate algorithm: one number for each key, in this server's
-memory where it is alone, and in the database where others share that.
+An order carries its principal; the key of one that has a budget goes to `ledger.hold`, where the budget is
+counted in the transaction that holds the money. A budget's day and month are UTC's. Rates go by the generic
+cell rate algorithm: one number for each key, in this server's memory where it is alone, and in the database
+where others share that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -28,8 +27,6 @@ _MINUTE_US = 60 * SECOND_US
 _NO_LIMIT = 2**62
 _LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}  # of a period's name
 
-speaking: ContextVar[Principal | None] = ContextVar("speaking", default=None)
-
 
 class Payer(NamedTuple):
     """A key with a budget; amounts in micro-dollars."""
@@ -39,14 +36,9 @@ class Payer(NamedTuple):
     budget_month: int | None = None
 
 
-def payer() -> Payer | None:
-    """Whose budget counts for the request that runs here; None where there is none."""
-    return payer_of(speaking.get())
-
-
-def payer_of(principal: Principal | None) -> Payer | None:
-    """The budget of whoever asks, if his key has one."""
-    if principal is None or principal.key_id is None:
+def payer_of(principal: Principal) -> Payer | None:
+    """The key of a principal where it has a budget, else None."""
+    if principal.key_id is None:
         return None
     scope = principal.scope
     if scope.budget_day is None and scope.budget_month is None:

@@ -19,7 +19,6 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import Scope
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
 
@@ -228,7 +227,12 @@ def _turn(row: Row) -> Transaction[Tokens]:
     if row["key_id"]:
         yield Query("key_revoke", {"id": row["key_id"]})
     scopes = tuple(str(row["scopes"]).split())
-    key = yield from keys.create(row["account_id"], _scope(scopes), (yield from now()) + KEY_LIFE_US)
+    key = yield from keys.create(
+        row["account_id"],
+        expires_at=(yield from now()) + KEY_LIFE_US,
+        granted=keys.of_program(scopes),
+        origin="oauth",
+    )
     token = ids.secret("refresh")
     turned = yield Query(
         "oauth_grant_turn",
@@ -266,12 +270,6 @@ def sweep() -> Transaction[None]:
     """Forget what is over, and programs that nobody let in."""
     yield Query("oauth_sweep_grants", {})
     yield Query("oauth_sweep_clients", {"before": (yield from now()) - _CLIENT_LIFE_US})
-
-
-def _scope(scopes: Sequence[str]) -> Scope:
-    if "models" in scopes:
-        return Scope()
-    return Scope(memory=True) if "memory" in scopes else Scope(read_only=True)
 
 
 def _challenge(verifier: str) -> str:

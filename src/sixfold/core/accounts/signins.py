@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit, keys
+from sixfold.core.accounts import audit, keys, rights
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.clock import DAY_US, HOUR_US
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
 from sixfold.core.database import Query, Row, Transaction, one
 
 LINK_LIFE_US = HOUR_US
 SESSION_LIFE_US = 30 * DAY_US
+FRESH_US = keys.FRESH_MINUTES * MINUTE_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,14 @@ class Visit:
 
     way: str
     agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A live session: its account, and the principal with the time of the sign-in."""
+
+    account: Account
+    principal: Principal
 
 
 _BY_LINK = Visit("link")
@@ -49,10 +59,24 @@ def new_session(account_id: str, now: int, visit: Visit) -> Transaction[str]:
     return token
 
 
-def session(token: str) -> Transaction[Account | None]:
-    """Whose session a token is, while it lives."""
-    row = yield from one("signin_session", token_hash=keys.hash_of(token))
-    return Account.of(row) if row is not None else None
+def session(token: str) -> Transaction[SignedIn | None]:
+    """The account and the principal of a session's token, while it lives."""
+    row = yield from one("signin_session", token_hash=keys.hash_of(token), fresh_us=FRESH_US)
+    if row is None:
+        return None
+    account = Account.of(row)
+    return SignedIn(
+        account,
+        Principal(
+            account.id,
+            account.kind,
+            account.email,
+            rights=rights.ALL if account.is_operator else rights.STANDARD,
+            authentication="session",
+            signed_in_at=row["signed_in_at"],
+            is_fresh=bool(row["is_fresh"]),
+        ),
+    )
 
 
 def of_account(account_id: str, token: str) -> Transaction[tuple[Row, ...]]:

@@ -16,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Rights
 
 Origin = Literal["explicit", "inferred", "confirmed"]
 LINK_TYPE = "links_to"  # of a link that names no type
@@ -89,14 +90,14 @@ class Caller:
 
     @classmethod
     def of(cls, principal: Principal) -> Caller:
-        """A key's holder as the memory knows him; raises `Forbidden` for a key of other services."""
-        if principal.scope.services:
-            raise errors.Forbidden("This key may not use the memory")
+        """The caller that a principal is; raises `Forbidden` where it has no right to the memory."""
+        if not principal.rights & rights.MEMORY:
+            principal.require(rights.MEMORY_READ)
         return cls(
             account_id=principal.account_id,
             name=principal.key_id or principal.email,
             collections=principal.scope.collections,
-            read_only=principal.scope.read_only,
+            read_only=not principal.has(Rights.MEMORY_WRITE),
         )
 
     @property

@@ -50,7 +50,7 @@ class Writer:
     def check(self) -> None:
         """Raise `Forbidden` for a key that reads only."""
         if not self.caller.may_write:
-            raise errors.Forbidden("This key may read the memory, and not write to it")
+            raise errors.Forbidden("This needs the right memory.write, which this key does not have")
 
     def check_page(self, slug: str, found: Found | None) -> None:
         """Raise `Forbidden` unless the caller may change what is at a slug, or has been there.

@@ -154,7 +154,10 @@ class Upstream(Protocol):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """What a caller wants: `body` in the protocol `wire`, and how to read it where it must be translated."""
+    """What a caller wants: `body` in the protocol `wire`, and how to read it where it must be translated.
+
+    `limited_to` are the services of a limited key, one of which has to be the model or among `services`.
+    """
 
     account_id: str
     request_id: str
@@ -168,6 +171,7 @@ class Ask(msgspec.Struct, frozen=True):
     most: Usage | None = None  # what it is expected to use, where that is no conversation's
     keep_usage: bool = True
     services: tuple[str, ...] = ()
+    limited_to: tuple[str, ...] = ()
     recalled: int = 0  # tokens that `body` leaves out, as the server remembers them
     held: int | None = None  # what a run that pays for it holds: nothing is held or charged here
     tpm: int | None = None

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from sixfold import errors
 from sixfold.core.accounts import charges, limits
 from sixfold.core.accounts.charges import CostBreakdown
-from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.keys import Principal, covers, shown
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
@@ -118,10 +118,11 @@ class Relay:
     async def whole(self, ask: Ask, payer: Payer | None = None) -> Reply:
         """One answer, once it is whole and paid.
 
-        Raises `UnknownModel`, `UnpricedModel`, `TooManyRequests`, `InsufficientCredits`, `UpstreamRefused`
-        for what the server finds wrong with the request, `EngineFailed` when every server failed; nothing is
-        charged then.
+        Raises `Forbidden`, `UnknownModel`, `UnpricedModel`, `TooManyRequests`, `InsufficientCredits`,
+        `UpstreamRefused` for what the server finds wrong with the request, `EngineFailed` when every server
+        failed; nothing is charged then.
         """
+        _permit(ask)
         kept = self._cache.get(ask) if self._cache is not None else None
         if kept is not None:
             free = charges.of(FREE.lines(kept.usage))
@@ -145,6 +146,7 @@ class Relay:
 
     async def flow(self, ask: Ask, payer: Payer | None = None) -> Flow:
         """An answer that has begun: its first bytes are there. Raises what `whole` raises."""
+        _permit(ask)
         asked = await self._begin(ask, payer)
         try:
             opened = await self._attempts.open(asked, first_block)
@@ -155,7 +157,13 @@ class Relay:
         return Flow(asked, opened, self.policy.call_seconds, self._end)
 
     async def complete(
-        self, principal: Principal, request_id: str, chat: Chat, model: str = "", face: str = "service"
+        self,
+        principal: Principal,
+        request_id: str,
+        chat: Chat,
+        model: str = "",
+        face: str = "service",
+        services: tuple[str, ...] = (),
     ) -> Reply:
         """Ask a model and wait for its whole answer: the way in for what is no `/v1` face.
 
@@ -167,7 +175,7 @@ class Relay:
         `target` who served (`NAME/model`). Raises what `whole` raises, and `EngineUnavailable` with the way
         out where no model server is known.
         """
-        ask = self._plain(principal, request_id, chat, model, face)
+        ask = replace(self._plain(principal, request_id, chat, model, face), services=services)
         return await self.whole(ask, limits.payer_of(principal))
 
     async def prepaid(self, account_id: str, request_id: str, chat: Chat, model: str, held: int = 0) -> Reply:
@@ -206,12 +214,14 @@ class Relay:
             body=b"",
             parse=lambda: chat,
             max_tokens=chat.max_tokens,
+            limited_to=principal.scope.services,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
         )
 
     async def count(self, ask: Ask) -> int:
         """How many tokens of input a request has, by its server's count or else an estimate; free."""
+        _permit(ask)
         for target in self.router.resolve(ask.model):
             wire = target.upstream.wire(ask.wire)
             if wire.name != ask.wire or ask.wire != "messages":
@@ -387,6 +397,13 @@ class Relay:
         else:
             ending = _ending(state, usage, charges.of(opened.rates.lines(usage), asked.plan.held))
         await self._settle(asked, ending)
+
+
+def _permit(ask: Ask) -> None:
+    """Raise `Forbidden` where a limit on services covers neither the model nor what it is asked for as."""
+    allowed = ask.limited_to
+    if allowed and ask.model not in allowed and not covers(allowed, ask.services):
+        raise errors.Forbidden(f"This key may not use {ask.model[:100]}: it is limited to {shown(allowed)}")
 
 
 def _ending(state: str, usage: Usage, charge: CostBreakdown) -> Ending:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sixfold import errors
+from sixfold.core.database import Database
+from sixfold.core.work import authorization
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.media import Source
 from sixfold.core.work.metering import CHILDREN
@@ -53,8 +55,9 @@ class Children(Protocol):
 class PipelineChildren:
     """Children on the pipeline of this server; those of a parent that did not succeed are canceled."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, database: Database) -> None:
         self._pipeline = pipeline
+        self._database = database
         self._canceling: set[asyncio.Task[None]] = set()
         pipeline.bus.watchers.append(self._heard)
 
@@ -78,14 +81,14 @@ class PipelineChildren:
     async def run(self, parent: Prediction, child: Child) -> Prediction:
         """Order it, and wait."""
         order = Order(
-            account_id=parent.account_id,
+            principal=await self._database.read(authorization.principal_of(parent)),
             model=child.model,
             inputs={**child.inputs, **{name: source.blob for name, source in child.files.items()}},
             face=parent.face,
             request_id=parent.request_id,
             charged=parent.meter == CHILDREN,
             sources=child.files,
-            parent=Parent(parent.id, child.key),
+            parent=Parent(parent.id, child.key, parent.model),
             most=child.most,
         )
         ordered = await self._pipeline.submit(order)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import Price
 from sixfold.core.work.catalog import EngineSpec
 from sixfold.core.work.choosing import Terms
@@ -15,7 +16,7 @@ from sixfold.core.work.records import Webhook
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What somebody asks for. `charged=False` is the operator's own keyless use on his loopback.
+    """What somebody asks for, on whose behalf. `charged=False` is keyless use on the operator's own machine.
 
     `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
     model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
@@ -23,7 +24,7 @@ class Order:
     micro-dollars. `full_only` refuses previews.
     """
 
-    account_id: str
+    principal: Principal
     model: str
     inputs: Mapping[str, Any]
     face: str
@@ -40,13 +41,19 @@ class Order:
     full_only: bool = False
     most: int | None = None
 
+    @property
+    def account_id(self) -> str:
+        """The account that the order belongs to."""
+        return self.principal.account_id
+
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Whoever orders a child: the prediction's id, and the key of its part; one child for each key."""
+    """What orders a child: the prediction's id and model, and the key of its part; one child for each key."""
 
     id: str
     key: str
+    model: str
 
 
 @dataclass(frozen=True, slots=True)

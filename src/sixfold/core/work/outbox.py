@@ -22,7 +22,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts
+from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
 from sixfold.core.work.events import Event, Moved
@@ -114,8 +114,15 @@ def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 class Outbox:
     """Tells what is to be told; one per server. `tellers` gives a face's own words for a prediction."""
 
-    def __init__(self, database: Database, sender: Sender, schedule: Schedule | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        sender: Sender,
+        secrets: WebhookSecrets,
+        schedule: Schedule | None = None,
+    ) -> None:
         self._database = database
+        self._secrets = secrets
         self.sender = sender
         self.schedule = schedule or Schedule()
         self._wake = asyncio.Event()
@@ -189,13 +196,12 @@ class Outbox:
         if row is None or row["webhook"] is None:
             return "The prediction is gone", True
         prediction = _as_it_was(message) or Prediction.of(row)
-        account = await self._database.read(accounts.by_id(prediction.account_id))
         teller = self.tellers.get(prediction.face) or next(iter(self.tellers.values()), None)
         if teller is None or prediction.webhook is None:
             return "Nobody here can tell it", False
         body = msgspec.json.encode(teller(prediction, message["event"], message["created_at"]))
-        headers = _headers(account.webhook_secret, message, body)
         try:
+            headers = _headers(await self._secrets.of(prediction.account_id), message, body)
             answer = await self.sender.send(
                 "POST",
                 prediction.webhook.url,

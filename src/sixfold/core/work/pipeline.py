@@ -14,9 +14,10 @@ from typing import Any
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import ledger, limits
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.database import Database
-from sixfold.core.work import backends, metering, predictions, pricing, timeline
+from sixfold.core.work import authorization, backends, metering, predictions, pricing, timeline
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.catalog import Catalog, Model
@@ -29,6 +30,7 @@ from sixfold.core.work.orders import Order, Policy, Quote
 from sixfold.core.work.own import OwnModels
 from sixfold.core.work.predictions import Draft
 from sixfold.core.work.records import Prediction, TaskRecord
+from sixfold.core.work.sources import sources_of
 from sixfold.core.work.waiting import Waiters
 
 _APPRAISED = (metering.CHILDREN, metering.TOKENS)
@@ -63,7 +65,7 @@ class Pipeline:
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
         self.appraisers: dict[str, metering.Appraiser] = dict.fromkeys(_APPRAISED, metering.unpriced)
         self.prepare: metering.Preparer = metering.prepare_nothing
-        self.admit: dict[str, Callable[[Mapping[str, Any]], Awaitable[None]]] = {}
+        self.admit: dict[str, Callable[[Principal, Mapping[str, Any]], Awaitable[None]]] = {}
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
 
@@ -129,8 +131,9 @@ class Pipeline:
     async def submit(self, order: Order) -> Prediction:
         """Accept an order: it is durable, held and queued when this returns.
 
-        Raises what `quote` raises, then `QueueFull` or `InsufficientCredits`; nothing was changed then.
+        Raises `Forbidden`, what `quote` raises, `QueueFull` or `InsufficientCredits`, and changes nothing.
         """
+        authorization.check(order)
         if self.draining:
             raise errors.ShuttingDown
         with self._catalog.at(self._catalog.prices):  # prices may be reloaded before it is accepted
@@ -149,8 +152,8 @@ class Pipeline:
             full_only=order.full_only,
         )
         if model.price in self.admit:
-            await self.admit[model.price](quote.values)
-        sources = await self._resolve(order, model, quote.values)
+            await self.admit[model.price](order.principal, quote.values)
+        sources = await sources_of(order, model, quote.values, self._media)
         quote = pricing.measured(self._catalog, model, quote, sources)
         pricing.refuse_beyond(order, quote)
         order = await backends.assign(order, model, quote, self._catalog, self._database)
@@ -164,19 +167,6 @@ class Pipeline:
         self._bus.publish(prediction.id, Moved(prediction))
         self.on_accepted(prediction)
         return prediction
-
-    async def _resolve(self, order: Order, model: Model, values: Mapping[str, Any]) -> dict[str, Source]:
-        sources = dict(order.sources)
-        for descriptor in model.media_inputs:
-            text = values.get(descriptor.name)
-            if text is not None and descriptor.name not in sources:
-                sources[descriptor.name] = await self._media.resolve(order.account_id, descriptor, text)
-        sources |= await self._media.resolve_all(order.account_id, model.listed_pictures(values))
-        for name in model.projects & values.keys():
-            clips, urls = timeline.media(values[name]), timeline.urls(values[name])
-            wanted = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
-            sources |= await self._media.resolve_all(order.account_id, wanted)
-        return sources
 
     def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
         values = {**model.for_engine(quote.values), **order.extras}
@@ -208,7 +198,8 @@ class Pipeline:
             priced_us=0,
             parent_id=None if parent is None else parent.id,
             hardware=quote.hardware,
-            payer=limits.payer(),
+            payer=limits.payer_of(order.principal),
+            key_id=order.principal.key_id,
             webhook=order.webhook,
             media=tuple(
                 media_files.input_record(source, order.account_id, prediction_id)

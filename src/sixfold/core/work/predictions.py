@@ -65,6 +65,7 @@ class Draft:
     hardware: str | None = None
     webhook: Webhook | None = None
     payer: Payer | None = None
+    key_id: str | None = None
     media: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -120,6 +121,7 @@ def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
         "meter": draft.price.meter,
         "rate": draft.price.rate,
         "list_price": draft.price.list_micros,
+        "key_id": draft.key_id,
         "hardware": draft.hardware,
         "charge": draft.price.charge,
         "webhook": None if draft.webhook is None else _json(draft.webhook),
@@ -179,16 +181,8 @@ def page(
     """
     if cursor and not _CURSOR.fullmatch(cursor):
         raise errors.BadRequest("Invalid cursor")
-    rows = yield Query(
-        "prediction_page",
-        {
-            "account_id": account_id,
-            "before": cursor or _LAST_ID,
-            "model": wanted.model,
-            "state": wanted.state,
-            "limit": limit + 1,
-        },
-    )
+    about = {"account_id": account_id, "model": wanted.model, "state": wanted.state}
+    rows = yield Query("prediction_page", {**about, "before": cursor or _LAST_ID, "limit": limit + 1})
     found = tuple(Prediction.of(row) for row in rows[:limit])
     return found, found[-1].id if len(rows) > limit else None
 

@@ -98,6 +98,7 @@ class Prediction:
     webhook: Webhook | None = None
     charge: charges.CostBreakdown | None = None
     list_price: int | None = None
+    key_id: str | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -150,6 +151,7 @@ class Prediction:
             webhook=_decode_webhook(row["webhook"]) if row["webhook"] is not None else None,
             charge=charges.decode(row["charge"]),
             list_price=row["list_price"],
+            key_id=row["key_id"],
         )
 
 

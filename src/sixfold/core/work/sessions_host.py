@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.accounts import limits
+from sixfold.core.accounts import limits, rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
@@ -41,7 +42,7 @@ _CLOSES_LATER = "The session has stopped; its end is written down once the stora
 class Wish:
     """A session as somebody asks for it; `fps` is of no account where poses are told."""
 
-    account_id: str
+    principal: Principal
     request_id: str
     model: str
     inputs: Mapping[str, Any]
@@ -113,9 +114,11 @@ class LiveSessions:
     async def create(self, wish: Wish) -> Opened:
         """Begin a session; it starts while this returns.
 
-        Raises `NotFound`, `BadRequest` for a model without sessions, `InvalidInput`, `EngineUnavailable`,
-        `InsufficientCredits` and `TooManyRequests`.
+        Raises `Forbidden`, `NotFound`, `BadRequest` for a model without sessions, `InvalidInput`,
+        `EngineUnavailable`, `InsufficientCredits` and `TooManyRequests`.
         """
+        wish.principal.require(rights.RUN)
+        wish.principal.permit(wish.model)
         if self._draining:
             raise errors.ShuttingDown
         model = self._offer.catalog[wish.model]
@@ -126,7 +129,7 @@ class LiveSessions:
         hire = self._offer.templates.hire(wish.model, None)
         free = self._offer.catalog.prices.own_hardware_free and engine.on_own_hardware
         draft = Draft(
-            account_id=wish.account_id,
+            account_id=wish.principal.account_id,
             request_id=wish.request_id,
             model=wish.model,
             engine=engine.name,
@@ -138,7 +141,7 @@ class LiveSessions:
             list_rate=hire.hour_micros if free else None,
             idle_us=int(self._idle_seconds(wish.model) * SECOND_US),
             limit=self._offer.limit,
-            payer=limits.payer(),
+            payer=limits.payer_of(wish.principal),
         )
         opened = await self._database.write(sessions.create(draft, self._lease))
         self._begin(opened.session, engine, draft.payer)

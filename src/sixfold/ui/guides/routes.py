@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.ui.guides import layout, shelf
 from sixfold.ui.guides.shelf import Shelf
 from sixfold.ui.pages import Pages
@@ -72,7 +73,9 @@ def routes(services: Services, pages: Pages, documents: Mapping[str, Document]) 
     """Everything at and below `/docs`."""
     reading = Reading(services, pages, documents)
     return (
-        Route("/docs", {"GET": reading.contents}),
-        Route("/docs/pictures/{name}", {"GET": reading.picture, "HEAD": reading.picture}),
-        Route("/docs/{name:path}", {"GET": reading.one}),
+        Route("/docs", {"GET": reading.contents}, access=rights.PUBLIC),
+        Route(
+            "/docs/pictures/{name}", {"GET": reading.picture, "HEAD": reading.picture}, access=rights.PUBLIC
+        ),
+        Route("/docs/{name:path}", {"GET": reading.one}, access=rights.PUBLIC),
     )

@@ -47,8 +47,6 @@ class Files:
 
     async def form(self, request: Request, visitor: Visitor) -> Response:
         """The form that takes files in."""
-        if not visitor.caller.may_write:
-            raise errors.Forbidden("This key may read the memory, and not write to it")
         return self._render(visitor)
 
     async def take_in(self, request: Request, visitor: Visitor) -> Response:

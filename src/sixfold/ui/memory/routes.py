@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sixfold.core.accounts import rights
 from sixfold.ui.memory import showing
 from sixfold.ui.memory.browsing import Browsing
 from sixfold.ui.memory.files import Files
@@ -27,27 +28,51 @@ def face(services: Services) -> Face:
         "memory-pages",
         pages.dialect,
         (
-            Route("/memory", {"GET": page(browsing.show)}),
-            Route("/memory/~results", {"GET": part(browsing.results)}),
-            Route("/memory/~new", {"GET": page(writing.new), "POST": part(writing.create)}, text),
-            Route("/memory/~preview", {"POST": part(writing.preview)}, text),
+            Route("/memory", {"GET": page(browsing.show)}, access=rights.MEMORY_READ),
+            Route("/memory/~results", {"GET": part(browsing.results)}, access=rights.MEMORY_READ),
+            Route(
+                "/memory/~new",
+                {"GET": page(writing.new), "POST": part(writing.create)},
+                text,
+                access=rights.MEMORY_WRITE,
+            ),
+            Route("/memory/~preview", {"POST": part(writing.preview)}, text, access=rights.MEMORY_READ),
             Route(
                 "/memory/~import",
                 {"GET": page(files.form), "POST": part(files.take_in)},
                 services.settings.upload_body_bytes,
+                access=rights.MEMORY_WRITE,
             ),
-            Route("/memory/~export", {"GET": page(files.take_out)}),
-            Route("/memory/{slug:path}/~edit", {"GET": page(writing.edit), "POST": part(writing.save)}, text),
-            Route("/memory/{slug:path}/~history", {"GET": page(reading.history)}),
-            Route("/memory/{slug:path}/~restore", {"POST": part(writing.restore)}, _SMALL),
+            Route("/memory/~export", {"GET": page(files.take_out)}, access=rights.MEMORY_READ),
+            Route(
+                "/memory/{slug:path}/~edit",
+                {"GET": page(writing.edit), "POST": part(writing.save)},
+                text,
+                access=rights.MEMORY_WRITE,
+            ),
+            Route("/memory/{slug:path}/~history", {"GET": page(reading.history)}, access=rights.MEMORY_READ),
+            Route(
+                "/memory/{slug:path}/~restore",
+                {"POST": part(writing.restore)},
+                _SMALL,
+                access=rights.MEMORY_WRITE,
+            ),
             Route(
                 "/memory/{slug:path}/~move",
                 {"GET": page(writing.place), "POST": part(writing.move)},
                 _SMALL,
+                access=rights.MEMORY_WRITE,
             ),
-            Route("/memory/{slug:path}/~delete", {"POST": part(writing.delete)}, _SMALL),
-            Route("/memory/{slug:path}/~link", {"POST": part(writing.judge)}, _SMALL),
-            Route("/memory/{slug:path}", {"GET": page(reading.show)}),
+            Route(
+                "/memory/{slug:path}/~delete",
+                {"POST": part(writing.delete)},
+                _SMALL,
+                access=rights.MEMORY_WRITE,
+            ),
+            Route(
+                "/memory/{slug:path}/~link", {"POST": part(writing.judge)}, _SMALL, access=rights.MEMORY_WRITE
+            ),
+            Route("/memory/{slug:path}", {"GET": page(reading.show)}, access=rights.MEMORY_READ),
         ),
         prefixes=("/memory/",),
     )

@@ -77,4 +77,4 @@ class Doorkeeper:
         session = await self._services.sessions.admitted(request)
         if session is None:
             return None
-        return Visitor(Caller(session.account.id, session.account.email), session)
+        return Visitor(Caller.of(session.principal), session)

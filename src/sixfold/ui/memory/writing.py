@@ -203,8 +203,6 @@ class Writing:
 
 
 def _check(visitor: Visitor, page: Page | None = None) -> None:
-    if not visitor.caller.may_write:
-        raise errors.Forbidden("This key may read the memory, and not write to it")
     if page is not None and not visitor.caller.may_change(page.collections):
         raise errors.Forbidden(f"This key may read {page.slug}, and not change it")
 

@@ -9,6 +9,9 @@ async function post(path, body, csrf) {
   if (csrf) headers["X-CSRF-Token"] = csrf;
   const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
   const document = await response.json();
+  if (document.code === "sign_in_again") {
+    location.assign(`/signin?again=1&next=${encodeURIComponent(location.pathname)}`);
+  }
   if (!response.ok) throw new Error(document.error);
   return document;
 }

@@ -72,9 +72,6 @@ class Elsewhere:
         self, request: Request, principal: Principal, passed: Passed, scope: str | None
     ) -> Response:
         """The server's answer, whole or as it comes; with an `Idempotency-Key` always whole."""
-        allowed = principal.scope.services
-        if allowed and not {passed.service, passed.model}.intersection(allowed):
-            raise errors.Forbidden(f"This key may not use {passed.model[:100]}")
         payer, ask = limits.payer_of(principal), _ask(request, principal, passed)
         if passed.stream and scope is None:
             flow = await self._relay.flow(msgspec.structs.replace(ask, stream=True), payer)
@@ -103,6 +100,8 @@ def _ask(request: Request, principal: Principal, passed: Passed) -> Ask:
         body=passed.body,
         parse=lambda: Chat(()),
         most=passed.most,
+        services=(passed.service,),
+        limited_to=principal.scope.services,
         tpm=principal.scope.tpm,
         key_id=principal.key_id,
         headers={"Content-Type": passed.content_type} if passed.content_type else {},

@@ -105,7 +105,6 @@ class Maker:
 
     async def made(self, asked: Asked) -> list[Prediction]:
         """All of them, finished: where one is not made, none is paid for. Raises why."""
-        asked.principal.require_service(asked.model)
         ordered: list[Prediction] = []
         try:
             for number in range(asked.count):
@@ -125,7 +124,7 @@ class Maker:
 
     async def _order(self, asked: Asked, *, first: bool) -> Prediction:
         order = Order(
-            account_id=asked.principal.account_id,
+            principal=asked.principal,
             model=asked.model,
             inputs=asked.inputs,
             face="openai",

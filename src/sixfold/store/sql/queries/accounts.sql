@@ -1,6 +1,6 @@
 -- name: account_insert | A new account with an empty balance; nothing when the email is taken.
-INSERT INTO account (id, kind, email, can_go_negative, webhook_secret, created_at)
-VALUES (:id, :kind, :email, :can_go_negative, :webhook_secret, :now)
+INSERT INTO account (id, kind, email, can_go_negative, created_at)
+VALUES (:id, :kind, :email, :can_go_negative, :now)
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -16,22 +16,44 @@ SELECT * FROM account WHERE kind = 'operator' ORDER BY created_at, id LIMIT 1;
 -- name: account_people | Every account that belongs to a person.
 SELECT * FROM account WHERE kind <> 'system' AND email IS NOT NULL ORDER BY created_at, id;
 
+-- name: webhook_secret | The secret of an account that is not erased: sealed, or as the version before left it.
+SELECT webhook_sealed, webhook_secret FROM account WHERE id = :id AND email IS NOT NULL;
+
+-- name: webhook_secret_first | The first secret of an account; nothing where it has one.
+UPDATE account SET webhook_sealed = :sealed
+WHERE id = :id AND webhook_sealed IS NULL AND webhook_secret IS NULL RETURNING id;
+
+-- name: webhook_secrets_open | Some accounts whose secret is not sealed.
+SELECT id, webhook_secret FROM account WHERE webhook_secret IS NOT NULL ORDER BY id LIMIT :limit;
+
+-- name: webhook_secret_seal | Seal a secret in the place of the open one.
+UPDATE account SET webhook_sealed = :sealed, webhook_secret = NULL
+WHERE id = :id AND webhook_secret = :opened RETURNING id;
+
 -- name: account_set_password | Replace a password's hash.
 UPDATE account SET password_hash = :password_hash WHERE id = :id RETURNING id;
 
 -- name: key_insert | A new key; only its hash is kept.
-INSERT INTO api_key (id, account_id, hash, hint, scope, created_at, expires_at)
-VALUES (:id, :account_id, :hash, :hint, :scope, :now, :expires_at);
+INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at)
+VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at);
 
 -- name: key_by_hash | A key that is neither revoked nor expired, with its account, which is not being closed.
-SELECT k.id AS key_id, k.scope, a.id AS account_id, a.kind, a.email
+SELECT k.id AS key_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id
 WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
   AND a.closing_at IS NULL;
 
+-- name: key_by_id | A key with its account, also where it has ended.
+SELECT k.id AS key_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
+FROM api_key k JOIN account a ON a.id = k.account_id WHERE k.id = :id;
+
 -- name: keys_of | Every key of an account, newest first.
-SELECT id, hint, scope, created_at, expires_at, revoked_at FROM api_key
-WHERE account_id = :account_id ORDER BY created_at DESC, id DESC;
+SELECT k.id, k.hint, k.scope, k.rights, k.origin, a.kind, k.created_at, k.expires_at, k.revoked_at,
+    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
+FROM api_key k JOIN account a ON a.id = k.account_id
+WHERE k.account_id = :account_id ORDER BY k.created_at DESC, k.id DESC;
 
 -- name: key_revoke | Revoke one key; nothing when it is unknown or was revoked before.
 UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETURNING id, account_id;
@@ -45,7 +67,9 @@ DELETE FROM signin WHERE token_hash = :token_hash AND kind = 'link' AND expires_
 RETURNING account_id;
 
 -- name: signin_session | The account of a live browser session.
-SELECT a.* FROM signin s JOIN account a ON a.id = s.account_id
+SELECT a.*, s.created_at AS signed_in_at,
+    CASE WHEN s.created_at > :now - :fresh_us THEN 1 ELSE 0 END AS is_fresh
+FROM signin s JOIN account a ON a.id = s.account_id
 WHERE s.token_hash = :token_hash AND s.kind = 'session' AND s.expires_at > :now;
 
 -- name: signin_end | End a browser session.

@@ -174,6 +174,6 @@ UPDATE transfer SET description = kind, request_id = NULL, charge = NULL
 WHERE debit = :account_id OR credit = :account_id;
 
 -- name: erase_account | The account is nobody's; its id and its sums stay.
-UPDATE account SET email = NULL, password_hash = NULL, webhook_secret = NULL, subscription = NULL, plan = 'free',
-                   closing_at = NULL
+UPDATE account SET email = NULL, password_hash = NULL, webhook_secret = NULL, webhook_sealed = NULL,
+                   subscription = NULL, plan = 'free', closing_at = NULL
 WHERE id = :account_id;

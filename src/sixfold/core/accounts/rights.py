@@ -1,0 +1,102 @@
+"""Rights: what a credential may do, and what a route, a tool or an action declares that it needs.
+
+Rights are granted, never implied: a credential has those that are written in its record and no others.
+Limits of a key (models, collections, budgets, rates) narrow them further, see `keys.Scope`.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final
+
+from sixfold import errors
+
+
+class Rights(enum.IntFlag):
+    """A set of rights, one bit each."""
+
+    RUN = 1
+    MEMORY_READ = 2
+    MEMORY_WRITE = 4
+    ACCOUNT_READ = 8
+    ACCOUNT_MANAGE = 16
+    OPERATE = 32
+
+
+NONE: Final = Rights(0)
+MEMORY: Final = Rights.MEMORY_READ | Rights.MEMORY_WRITE
+ALL: Final = Rights.RUN | MEMORY | Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE | Rights.OPERATE
+STANDARD: Final = ALL & ~Rights.OPERATE  # of a key for which nobody names any
+LIMITED: Final = STANDARD & ~Rights.ACCOUNT_MANAGE  # the most of a key with services or a budget
+BY_NAME: Final[Mapping[str, Rights]] = {
+    "run": Rights.RUN,
+    "memory.read": Rights.MEMORY_READ,
+    "memory.write": Rights.MEMORY_WRITE,
+    "account.read": Rights.ACCOUNT_READ,
+    "account.manage": Rights.ACCOUNT_MANAGE,
+    "operate": Rights.OPERATE,
+}
+
+
+def names(rights: Rights) -> tuple[str, ...]:
+    """Return the names of the rights in a set, in the order of `BY_NAME`."""
+    return tuple(name for name, right in BY_NAME.items() if right & rights)
+
+
+def encode(rights: Rights) -> str:
+    """Return a set as it is stored: its names, separated by blanks."""
+    return " ".join(names(rights))
+
+
+@functools.lru_cache(maxsize=128)
+def decode(text: str) -> Rights:
+    """Return the stored set; a name that this version does not know grants nothing."""
+    return _union(BY_NAME.get(name, NONE) for name in text.split())
+
+
+def of_names(given: Iterable[str]) -> Rights:
+    """Return the set of these names; raises `BadRequest` for an unknown one."""
+    wanted = tuple(given)
+    unknown = [name for name in wanted if name not in BY_NAME]
+    if unknown:
+        raise errors.BadRequest(f"There is no right {unknown[0][:40]!r}; the rights are {', '.join(BY_NAME)}")
+    return _union(BY_NAME[name] for name in wanted)
+
+
+def _union(rights: Iterable[Rights]) -> Rights:
+    return functools.reduce(Rights.__or__, rights, NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a route, a websocket or a tool needs: a right; nothing but a credential; or not even that."""
+
+    right: Rights = NONE
+    public: bool = False
+    bits: int = field(init=False)  # of the right: a test of plain integers is fast
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", int(self.right))
+
+    @property
+    def name(self) -> str:
+        """The name of the right, `public`, or `any` where every credential will do."""
+        return encode(self.right) or ("public" if self.public else "any")
+
+
+PUBLIC: Final = Access(public=True)
+ANY: Final = Access()
+RUN: Final = Access(Rights.RUN)
+MEMORY_READ: Final = Access(Rights.MEMORY_READ)
+MEMORY_WRITE: Final = Access(Rights.MEMORY_WRITE)
+ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)
+ACCOUNT_MANAGE: Final = Access(Rights.ACCOUNT_MANAGE)
+OPERATE: Final = Access(Rights.OPERATE)
+
+UNDECLARED: Final = Access(ALL)  # of code that no route called
+# What the request under way needs: the router sets it, and authentication checks it.
+declared: ContextVar[Access] = ContextVar("declared", default=UNDECLARED)

@@ -1,0 +1,200 @@
+"""Rights: which a key may have, which it had before there were any, and how long a sign-in is fresh."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, keys, oauth, rights, signins
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.rights import Rights
+from sixfold.core.accounts.signins import Visit
+from sixfold.core.accounts.webhook_secrets import WebhookSecrets
+from sixfold.core.clock import MINUTE_US
+from sixfold.core.database import one
+from sixfold.store import postgres_connect as link
+from sixfold.store import sqlite
+from tests import databases, ground
+
+BEGAN = 1_764_500_000_000_000
+BEFORE = 28  # the last schema without rights
+SECRET = "whsec_" + "A" * 32
+
+_GRANT = (
+    "id, client_id, account_id, scopes, redirect_uri, challenge, code_hash, key_id, expires_at, created_at"
+)
+
+# By the name of a key of the version before: whose it is, its limits as they were stored, what it may do now.
+OLD_KEYS = {
+    "owner": ("operator", "{}", rights.ALL),
+    "owner-day": ("operator", '{"budget_day":5}', rights.LIMITED),
+    "owner-service": ("operator", '{"services":["ra1"]}', Rights.RUN),
+    "owner-reads": ("operator", '{"read_only":true}', Rights.MEMORY_READ),
+    "owner-rate": ("operator", '{"rpm":5}', rights.STANDARD),
+    "whole": ("customer", "{}", rights.STANDARD),
+    "day": ("customer", '{"budget_day":0}', rights.LIMITED),
+    "month": ("customer", '{"budget_month":5,"rpm":3}', rights.LIMITED),
+    "service": ("customer", '{"services":["ra1"],"budget_day":5}', Rights.RUN),
+    "memory": ("customer", '{"memory":true}', rights.MEMORY),
+    "collection": ("customer", '{"collections":["a"]}', rights.MEMORY),
+    "reader": ("customer", '{"read_only":true,"collections":["a"]}', Rights.MEMORY_READ),
+    "nothing": ("customer", '{"read_only":true,"services":["ra1"]}', rights.NONE),
+    "program-models": ("operator", "{}", Rights.RUN | rights.MEMORY),
+    "program-memory": ("customer", '{"memory":true}', rights.MEMORY),
+    "program-memory.read": ("customer", '{"read_only":true}', Rights.MEMORY_READ),
+}
+
+
+def old_rows(prefix: str, blob: Callable[[bytes], str]) -> list[str]:
+    """Statements of the version before that insert the keys above, and the grants of programs."""
+    found: list[str] = []
+    for name, (whose, scope, _) in OLD_KEYS.items():
+        named = prefix + name
+        found.append(
+            f"INSERT INTO api_key (id, account_id, hash, hint, scope, created_at) "  # noqa: S608 - of this file
+            f"VALUES ('{named}', '{whose}', {blob(keys.hash_of(named))}, 'hint', '{scope}', 1)"
+        )
+        if name.startswith("program-"):
+            scopes = name.removeprefix("program-")
+            code = blob(keys.hash_of(f"code {named}"))
+            values = f"'{named}', 'client', '{whose}', '{scopes}', 'u', 'c', {code}, '{named}', {2**60}, 1"
+            found.append(f"INSERT INTO oauth_grant ({_GRANT}) VALUES ({values})")  # noqa: S608 - of this file
+    return found
+
+
+PEOPLE = [
+    f"INSERT INTO account (id, kind, email, webhook_secret, created_at) "  # noqa: S608 - of this file
+    f"VALUES ('{kind}', '{kind}', '{kind}@example.com', '{SECRET}', 1)"
+    for kind in ("operator", "customer")
+] + ["INSERT INTO oauth_client (id, name, redirect_uris, created_at) VALUES ('client', 'n', '[]', 1)"]
+
+
+async def upgraded(folder: Path, back: str) -> None:
+    """A database of the version before with its keys, migrated; then it inserts more of them."""
+    if back == "sqlite":
+        ground.database_url(folder, back)
+        connection = sqlite3.connect(folder / databases.FILE, isolation_level=None)
+        sqlite.migrate(connection, BEFORE)
+        for statement in [*PEOPLE, *old_rows("old-", _sqlite_blob)]:
+            connection.execute(statement)
+        sqlite.migrate(connection)
+        for statement in old_rows("new-", _sqlite_blob):
+            connection.execute(statement)
+        connection.close()
+        return
+    served = await link.connect(ground.database_url(folder, back))
+    try:
+        await link.migrate(served, BEFORE)
+        for statement in [*PEOPLE, *old_rows("old-", _postgres_blob)]:
+            await served.execute(statement)
+        await link.migrate(served)
+        for statement in old_rows("new-", _postgres_blob):
+            await served.execute(statement)
+    finally:
+        await link.close(served)
+
+
+def _sqlite_blob(data: bytes) -> str:
+    return f"X'{data.hex()}'"
+
+
+def _postgres_blob(data: bytes) -> str:
+    return f"'\\x{data.hex()}'::bytea"
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, back: str) -> None:
+    await upgraded(tmp_path, back)
+    async with databases.on(back, tmp_path) as database:
+        for prefix in ("old-", "new-"):
+            for name, (_, _, wanted) in OLD_KEYS.items():
+                found = await database.read(keys.authenticate(prefix + name))
+                assert (prefix + name, found.rights) == (prefix + name, wanted)
+                assert found.authentication == ("oauth" if name.startswith("program-") else "key")
+        listed = {row["id"]: keys.rights_of(row) for row in await database.read(keys.of_account("customer"))}
+        assert listed["old-service"] == listed["new-service"] == Rights.RUN
+        assert listed["new-program-memory.read"] == Rights.MEMORY_READ
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, back: str) -> None:
+    await upgraded(tmp_path, back)
+    async with databases.on(back, tmp_path) as database:
+        secrets = WebhookSecrets(database, b"m" * 32)
+        assert await secrets.of("customer") == SECRET
+        assert await secrets.seal_all() == 2
+        assert await secrets.seal_all() == 0
+        assert await secrets.of("customer") == await secrets.of("operator") == SECRET
+        made = (await database.write(accounts.create("new@example.com"))).id
+        first = await secrets.of(made)
+        assert first.startswith("whsec_")
+        assert await secrets.of(made) == first != SECRET
+        with pytest.raises(errors.NotConfigured, match=r"another server\.key"):
+            await WebhookSecrets(database, b"o" * 32).of("customer")
+        for account_id in ("customer", "operator", made):
+            row = await database.read(one("account_by_id", id=account_id))
+            assert row is not None
+            assert row["webhook_secret"] is None
+            assert "whsec" not in row["webhook_sealed"]
+
+
+async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
+    async with databases.on(None, tmp_path) as database:
+        ada = (await database.write(accounts.create("ada@example.com"))).id
+        refused = [
+            (Scope(services=("ra1",)), Rights.ACCOUNT_MANAGE, "account.manage"),
+            (Scope(budget_day=1), rights.STANDARD, "account.manage"),
+            (Scope(budget_month=1), Rights.OPERATE, "operate"),
+            (Scope(read_only=True), rights.MEMORY, "memory.write"),
+            (Scope(collections=("a",)), Rights.RUN, "run"),
+            (None, rights.ALL, "operate"),
+            (None, rights.NONE, "needs a right"),
+        ]
+        for scope, granted, named in refused:
+            with pytest.raises(errors.BadRequest, match=named):
+                await database.write(keys.create(ada, scope, granted=granted))
+        assert await database.read(keys.of_account(ada)) == ()
+        made = await database.write(keys.create(ada, granted=Rights.MEMORY_READ))
+        found = await database.read(keys.authenticate(made.api_key))
+        assert found.rights == Rights.MEMORY_READ
+        assert found.scope.read_only, "a server of the version before narrows it too"
+
+
+def test_names_of_rights_are_read_as_they_are_written() -> None:
+    assert rights.decode(rights.encode(rights.ALL)) == rights.ALL
+    assert rights.decode("run fly memory.read") == Rights.RUN | Rights.MEMORY_READ
+    with pytest.raises(errors.BadRequest, match="There is no right 'fly'; the rights are run, "):
+        rights.of_names(["run", "fly"])
+
+
+def test_scopes_of_programs_grant_what_the_consent_page_says_and_no_more() -> None:
+    granted = {scope: rights.names(keys.of_program([scope])) for scope in oauth.SCOPES}
+    assert granted == {
+        "memory": ("memory.read", "memory.write"),
+        "memory.read": ("memory.read",),
+        "models": ("run", "memory.read", "memory.write"),
+    }
+    assert keys.of_program(["everything"]) == rights.NONE
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, back: str) -> None:
+    moment = BEGAN
+    async with databases.on(back, tmp_path, lambda: moment) as database:
+        ada = (await database.write(accounts.create("ada@example.com"))).id
+        token = await database.write(signins.new_session(ada, BEGAN, Visit("password")))
+        for age, fresh in ((0, True), (10 * MINUTE_US - 1, True), (10 * MINUTE_US, False)):
+            moment = BEGAN + age
+            found = await database.read(signins.session(token))
+            assert found is not None
+            assert (found.principal.is_fresh, found.principal.signed_in_at) == (fresh, BEGAN)
+            found.principal.require(rights.ACCOUNT_READ)
+            if not fresh:
+                with pytest.raises(errors.SignInAgain):
+                    found.principal.require(rights.ACCOUNT_MANAGE)
+            with pytest.raises(errors.Forbidden, match="needs the right operate, which this account"):
+                found.principal.require(rights.OPERATE)
