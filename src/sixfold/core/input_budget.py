@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
-import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 from sixfold import errors
 
-_NO_LIMIT = sys.maxsize
+
+class Limit(NamedTuple):
+    """The largest amount of one quantity; `{}` or `{:,}` in the message stands for it."""
+
+    most: int
+    message: str
+    error: Callable[[str], Exception] = errors.InputTooLarge
+
+    def exceeded(self) -> Exception:
+        """Return the error of an input that exceeds this limit."""
+        return self.error(self.message.format(self.most))
 
 
 class InputBudget:
-    """Counts the items, bytes and nesting of one input against its limits.
+    """Counts the quantities of one input, such as items, bytes and levels of nesting, against their limits.
 
-    A reader calls `spend` before it allocates. `subject` and `unit` name the input and its items in errors.
+    Each limit is given by the quantity's name. A reader calls `spend` before it allocates.
     """
 
-    __slots__ = ("_bytes", "_depth", "_items", "_subject", "_unit", "bytes_left", "items_left")
+    __slots__ = ("_deadline", "_limits", "_spent", "_time")
 
-    def __init__(
-        self,
-        subject: str,
-        unit: str = "items",
-        *,
-        items: int = _NO_LIMIT,
-        bytes: int = _NO_LIMIT,
-        depth: int = _NO_LIMIT,
-    ) -> None:
-        self._subject = subject
-        self._unit = unit
-        self._items = self.items_left = items
-        self._bytes = self.bytes_left = bytes
-        self._depth = depth
+    def __init__(self, *, cpu_ms: Limit | None = None, **limits: Limit) -> None:
+        self._limits = limits
+        self._spent = dict.fromkeys(limits, 0)
+        self._time = cpu_ms
+        self._deadline = time.thread_time() + cpu_ms.most / 1000 if cpu_ms is not None else 0.0
 
-    def spend(self, *, items: int = 0, bytes: int = 0, depth: int = 0) -> None:
-        """Count what is about to be built, at nesting level `depth`; raises `InputTooLarge`."""
-        self.items_left -= items
-        self.bytes_left -= bytes
-        if self.items_left < 0:
-            raise errors.InputTooLarge(f"{self._subject} may have at most {self._items:,} {self._unit}")
-        if self.bytes_left < 0:
-            raise errors.InputTooLarge(f"{self._subject} may have at most {self._bytes:,} bytes")
-        if depth > self._depth:
-            raise errors.InputTooLarge(f"{self._subject} may be nested at most {self._depth:,} levels deep")
+    def spend(self, **amounts: int) -> None:
+        """Add what is about to be built; raises the error of the first limit that it exceeds."""
+        for name, amount in amounts.items():
+            self._spent[name] += amount
+            limit = self._limits[name]
+            if self._spent[name] > limit.most:
+                raise limit.exceeded()
+
+    def check(self, **amounts: int) -> None:
+        """Compare amounts with their limits without adding them, such as a level of nesting."""
+        for name, amount in amounts.items():
+            limit = self._limits[name]
+            if amount > limit.most:
+                raise limit.exceeded()
+
+    def check_time(self) -> None:
+        """Raise the error of the limit on CPU time, which counts this thread's since the budget was made."""
+        if self._time is not None and time.thread_time() > self._deadline:
+            raise self._time.exceeded()
+
+    def spent(self, name: str) -> int:
+        """Return how much of a quantity was added so far."""
+        return self._spent[name]

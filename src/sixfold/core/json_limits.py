@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sixfold import errors
-from sixfold.core.input_budget import InputBudget
+from sixfold.core.input_budget import InputBudget, Limit
 
 _SLICE_BYTES = 256 * 1024
 _PUNCTUATION = b"{[,:"
 _NOT_PUNCTUATION = bytes(set(range(256)) - set(_PUNCTUATION))
-_SUBJECT = "The JSON document"
+_MESSAGE = "The JSON document may have at most {:,} "
 _Count = Callable[[bytes], None]
 
 
@@ -37,18 +37,18 @@ class JsonLimits(NamedTuple):
             self._count_all(_outside_strings(raw, self.values + self.members), self._counter())
 
     def _counter(self) -> _Count:
-        containers = InputBudget(_SUBJECT, "arrays and objects", items=self.containers)
-        members = InputBudget(_SUBJECT, "members of objects", items=self.members)
-        values = InputBudget(_SUBJECT, "values", items=self.values)
+        budget = InputBudget(
+            containers=Limit(self.containers, _MESSAGE + "arrays and objects"),
+            members=Limit(self.members, _MESSAGE + "members of objects"),
+            values=Limit(self.values, _MESSAGE + "values"),
+        )
 
         def count(piece: bytes) -> None:
             if not any(byte in piece for byte in _PUNCTUATION):  # base64 data has none
                 return
             left = piece.translate(None, _NOT_PUNCTUATION)
             opened = left.count(b"{") + left.count(b"[")
-            containers.spend(items=opened)
-            members.spend(items=left.count(b":"))
-            values.spend(items=opened + left.count(b","))
+            budget.spend(containers=opened, members=left.count(b":"), values=opened + left.count(b","))
 
         return count
 
@@ -69,7 +69,7 @@ def _slices(raw: bytes) -> Iterator[bytes]:
 
 def _outside_strings(raw: bytes, most_strings: int) -> Iterator[bytes]:
     """The bytes of each slice that are in no string; raises `InputTooLarge` for too many strings."""
-    strings = InputBudget(_SUBJECT, "strings", items=2 * most_strings)
+    strings = InputBudget(strings=Limit(most_strings, _MESSAGE + "strings"))
     inside, start = False, 0
     while start < len(raw):
         piece = raw[start : start + _SLICE_BYTES]
@@ -78,7 +78,7 @@ def _outside_strings(raw: bytes, most_strings: int) -> Iterator[bytes]:
         start += len(piece)
         piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         quotes = piece.count(b'"')
-        strings.spend(items=quotes)
+        strings.spend(strings=(quotes + inside) // 2)
         parts = piece.split(b'"')
         yield b"".join(parts[int(inside) :: 2])
         inside ^= bool(quotes % 2)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core import json_limits
-from sixfold.core.input_budget import InputBudget
+from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.json_limits import JsonLimits
 from sixfold.core.work.inputs import Descriptor
 from sixfold.web.sniffing import UNKNOWN
@@ -21,7 +21,8 @@ from sixfold.web.sniffing import UNKNOWN
 INVALID_JSON, INVALID_FORM = "Invalid JSON body", "Invalid form body"
 _MAX_FIELDS, _MAX_FILES = 1000, 16
 MAX_PARTS = _MAX_FIELDS + _MAX_FILES
-_MAX_ESCAPES = 1_200_000  # 32 MiB of base64 have a million; each takes time and memory to decode
+# 32 MiB of base64 have a million; each takes time and memory to decode.
+_ESCAPES = Limit(1_200_000, "The form may have at most {:,} percent-encoded bytes")
 _MAX_DIGITS = 20
 _SMALL_BYTES = 64 * 1024  # too short to exceed the limits on values
 _FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
@@ -101,7 +102,7 @@ async def fields(request: Request) -> Fields:
         case "multipart/form-data":
             return await _multipart(request)
         case "application/x-www-form-urlencoded":
-            InputBudget("The form", "percent-encoded bytes", items=_MAX_ESCAPES).spend(items=raw.count(b"%"))
+            InputBudget(escapes=_ESCAPES).spend(escapes=raw.count(b"%"))
             small = len(raw) <= _SMALL_BYTES
             values = _urlencoded(raw) if small else await asyncio.to_thread(_urlencoded, raw)
             return Fields(values, is_form=True)

@@ -12,6 +12,7 @@ from typing import Any
 from sixfold.core.graphs.convert import NotAWorkflow
 from sixfold.core.graphs.documents import Json, mapping
 from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
+from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.work.manifest.containers import riff, webp
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -110,17 +111,17 @@ class _Inflater:
     """Inflates the texts of one file, together up to a limit."""
 
     def __init__(self, most: int) -> None:
-        self._most = self._left = most
+        self._most = most
+        message = "The texts of an image may have at most {:,} bytes when inflated"
+        self._budget = InputBudget(bytes=Limit(most, message, GraphTooLarge))
 
     def inflate(self, data: bytes) -> bytes:
         unpacker = zlib.decompressobj()
         try:
-            text = unpacker.decompress(data, self._left + 1)
+            text = unpacker.decompress(data, self._most - self._budget.spent("bytes") + 1)
         except zlib.error:
             return b""
-        self._left -= len(text)
-        if self._left < 0:
-            raise GraphTooLarge(f"The texts of an image may have at most {self._most:,} bytes when inflated")
+        self._budget.spend(bytes=len(text))
         return text
 
 

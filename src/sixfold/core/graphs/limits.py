@@ -9,6 +9,9 @@ from typing import Any, cast
 from sixfold import errors
 from sixfold.core import json_limits
 from sixfold.core.graphs.documents import mapping
+from sixfold.core.input_budget import InputBudget, Limit
+
+_MOST = "A graph may have at most {:,} "
 
 
 class GraphTooLarge(errors.BadRequest):
@@ -37,10 +40,19 @@ class GraphLimits:
             raise GraphTooLarge(f"A graph may have at most {most:,} bytes of JSON; got {len(data):,}")
         json_limits.GRAPH.check(data)
 
+    def budget(self) -> InputBudget:
+        """A budget of nodes, values and bytes of text for a graph that is about to be read."""
+        opened = "after its subgraphs are opened"
+        return InputBudget(
+            nodes=Limit(self.nodes, _MOST + f"nodes {opened}", GraphTooLarge),
+            values=Limit(self.values, _MOST + "values in the inputs of its nodes", GraphTooLarge),
+            text_bytes=Limit(self.json_bytes, _MOST + f"bytes of text {opened}", GraphTooLarge),
+        )
+
     def check(self, graph: object) -> None:
         """Raise `GraphTooLarge` for a graph in API format with too many nodes or values."""
         nodes = mapping(graph)
-        budget = GraphBudget(self)
+        budget = self.budget()
         budget.spend(nodes=len(nodes))
         count = 0
         for node in nodes.values():
@@ -52,38 +64,6 @@ class GraphLimits:
             if count > self.values:
                 break
         budget.spend(values=count)
-
-
-class GraphBudget:
-    """What remains of a graph's limits while it is read; spent before anything is built."""
-
-    __slots__ = ("_limits", "_nodes", "_text_bytes", "_values")
-
-    def __init__(self, limits: GraphLimits) -> None:
-        self._limits = limits
-        self._nodes = limits.nodes
-        self._values = limits.values
-        self._text_bytes = limits.json_bytes
-
-    def spend(self, nodes: int = 0, values: int = 0, text_bytes: int = 0) -> None:
-        """Take from the budget; raises `GraphTooLarge` where less is left."""
-        self._nodes -= nodes
-        self._values -= values
-        self._text_bytes -= text_bytes
-        limits = self._limits
-        if self._nodes < 0:
-            raise GraphTooLarge(
-                f"A graph may have at most {limits.nodes:,} nodes after its subgraphs are opened"
-            )
-        if self._values < 0:
-            raise GraphTooLarge(
-                f"A graph may have at most {limits.values:,} values in the inputs of its nodes"
-            )
-        if self._text_bytes < 0:
-            size = limits.json_bytes
-            raise GraphTooLarge(
-                f"A graph may have at most {size:,} bytes of text after its subgraphs are opened"
-            )
 
 
 DEFAULT_LIMITS = GraphLimits()

@@ -12,7 +12,7 @@ from typing import Any
 
 from sixfold.core.graphs import slices
 from sixfold.core.graphs.documents import Json, listed, mapping
-from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphBudget, GraphLimits, measure
+from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits, measure
 from sixfold.core.graphs.nodes import WIDGET_TYPES, Input
 from sixfold.core.graphs.slices import Steps
 from sixfold.errors import BadRequest
@@ -91,7 +91,7 @@ class _Sheet:
 
     def __init__(self, document: Json, limits: GraphLimits) -> None:
         self.nodes: dict[str, Drawn] = {}
-        self._budget = GraphBudget(limits)
+        self._budget = limits.budget()
         # The definitions that are being opened, outermost first, and the links of each definition.
         self._path: list[str] = []
         self._links: dict[str, _Links] = {}

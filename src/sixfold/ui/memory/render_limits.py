@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,8 @@ from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
+from sixfold.core.input_budget import InputBudget, Limit
+
 CPU_SECONDS = 1.0
 HTML_CHARS = 100_000
 HTML_PER_CHAR = 16
@@ -21,7 +22,7 @@ TOKENS = 500
 TOKENS_PER_CHAR = 3
 MOST_TOKENS = 50_000
 DEFINITION_CHARS = 2_000
-_WORK = "work"
+_BUDGET = "budget"
 _EMBEDDED_IMAGE = re.compile(r"data:image/", re.IGNORECASE)
 
 
@@ -29,40 +30,31 @@ class RenderTooLarge(Exception):
     """A text that cannot be rendered within the limits; the message completes "because …"."""
 
 
-class RenderWork:
-    """What one rendering may still use, by the length of its text."""
-
-    def __init__(self, chars: int) -> None:
-        self._deadline = time.thread_time() + CPU_SECONDS
-        self._html = HTML_CHARS + HTML_PER_CHAR * chars
-        self.tokens = min(MOST_TOKENS, TOKENS + TOKENS_PER_CHAR * chars)
-
-    def step(self) -> None:
-        """Check the CPU time; each attempt to parse a token is one step."""
-        if time.thread_time() > self._deadline:
-            raise RenderTooLarge(f"its layout takes more than {CPU_SECONDS:g} s of processor time")
-
-    def html(self, chars: int) -> None:
-        """Count characters of HTML before they are joined."""
-        self._html -= chars
-        if self._html < 0:
-            raise RenderTooLarge(f"its HTML would be more than {HTML_PER_CHAR} times as long as its text")
+_LINKS = Limit(DEFINITION_CHARS, "it defines a link of more than {} characters", RenderTooLarge)
 
 
 class _Tokens(list[Token]):
-    def __init__(self, most: int) -> None:
+    def __init__(self, budget: InputBudget) -> None:
         super().__init__()
-        self._most = most
+        self._budget = budget
 
     def append(self, token: Token) -> None:
-        if len(self) >= self._most:
-            raise RenderTooLarge("it has too many list items, table cells or other blocks for its length")
+        self._budget.spend(tokens=1)
         super().append(token)
 
 
 def environment(chars: int, **values: Any) -> dict[str, Any]:
-    """The parser's environment for a text of so many characters, with its limits."""
-    return {_WORK: RenderWork(chars), **values}
+    """The parser's environment for a text of so many characters, with its budget."""
+    html = f"its HTML would be more than {HTML_PER_CHAR} times as long as its text"
+    blocks = "it has too many list items, table cells or other blocks for its length"
+    time = f"its layout takes more than {CPU_SECONDS:g} s of processor time"
+    budget = InputBudget(
+        cpu_ms=Limit(int(CPU_SECONDS * 1000), time, RenderTooLarge),
+        tokens=Limit(min(MOST_TOKENS, TOKENS + TOKENS_PER_CHAR * chars), blocks, RenderTooLarge),
+        html=Limit(HTML_CHARS + HTML_PER_CHAR * chars, html, RenderTooLarge),
+        link=_LINKS,
+    )
+    return {_BUDGET: budget, **values}
 
 
 def limit(parser: MarkdownIt) -> None:
@@ -74,22 +66,22 @@ def limit(parser: MarkdownIt) -> None:
 
 
 def _blocks(state: StateCore) -> None:
-    state.tokens = _Tokens(state.env[_WORK].tokens)
+    budget: InputBudget = state.env[_BUDGET]
+    state.tokens = _Tokens(budget)
     state.md.block.parse(state.src, state.md, state.env, state.tokens)
     for definition in state.env.get("references", {}).values():
         href, title = definition["href"], definition["title"]
         # An embedded image is as long as it is. The limit on HTML holds for its copies.
-        if len(title) + (0 if _EMBEDDED_IMAGE.match(href) else len(href)) > DEFINITION_CHARS:
-            raise RenderTooLarge(f"it defines a link of more than {DEFINITION_CHARS} characters")
+        budget.check(link=len(title) + (0 if _EMBEDDED_IMAGE.match(href) else len(href)))
 
 
 def _block_step(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    state.env[_WORK].step()
+    state.env[_BUDGET].check_time()
     return False
 
 
 def _inline_step(state: StateInline, silent: bool) -> bool:
-    state.env[_WORK].step()
+    state.env[_BUDGET].check_time()
     return False
 
 
@@ -105,15 +97,15 @@ class BoundedRenderer(RendererHTML):
         return self._joined(tokens, options, env)
 
     def _joined(self, tokens: Sequence[Token], options: Any, env: Any) -> str:
-        work: RenderWork = env[_WORK]
+        budget: InputBudget = env[_BUDGET]
         parts: list[str] = []
         for number, token in enumerate(tokens):
-            work.step()
+            budget.check_time()
             if token.type == "inline":
                 parts.append(self._joined(token.children or (), options, env))
                 continue
             rule = self.rules.get(token.type, self.renderToken)
             part = str(rule(tokens, number, options, env))
-            work.html(len(part))
+            budget.spend(html=len(part))
             parts.append(part)
         return "".join(parts)

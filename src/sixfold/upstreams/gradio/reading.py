@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold import errors
+from sixfold.core.input_budget import InputBudget, Limit
 
 _MEDIA = {
     "image": "image",
@@ -34,7 +35,11 @@ _MAX_INPUTS = 100
 _MAX_CHOICES = 1000
 _MAX_CHOICE_CHARS = 500
 _MAX_FUNCTION_CHOICES = 20_000
-_MAX_ARGUMENTS = 50_000
+_ARGUMENTS = Limit(
+    50_000,
+    "The space's functions have more than {} inputs and outputs together, which is too many to import",
+    errors.BadRequest,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +98,12 @@ class _Components:
             if isinstance(number := each.get("id"), int | str)
         }
         self._typed: dict[tuple[int, str], _Typed] = {}
-        self._used = 0
+        self._budget = InputBudget(arguments=_ARGUMENTS)
 
     def named(self, numbers: Any) -> list[Mapping[str, Any]]:
         """The components of a list of numbers; raises `BadRequest` where all lists are too long together."""
         listed = _list(numbers)
-        self._used += len(listed)
-        if self._used > _MAX_ARGUMENTS:
-            raise errors.BadRequest(
-                f"The space's functions have more than {_MAX_ARGUMENTS} inputs and outputs together, which is"
-                " too many to import"
-            )
+        self._budget.spend(arguments=len(listed))
         return [
             self._known.get(number, _NO_COMPONENT) if isinstance(number, int | str) else _NO_COMPONENT
             for number in listed

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from sixfold import errors
+from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.memory.exchange import paths
 from sixfold.core.memory.limits import Limits
 
@@ -108,47 +109,32 @@ def outliner(archive: Path, limits: Limits) -> str | None:
     with contextlib.suppress(errors.BadRequest), _reading():
         if zipfile.is_zipfile(archive):
             with _opened(archive, limits) as opened:
-                return paths.outliner([_zip_name(info) for info in _listed(opened, _Budget(archive, limits))])
+                return paths.outliner([_zip_name(info) for info in _listed(opened, _budget(archive, limits))])
         with _members(archive, limits) as members:
             return paths.outliner([member.name for member in members if member.name.endswith(paths.SETTINGS)])
     return None
 
 
-class _Budget:
-    """How many entries and unpacked bytes an archive may still have."""
+def _budget(archive: Path, limits: Limits) -> InputBudget:
+    """How many files, folders and unpacked bytes an archive may have."""
+    entries = Limit(limits.import_files, "The archive has more than {} entries", errors.TooLarge)
+    size = Limit(limits.import_bytes, "The archive holds more than {} bytes", errors.TooLarge)
+    unpacked = _FREE_BYTES + _RATIO * archive.stat().st_size
+    if unpacked < size.most:
+        message = f"The archive unpacks to more than {_RATIO} times its size"
+        size = Limit(unpacked, message, errors.TooLarge)
+    return InputBudget(files=entries, folders=entries, bytes=size)
 
-    def __init__(self, archive: Path, limits: Limits) -> None:
-        self._limits = limits
-        self._files = self._folders = self._bytes = 0
-        self.entries = 1
-        self.most = min(limits.import_bytes, _FREE_BYTES + _RATIO * archive.stat().st_size)
 
-    def count(self, *, folder: bool = False) -> None:
-        """Count one entry; there may be as many folders as files."""
-        self.entries += 1
-        self._folders += folder
-        self._files += not folder
-        if max(self._files, self._folders) > self._limits.import_files:
-            raise errors.TooLarge(f"The archive has more than {self._limits.import_files} entries")
-
-    def spend(self, size: int) -> None:
-        """Count unpacked bytes."""
-        self._bytes += size
-        if self._bytes > self.most:
-            raise self.exceeded()
-
-    def exceeded(self) -> errors.TooLarge:
-        """The error of an archive with too many bytes."""
-        if self.most == self._limits.import_bytes:
-            return errors.TooLarge(f"The archive holds more than {self.most} bytes")
-        return errors.TooLarge(f"The archive unpacks to more than {_RATIO} times its size")
+def _count(budget: InputBudget, *, folder: bool) -> None:
+    budget.spend(folders=int(folder), files=int(not folder))
 
 
 # -- zip -----------------------------------------------------------------------------------------
 
 
 def _zipped(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
-    budget = _Budget(archive, limits)
+    budget = _budget(archive, limits)
     with _opened(archive, limits) as opened:
         for info in _listed(opened, budget):
             path = _zip_name(info)
@@ -162,7 +148,7 @@ def _zipped(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
                 yield File(path, error=f"is packed by method {info.compress_type}; use deflate")
             else:
                 data = _unzipped(opened, info, limits.page_bytes + 1)
-                budget.spend(len(data or b""))
+                budget.spend(bytes=len(data or b""))
                 yield file(path, data, limits) if data is not None else File(path, error="is damaged")
 
 
@@ -175,9 +161,9 @@ def _opened(archive: Path, limits: Limits) -> Generator[zipfile.ZipFile]:
             yield opened
 
 
-def _listed(opened: zipfile.ZipFile, budget: _Budget) -> Iterator[zipfile.ZipInfo]:
+def _listed(opened: zipfile.ZipFile, budget: InputBudget) -> Iterator[zipfile.ZipInfo]:
     for info in opened.infolist():
-        budget.count(folder=info.is_dir())
+        _count(budget, folder=info.is_dir())
         if not info.is_dir():
             yield info
 
@@ -233,7 +219,7 @@ def _zip_name(info: zipfile.ZipInfo) -> str:
 class _BoundedStream:
     """A decompressed stream that only goes forward, within the limits of an archive."""
 
-    def __init__(self, stream: IO[bytes], budget: _Budget) -> None:
+    def __init__(self, stream: IO[bytes], budget: InputBudget) -> None:
         self._stream = stream
         self._budget = budget
         self._left = _MAX_HEADERS
@@ -273,8 +259,8 @@ class _BoundedStream:
 
     def _check(self, offset: int) -> None:
         # The blocks of the headers come on top: three for each entry.
-        if offset > self._budget.most + 3 * tarfile.BLOCKSIZE * self._budget.entries:
-            raise self._budget.exceeded()
+        entries = 1 + self._budget.spent("files") + self._budget.spent("folders")
+        self._budget.check(bytes=offset - 3 * tarfile.BLOCKSIZE * entries)
 
 
 def _tarred(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
@@ -291,7 +277,9 @@ def _tarred(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
 class _Members:
     """The members of a tar that are no folders, each counted before its data is read."""
 
-    def __init__(self, opened: tarfile.TarFile, stream: _BoundedStream, budget: _Budget, most: int) -> None:
+    def __init__(
+        self, opened: tarfile.TarFile, stream: _BoundedStream, budget: InputBudget, most: int
+    ) -> None:
         self._opened = opened
         self._stream = stream
         self._budget = budget
@@ -302,8 +290,8 @@ class _Members:
             # The library would keep all members and global headers.
             self._opened.members = []  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
             self._opened.pax_headers = {}
-            self._budget.count(folder=member.isdir())
-            self._budget.spend(member.size if member.isreg() else 0)
+            _count(self._budget, folder=member.isdir())
+            self._budget.spend(bytes=member.size if member.isreg() else 0)
             if not member.isdir():
                 yield member
             self._stream.allow(_MAX_HEADERS)
@@ -317,7 +305,7 @@ class _Members:
 
 @contextlib.contextmanager
 def _members(archive: Path, limits: Limits) -> Generator[_Members]:
-    budget = _Budget(archive, limits)
+    budget = _budget(archive, limits)
     with contextlib.closing(_decompressed(archive)) as stream:
         bounded = _BoundedStream(stream, budget)
         with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r:") as opened:

@@ -1,0 +1,63 @@
+"""A budget of one input: what is added, compared and timed, and the errors of its limits."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.input_budget import InputBudget, Limit
+
+
+def budget() -> InputBudget:
+    return InputBudget(
+        files=Limit(3, "The archive may have at most {} files"),
+        bytes=Limit(1000, "The archive may have at most {:,} bytes", errors.TooLarge),
+        depth=Limit(2, "Folders may be nested at most {} levels deep"),
+    )
+
+
+def test_spend_up_to_each_limit_is_accepted_and_counted() -> None:
+    spent = budget()
+    spent.spend(files=1, bytes=400)
+    spent.spend(files=2, bytes=600)
+    assert (spent.spent("files"), spent.spent("bytes"), spent.spent("depth")) == (3, 1000, 0)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "error", "sentence"),
+    [
+        ("files", errors.InputTooLarge, "The archive may have at most 3 files"),
+        ("bytes", errors.TooLarge, "The archive may have at most 1,000 bytes"),
+        ("depth", errors.InputTooLarge, "Folders may be nested at most 2 levels deep"),
+    ],
+)
+def test_spend_more_than_a_limit_raises_its_error_with_the_limit(
+    quantity: str, error: type[errors.SixfoldError], sentence: str
+) -> None:
+    spent = budget()
+    spent.spend(files=3, bytes=1000, depth=2)
+    with pytest.raises(error) as caught:
+        spent.spend(**{quantity: 1})
+    assert caught.value.message == sentence
+
+
+def test_check_compares_with_the_limit_and_adds_nothing() -> None:
+    spent = budget()
+    for level in (1, 2, 2, 1):
+        spent.check(depth=level)
+    with pytest.raises(errors.InputTooLarge):
+        spent.check(depth=3)
+    assert spent.spent("depth") == 0
+
+
+def test_check_time_counts_the_processor_time_of_the_thread() -> None:
+    spent = InputBudget(cpu_ms=Limit(20, "reading it takes more than {} ms"))
+    spent.check_time()
+    begun = time.thread_time()
+    while time.thread_time() - begun < 0.03:
+        pass
+    with pytest.raises(errors.InputTooLarge, match="more than 20 ms"):
+        spent.check_time()
+    InputBudget().check_time()
