@@ -21,16 +21,20 @@ _Count = Callable[[bytes], None]
 
 
 class JsonLimits(NamedTuple):
-    """The most arrays and objects, object members, and values of any kind in one document."""
+    """The most arrays and objects, object members, values of any kind and backslashes in one document."""
 
     containers: int = 50_000
     members: int = 100_000
     values: int = 500_000
+    backslashes: int = 4_000_000
 
     def check(self, raw: bytes) -> None:
         """Raise `InputTooLarge` where a document exceeds a limit; a malformed one may pass."""
         if len(raw) <= min(self):  # each item takes at least one byte
             return
+        escapes = InputBudget(backslashes=Limit(self.backslashes, _MESSAGE + "backslashes"))
+        for piece in _slices(raw):
+            escapes.spend(backslashes=piece.count(b"\\"))
         try:
             self._count_all(_slices(raw), self._counter())
         except errors.InputTooLarge:

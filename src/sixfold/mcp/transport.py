@@ -65,7 +65,7 @@ class Endpoint:
 
     async def _read(self, request: Request, raw: bytes, call: Call) -> Response:
         try:
-            document = bodies.parse_json(raw)
+            document = await bodies.parsed(bodies.parse_json, raw)
         except errors.InputTooLarge as error:
             return _failed(None, RpcError(messages.PARSE_ERROR, error.message), 400)
         except errors.BadRequest:

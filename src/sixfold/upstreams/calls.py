@@ -26,6 +26,7 @@ import httpx
 import msgspec
 
 from sixfold import __version__
+from sixfold.core import json_decoding
 from sixfold.core.work.engines import EngineError, UnusableInput
 
 T = TypeVar("T")
@@ -302,7 +303,7 @@ def _document(body: bytes | None) -> Any:
     if not body:
         return None
     try:
-        return msgspec.json.decode(body)
+        return json_decoding.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
 

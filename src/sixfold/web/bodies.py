@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.core import json_limits
+from sixfold.core import json_decoding, json_limits
 from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.json_limits import JsonLimits
 from sixfold.core.work.inputs import Descriptor
+from sixfold.web.multipart import INVALID_FORM, MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
 from sixfold.web.sniffing import UNKNOWN
 
-INVALID_JSON, INVALID_FORM = "Invalid JSON body", "Invalid form body"
-_MAX_FIELDS, _MAX_FILES = 1000, 16
-MAX_PARTS = _MAX_FIELDS + _MAX_FILES
+INVALID_JSON = "Invalid JSON body"
+MAX_PARTS = MAX_FIELDS + MAX_FILES
 # 32 MiB of base64 have a million; each takes time and memory to decode.
 _ESCAPES = Limit(1_200_000, "The form may have at most {:,} percent-encoded bytes")
 _MAX_DIGITS = 20
 _SMALL_BYTES = 64 * 1024  # too short to exceed the limits on values
+_LOOP_BYTES = 256 * 1024  # take at most 10 ms to parse
+_T = TypeVar("_T")
 _FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
-_decode = msgspec.json.Decoder().decode
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
@@ -59,9 +61,14 @@ def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
     """
     check_size(raw, limits)
     try:
-        return _decode(raw)
+        return json_decoding.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise errors.BadRequest(INVALID_JSON) from error
+
+
+async def parsed(parse: Callable[[bytes], _T], raw: bytes) -> _T:
+    """Return what `parse` makes of a body, in a thread where a large one takes long."""
+    return parse(raw) if len(raw) <= _LOOP_BYTES else await asyncio.to_thread(parse, raw)
 
 
 def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:
@@ -100,42 +107,53 @@ async def fields(request: Request) -> Fields:
     raw = await request.body()
     match form_type(request, raw):
         case "multipart/form-data":
-            return await _multipart(request)
+            split = functools.partial(_multipart, content_type=request.headers["content-type"])
+            return await parsed(split, raw)
         case "application/x-www-form-urlencoded":
             InputBudget(escapes=_ESCAPES).spend(escapes=raw.count(b"%"))
-            small = len(raw) <= _SMALL_BYTES
-            values = _urlencoded(raw) if small else await asyncio.to_thread(_urlencoded, raw)
-            return Fields(values, is_form=True)
+            return Fields(await parsed(_urlencoded, raw), is_form=True)
         case _:
-            return Fields(parse_object(raw))
+            return Fields(await parsed(parse_object, raw))
 
 
 def _urlencoded(raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
-        return dict(parse_qsl(text, max_num_fields=_MAX_FIELDS, errors="strict"))
+        return dict(parse_qsl(text, max_num_fields=MAX_FIELDS, errors="strict"))
     except ValueError as error:
         raise errors.BadRequest(INVALID_FORM) from error
 
 
-async def _multipart(request: Request) -> Fields:
-    try:
-        form = await request.form(max_files=_MAX_FILES, max_fields=_MAX_FIELDS)
-    except MultiPartException as error:
-        raise errors.BadRequest(INVALID_FORM) from error
-    values: dict[str, Any] = {}
-    files: dict[str, bytes] = {}
-    parts: list[Part] = []
-    for name, value in form.multi_items():
-        if isinstance(value, str):
-            if value:
-                values[name] = value
-                parts.append(Part(name, value.encode()))
-        elif data := await value.read():  # a browser sends an empty file where none was chosen
-            files[name] = data
-            parts.append(Part(name, data, value.filename or "file", value.content_type or UNKNOWN))
-    await form.close()
-    return Fields(values, is_form=True, files=files, parts=tuple(parts))
+class _PartReader(PartHandler):
+    """Reads the parts that are not empty; a browser sends an empty file where none was chosen."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self._head: Head | None = None
+        self._pieces: list[memoryview] = []
+
+    def begin(self, head: Head) -> None:
+        self._head, self._pieces = head, []
+
+    def take(self, data: memoryview) -> None:
+        self._pieces.append(data)
+
+    def end(self) -> None:
+        head, data = self._head, b"".join(self._pieces)
+        if head is None or not data:
+            return
+        if head.filename is None:
+            self.parts.append(Part(head.name, data))
+        else:
+            self.parts.append(Part(head.name, data, head.filename or "file", head.content_type or UNKNOWN))
+
+
+def _multipart(raw: bytes, content_type: str) -> Fields:
+    reader = _PartReader()
+    Splitter(content_type, reader).feed(raw)
+    values = {part.name: text(part.data) for part in reader.parts if not part.filename}
+    files = {part.name: part.data for part in reader.parts if part.filename}
+    return Fields(values, is_form=True, files=files, parts=tuple(reader.parts))
 
 
 def from_text(descriptors: tuple[Descriptor, ...], given: dict[str, Any]) -> dict[str, Any]:

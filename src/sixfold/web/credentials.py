@@ -6,14 +6,13 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 import msgspec
-from python_multipart.multipart import parse_options_header
 
 from sixfold import errors
-from sixfold.web.bodies import INVALID_FORM, INVALID_JSON, MAX_PARTS
+from sixfold.web.bodies import INVALID_JSON, MAX_PARTS
+from sixfold.web.multipart import INVALID_FORM, Head, PartHandler, Splitter
 
 _NAME = "api_key"
 _MAX_BYTES = 4096  # of a value that is worth decoding; a key has 46
-_MAX_HEADER_BYTES = 8192
 _TOO_LONG = ""  # no key
 
 
@@ -50,29 +49,24 @@ def in_urlencoded(raw: bytes) -> str | None:
 
 
 def in_multipart(raw: bytes, content_type: str) -> str | None:
-    """The last such part that is not empty and no file; raises `BadRequest` for a form without a boundary."""
-    _, options = parse_options_header(content_type)
-    boundary = options.get(b"boundary", b"")
-    if not boundary:
-        raise errors.BadRequest(INVALID_FORM)
-    delimiter = b"\r\n--" + boundary
-    found, at = None, 0 if raw.startswith(delimiter[2:]) else raw.find(delimiter)
-    for _ in range(MAX_PARTS + 1):
-        start = raw.find(b"\r\n", at + 2)
-        end = raw.find(b"\r\n\r\n", start, start + _MAX_HEADER_BYTES)
-        if at < 0 or start < 0 or end < 0:
-            return found
-        at = raw.find(delimiter, end + 2)
-        if at > end + 4 and _is_key(raw[start:end]):
-            value = raw[end + 4 : at]
-            found = value.decode("utf-8", "replace") if len(value) <= _MAX_BYTES else _TOO_LONG
-    raise errors.BadRequest(INVALID_FORM)
+    """The last such part that is not empty and no file; raises `BadRequest` for a malformed form."""
+    reader = _KeyReader()
+    Splitter(content_type, reader).feed(raw)
+    return reader.key
 
 
-def _is_key(headers: bytes) -> bool:
-    for line in headers.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-disposition":
-            _, options = parse_options_header(value.strip())
-            return options.get(b"name") == _NAME.encode() and b"filename" not in options
-    return False
+class _KeyReader(PartHandler):
+    key: str | None = None
+    _wanted = False
+    _data = b""
+
+    def begin(self, head: Head) -> None:
+        self._wanted, self._data = head.name == _NAME and head.filename is None, b""
+
+    def take(self, data: memoryview) -> None:
+        if self._wanted:
+            self._data += data[: _MAX_BYTES + 1 - len(self._data)]
+
+    def end(self) -> None:
+        if self._wanted and self._data:
+            self.key = self._data.decode("utf-8", "replace") if len(self._data) <= _MAX_BYTES else _TOO_LONG

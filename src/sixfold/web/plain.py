@@ -41,16 +41,18 @@ class Call:
 
     async def body(self) -> bytes:
         """All of it; raises `TooLarge` and `ClientDisconnect`."""
-        body = b""
+        pieces: list[bytes] = []
+        size = 0
         while True:
             message = await self._receive()
             if message["type"] != "http.request":
                 raise ClientDisconnect
-            body += message.get("body", b"")
-            if len(body) > self._max_bytes:
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > self._max_bytes:
                 raise limits.too_large(self._max_bytes)
             if not message.get("more_body"):
-                return body
+                return b"".join(pieces)
 
     def request(self) -> Request:
         """The same for those who want Starlette's; its body may have been read."""

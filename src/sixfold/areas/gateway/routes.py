@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.relay.ports import Ask
 from sixfold.core.relay.relay import Relay
 from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
-from sixfold.web import answers, calls
+from sixfold.web import answers, bodies, calls
 from sixfold.web.plain import Answer, Call, Plain
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
@@ -123,13 +124,14 @@ class Talk:
         """A chat completion."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
-        return await self._chat.answer(call, principal, chat.wanted(raw), raw)
+        return await self._chat.answer(call, principal, await bodies.parsed(chat.wanted, raw), raw)
 
     async def responses(self, call: Call) -> Response | Answer:
         """A response."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
-        wanted = self._keeping.kept(principal.account_id, responses.wanted(raw), raw)
+        wanted = await bodies.parsed(responses.wanted, raw)
+        wanted = self._keeping.kept(principal.account_id, wanted, raw)
         if wanted.previous or references.MARK in raw:
             wanted, raw = await self._keeping.continued(principal.account_id, wanted, raw)
         return await self._responses.answer(call, principal, wanted, raw)
@@ -138,13 +140,13 @@ class Talk:
         """A message."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
-        return await self._messages.answer(call, principal, messages.wanted(raw), raw)
+        return await self._messages.answer(call, principal, await bodies.parsed(messages.wanted, raw), raw)
 
     async def count(self, request: Request) -> Response:
         """How many tokens a message would have; free."""
         principal = await self._door.enter(request)
         raw = await request.body()
-        wanted = messages.wanted(raw, counting=True)
+        wanted = await bodies.parsed(functools.partial(messages.wanted, counting=True), raw)
         ask = Ask(
             account_id=principal.account_id,
             request_id=calls.request_id(request),

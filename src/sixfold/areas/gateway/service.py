@@ -50,7 +50,7 @@ class Service:
         """Its answer; 202 with `async`, a stream with `stream`."""
         principal = await self._services.doors.bearer(request)
         raw = await request.body()
-        body = bodies.parse_object(raw)
+        body = await bodies.parsed(bodies.parse_object, raw)
         name, later, stream = _named(body), _switch(body, "async"), _switch(body, "stream")
         given = {key: value for key, value in body.items() if key not in _OWN}
         talk = name in talks.NAMES

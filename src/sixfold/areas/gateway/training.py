@@ -26,7 +26,7 @@ class Training:
         """Where to ask after it: no training is over at once."""
         principal = await self._services.doors.bearer(request)
         raw = await request.body()
-        given = bodies.parse_object(raw)
+        given = await bodies.parsed(bodies.parse_object, raw)
 
         async def make(idempotency_id: str | None) -> Response:
             order = Order(

@@ -91,7 +91,7 @@ class Replicate:
         once = Once(principal.account_id, raw, schemas.error)
 
         async def work(idempotency_id: str | None) -> Response:
-            body = bodies.parse_object(raw)
+            body = await bodies.parsed(bodies.parse_object, raw)
             if "name" in request.scope["path_params"]:
                 model = await self._named(request, principal)
             else:

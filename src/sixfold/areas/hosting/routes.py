@@ -47,9 +47,8 @@ class Predictions:
         once = Once(principal.account_id, raw, answers.coded)
 
         async def accepted(idempotency_id: str | None) -> Response:
-            wanted = schemas.run_request(
-                bodies.parse_object(raw), request.scope["path_params"].get("model_id")
-            )
+            body = await bodies.parsed(bodies.parse_object, raw)
+            wanted = schemas.run_request(body, request.scope["path_params"].get("model_id"))
             order = await orders.order(
                 self._services, request, principal, wanted, idempotency_id=idempotency_id
             )
@@ -69,7 +68,7 @@ class Predictions:
     async def quote(self, request: Request) -> Response:
         """What a run would cost and how long it would take; nothing is changed."""
         principal = await self._enter(request)
-        body = bodies.parse_object(await request.body() or b"{}")
+        body = await bodies.parsed(bodies.parse_object, await request.body() or b"{}")
         wanted = schemas.run_request(body, calls.path_value(request, "model_id"))
         found = await orders.terms(self._services, principal, wanted)
         await self._services.pipeline.prepare(found.model, wanted.inputs, charged=True)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from sixfold import errors
-from sixfold.core import money
+from sixfold.core import json_decoding, money
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.work import sessions_viewer as words
 from sixfold.core.work.live import MAX_WAYPOINTS
@@ -28,7 +28,7 @@ _MAX_KEYS = 16
 _MAX_METRES = 100_000.0
 _Plain = words.Told | words.Acked | words.Framed | words.Stats | words.Pong | words.Fault
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_decode = json_decoding.decode_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -63,8 +64,9 @@ async def _key(request: Request) -> Any:
     raw = await request.body()
     match bodies.form_type(request, raw):
         case "multipart/form-data":
-            return credentials.in_multipart(raw, request.headers["content-type"])
+            find = functools.partial(credentials.in_multipart, content_type=request.headers["content-type"])
+            return await bodies.parsed(find, raw)
         case "application/x-www-form-urlencoded":
-            return credentials.in_urlencoded(raw)
+            return await bodies.parsed(credentials.in_urlencoded, raw)
         case _:
-            return credentials.in_json(raw)
+            return await bodies.parsed(credentials.in_json, raw)

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from starlette.formparsers import MultiPartException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
@@ -20,7 +19,7 @@ from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.keeping import KINDS, Found, Kind, Name
 from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.media import Source
-from sixfold.web import answers, sniffing
+from sixfold.web import answers, multipart, sniffing
 from sixfold.web.services import Services
 
 _SHOWN = ("image/", "video/", "audio/")
@@ -135,16 +134,13 @@ class Files:
 
 async def _form(request: Request) -> _Form:
     """A form with a file; raises `BadRequest`."""
-    try:
-        async with request.form(max_files=1, max_fields=20) as form:
-            told = {name: value for name, value in form.items() if isinstance(value, str)}
-            file = form.get("image")
-            if file is None or isinstance(file, str) or not file.filename:
-                raise errors.BadRequest("The form has no part named image")
-            name = _named(told.get("subfolder", ""), file.filename, told.get("type", "input"))
-            return _Form(name, await file.read(), file.content_type or "", told)
-    except MultiPartException as error:
-        raise errors.BadRequest("Invalid form body") from error
+    async with multipart.form(request, max_files=1, max_fields=20) as form:
+        told = {name: value for name, value in form.items() if isinstance(value, str)}
+        file = form.get("image")
+        if file is None or isinstance(file, str) or not file.filename:
+            raise errors.BadRequest("The form has no part named image")
+        name = _named(told.get("subfolder", ""), file.filename, told.get("type", "input"))
+        return _Form(name, await file.read(), file.content_type or "", told)
 
 
 def _original(text: str) -> Name:

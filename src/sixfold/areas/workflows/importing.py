@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,7 +23,7 @@ from sixfold.core.graphs.limits import GraphLimits
 from sixfold.core.graphs.nodes import Graph
 from sixfold.core.graphs.spaces import PREFIX, Space
 from sixfold.core.graphs.validate import Verdict
-from sixfold.web import answers, auth, bodies, calls
+from sixfold.web import answers, auth, bodies, calls, multipart
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
@@ -246,14 +245,11 @@ async def _of_file(file: bytes, name: str, limits: GraphLimits) -> Brought:
 
 
 async def _form(request: Request, name: str) -> tuple[str, bytes]:
-    try:
-        async with request.form(max_files=1, max_fields=10) as form:
-            file, told = form.get("file"), form.get("name")
-            if file is None or isinstance(file, str):
-                raise errors.BadRequest("The form has no part named file")
-            data, stem = await file.read(), (file.filename or "").rpartition(".")[0]
-    except MultiPartException as error:
-        raise errors.BadRequest("Invalid form body") from error
+    async with multipart.form(request, max_files=1, max_fields=10) as form:
+        file, told = form.get("file"), form.get("name")
+        if file is None or isinstance(file, str):
+            raise errors.BadRequest("The form has no part named file")
+        data, stem = await file.read(), (file.filename or "").rpartition(".")[0]
     return (told if isinstance(told, str) and told else name or stem), data
 
 

@@ -48,7 +48,7 @@ class Running:
     async def _run(
         self, request: Request, principal: Principal, raw: bytes, idempotency_id: str | None
     ) -> Response:
-        body = bodies.parse_object(raw) if raw.strip() else {}
+        body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
         given, wait, webhook = _wanted(body)
         self._services.outbox.look(webhook)
         space = await self._catalogue.find(calls.path_value(request, "slug"), principal.account_id)

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold import errors
+from sixfold.core import json_decoding
 
 MOST = 32  # addresses in one request
 _BYTES = 64 * 2**20  # of all that they show
@@ -24,7 +25,7 @@ _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "sou
 # By account, an input's name and type, and an address: the content type and the bytes that lie there, as the
 # guard lets them in; raises `InvalidInput`.
 Fetch = Callable[[str, str, str, str], Awaitable[tuple[str, bytes]]]
-_decode = msgspec.json.Decoder().decode
+_decode = json_decoding.decode_whole
 _encode = msgspec.json.encode
 
 

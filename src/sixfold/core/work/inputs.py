@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from sixfold.core import json_limits
+from sixfold.core import json_decoding, json_limits
 from sixfold.errors import InputTooLarge, InvalidInput, Problem
 
 Type = Literal[
@@ -433,7 +433,7 @@ def _decoded(text: str) -> object:
     """The value of a JSON text; raises one of `_INVALID_JSON`, and `InputTooLarge` before it is decoded."""
     raw = text.encode()
     json_limits.DEFAULT.check(raw)
-    return msgspec.json.decode(raw)
+    return json_decoding.decode(raw)
 
 
 def _read(text: str) -> object:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
+from sixfold.core import json_decoding
 from sixfold.core.database import Database, Query, Row, Transaction, many, one
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import trained
@@ -109,7 +110,7 @@ class OwnModels:
     def _of(self, row: Row) -> OwnModel:
         key = (str(row["account_id"]), str(row["name"]), int(row["version"]))
         if key not in self._built:
-            document = msgspec.json.decode(str(row["document"]))
+            document = json_decoding.decode_whole(str(row["document"]))
             model = catalogs.own(_apart(document, key), self._catalog, key[1])
             self._built[key] = OwnModel(*key, row["kind"], document, model, row["created_at"])
             self.admit([engine for engine in model.engines if engine.name not in self._catalog.engines()])

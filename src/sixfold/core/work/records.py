@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sixfold.core import json_decoding
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.database import Row
@@ -155,7 +156,7 @@ class Prediction:
         )
 
 
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-_decode_task = msgspec.json.Decoder(TaskRecord).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
+_decode_task = msgspec.json.Decoder(TaskRecord, float_hook=json_decoding.number).decode
 _decode_webhook = msgspec.json.Decoder(Webhook).decode
-_decode_output = msgspec.json.Decoder(Output).decode
+_decode_output = msgspec.json.Decoder(Output, float_hook=json_decoding.number).decode

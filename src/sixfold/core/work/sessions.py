@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import ids, json_decoding
 from sixfold.core.accounts import charges, keys, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import SECOND_US
@@ -70,7 +70,7 @@ class Session:
     def of(cls, row: Row) -> Session:
         """The session of a database row."""
         known = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
-        return cls(**known, inputs=msgspec.json.decode(row["inputs"]), state=State(row["state"]))
+        return cls(**known, inputs=json_decoding.decode_whole(row["inputs"]), state=State(row["state"]))
 
     @property
     def is_terminal(self) -> bool:

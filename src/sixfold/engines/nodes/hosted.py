@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from sixfold.core import json_decoding
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.estimate import Unknown
 from sixfold.core.graphs.ports import Asked, Child, File, Given, Made, NodeContext, Run
@@ -161,7 +160,7 @@ def _template(inputs: Mapping[str, Any]) -> Asked:
     if isinstance(given, Unknown):
         return Asked(template, linked, open=True)
     try:
-        told = msgspec.json.decode(str(given or "{}"))
+        told = json_decoding.decode_whole(str(given or "{}"))
     except (ValueError, RecursionError):
         raise UnusableInput("the template's input is no JSON; its numbers must be finite") from None
     if not isinstance(told, dict):

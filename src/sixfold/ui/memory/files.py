@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
@@ -22,7 +21,7 @@ from sixfold.core.memory.writing import Terms
 from sixfold.ui.memory.markdown import page_path
 from sixfold.ui.memory.visitors import Doorkeeper, Visitor
 from sixfold.ui.pages import Pages
-from sixfold.web import bodies
+from sixfold.web import bodies, multipart
 from sixfold.web.services import Services
 
 _REFUSED = (
@@ -53,15 +52,12 @@ class Files:
         """Import what was sent: an archive, or one markdown file as a new page."""
         if bodies.media_type(request) != "multipart/form-data":
             raise errors.UnsupportedMedia("This takes a form with a file")
-        try:
-            async with request.form(max_files=1, max_fields=4) as form:
-                csrf, file = form.get("csrf"), form.get("file")
-                self._doors.guard(request, visitor, csrf if isinstance(csrf, str) else None)
-                if not isinstance(file, UploadFile) or not file.filename:
-                    return self._render(visitor, problem="Choose a file first", status=400)
-                return await self._take(visitor, file)
-        except MultiPartException as error:
-            raise errors.BadRequest("Invalid form body") from error
+        async with multipart.form(request, max_files=1, max_fields=4) as form:
+            csrf, file = form.get("csrf"), form.get("file")
+            self._doors.guard(request, visitor, csrf if isinstance(csrf, str) else None)
+            if not isinstance(file, UploadFile) or not file.filename:
+                return self._render(visitor, problem="Choose a file first", status=400)
+            return await self._take(visitor, file)
 
     async def _take(self, visitor: Visitor, file: UploadFile) -> Response:
         try:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from sixfold.core import json_decoding
 from sixfold.core.relay.chat import (
     THOUGHTS,
     Answer,
@@ -37,7 +38,7 @@ from sixfold.upstreams.chat import sse
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_any = msgspec.json.Decoder().decode
+_any = json_decoding.decode_whole
 _USAGE = re.compile(rb'"usage":\s*\{')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS["content_filter"] = "filter"

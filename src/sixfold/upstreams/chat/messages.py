@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from sixfold.core import json_decoding
 from sixfold.core.relay.chat import (
     THOUGHTS,
     Answer,
@@ -39,7 +40,7 @@ from sixfold.upstreams.chat.completions import objection
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_any = msgspec.json.Decoder().decode
+_any = json_decoding.decode_whole
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096

@@ -13,6 +13,7 @@ import msgspec
 from sixfold import errors
 from sixfold.areas.gateway.anthropic import errors as anthropic_errors
 from sixfold.areas.gateway.asking import Tongue, Wanted
+from sixfold.core import json_decoding
 from sixfold.core.relay.chat import (
     Answer,
     Argument,
@@ -46,7 +47,7 @@ _STOPS: Mapping[Stop, str] = {
 _CHOICES = {"any": "required", "none": "none"}
 _EFFORTS = ((2048, "low"), (8192, "medium"))
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_decode = json_decoding.decode_whole
 
 
 class _Head(msgspec.Struct):

@@ -51,7 +51,7 @@ class Audio:
         """The sound's bytes."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
-            body = bodies.parse_object(await request.body())
+            body = await bodies.parsed(bodies.parse_object, await request.body())
             if self._elsewhere.makes("speech", body.get("model")):
                 passed = _spoken(body, await request.body())
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)
@@ -92,7 +92,7 @@ class Audio:
             more: dict[str, Any] = {"sources": {"audio_url": held}, "idempotency_id": idempotency_id}
             (prediction,) = await self._maker.made(making.asked(request, principal, model, inputs, **more))
             heard = making.told(prediction, "text", "segments", "language", "duration")
-            words = "word" in (await request.form()).getlist("timestamp_granularities[]")
+            words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in found.parts)
             told = SHAPES[shape](heard, words)
             headers = answers.result_headers(prediction)
             if isinstance(told, str):

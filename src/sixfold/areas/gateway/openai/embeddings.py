@@ -43,7 +43,7 @@ class Embeddings:
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()
-            body = bodies.parse_object(raw)
+            body = await bodies.parsed(bodies.parse_object, raw)
             if self._elsewhere.makes(MODEL, body.get("model")):
                 raw = await self._readable(body, raw)
                 passed = Passed(MODEL, MODEL, body["model"], raw, Usage(tokens_of(len(raw))))

@@ -52,7 +52,7 @@ class Images:
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()
-            body = bodies.parse_object(raw)
+            body = await bodies.parsed(bodies.parse_object, raw)
             if self._elsewhere.makes("images", body.get("model")):
                 passed = _passed("images", body, raw)
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)
@@ -77,7 +77,7 @@ class Images:
                 raise Wrong("Send the picture as a form: multipart/form-data", param="image")
             if found.values.get("model") not in (STYLE, CLEANER):
                 making.ours(MODEL, found.values.get("model"))
-            if len((await request.form()).getlist("image[]")) > 1:
+            if sum(part.name == "image[]" for part in found.parts) > 1:
                 raise Wrong("image must be one picture", param="image")
             picture = found.files.get("image") or found.files.get("image[]")
             if picture is None:

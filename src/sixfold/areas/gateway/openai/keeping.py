@@ -21,6 +21,7 @@ from sixfold.areas.gateway.asking import Door
 from sixfold.areas.gateway.openai import reading, references, responses
 from sixfold.areas.gateway.openai.errors import UnknownPrevious
 from sixfold.areas.gateway.openai.responses import Request
+from sixfold.core import json_decoding
 from sixfold.core.relay import chat as chats
 from sixfold.core.relay.chat import Chat
 from sixfold.core.relay.kept import Conversation, Kept, Shelf, Unknown
@@ -58,7 +59,7 @@ class _Event(msgspec.Struct):
 _told = msgspec.json.Decoder(_Told).decode
 _event = msgspec.json.Decoder(_Event).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_objects = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_objects = msgspec.json.Decoder(list[dict[str, Any]], float_hook=json_decoding.number).decode
 
 
 class Keeping:

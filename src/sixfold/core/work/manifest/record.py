@@ -13,12 +13,15 @@ from typing import Any
 import msgspec
 
 from sixfold import __version__
+from sixfold.core import json_decoding
 
 FORMAT = "sixfold-manifest/1"
 MAX_TEXT_BYTES = 256 * 1024
 MAX_PARENTS = 512
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+_decode = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
 
 
 class ManifestTooLarge(ValueError):
@@ -75,7 +78,7 @@ def parse(text: str) -> tuple[Manifest, dict[str, Any]]:
     if len(text) > MAX_TEXT_BYTES:
         raise NotAManifest("the text is longer than a manifest may be")
     try:
-        found = msgspec.json.decode(text.encode(), type=dict[str, Any])
+        found = _decode(text.encode())
         if found.get("format") != FORMAT:
             raise NotAManifest("the text is not a manifest of a known format")
         return msgspec.convert(found, Manifest), found

@@ -1,0 +1,221 @@
+"""Multipart bodies, split by a search for their boundary.
+
+The search takes the same time whatever a part contains. Parts, headers and fields are counted before they
+are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from tempfile import SpooledTemporaryFile
+from typing import Any, NamedTuple, cast
+
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.core.input_budget import InputBudget, Limit
+
+INVALID_FORM = "Invalid form body"
+TYPE = "multipart/form-data"
+MAX_FIELDS, MAX_FILES = 1000, 16
+_MAX_BOUNDARY_BYTES = 200
+_MAX_PADDING_BYTES = 100
+_MAX_HEADER_BYTES = 8192  # of one part, all its headers together
+_MAX_FIELD_BYTES = 2**20  # of a part that is no file
+_SPOOL_BYTES = 2**20
+_LINE, _HEADERS_END = b"\r\n", b"\r\n\r\n"
+_Place = tuple[int, bool]
+
+
+class Head(NamedTuple):
+    """The headers of one part as they came; `filename` is None for a field."""
+
+    name: str
+    filename: str | None
+    headers: list[tuple[bytes, bytes]]
+
+    @property
+    def content_type(self) -> str:
+        """The type that the part claims."""
+        return Headers(raw=self.headers).get("content-type", "")
+
+
+class PartHandler:
+    """Is called for each part of a body; this one passes all parts over."""
+
+    def begin(self, head: Head) -> None:
+        """A part begins."""
+
+    def take(self, data: memoryview) -> None:
+        """Some data of the part."""
+
+    def end(self) -> None:
+        """The part ends."""
+
+
+class Splitter:
+    """Splits a body while its bytes come in; raises `BadRequest`."""
+
+    def __init__(
+        self, content_type: str, handler: PartHandler, *, files: int = MAX_FILES, fields: int = MAX_FIELDS
+    ) -> None:
+        kind, options = parse_options_header(content_type)
+        boundary = options.get(b"boundary", b"")
+        if kind != TYPE.encode() or not 0 < len(boundary) <= _MAX_BOUNDARY_BYTES:
+            raise _invalid(f"its boundary must have 1 to {_MAX_BOUNDARY_BYTES} bytes")
+        self._delimiter = b"\r\n--" + boundary
+        self._handler = handler
+        self._budget = InputBudget(
+            files=Limit(files, f"{INVALID_FORM}: it has more than {{}} files", errors.BadRequest),
+            fields=Limit(fields, f"{INVALID_FORM}: it has more than {{}} fields", errors.BadRequest),
+        )
+        self._read = self._start
+        self._rest = b""
+        self._is_file = False
+        self._part_bytes = 0
+        self._skip = 0  # bytes of the headers' end, with which the next boundary may begin
+        self.ended = False
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the body; what follows its last boundary is ignored."""
+        data = self._rest + data if self._rest else data
+        at, more = 0, True
+        while more and not self.ended:
+            at, more = self._read(data, at)
+        self._rest = data[at:]
+
+    # Each reader returns the place at which the next one goes on, and whether it can with these bytes.
+
+    def _start(self, data: bytes, at: int) -> _Place:
+        first = self._delimiter[len(_LINE) :]
+        at = len(data) - len(data.lstrip(_LINE))
+        if data.startswith(first, at):
+            self._read = self._boundary
+            return at + len(first), True
+        if not first.startswith(data[at : at + len(first)]):
+            raise _invalid("it does not begin with its boundary")
+        return at, False
+
+    def _boundary(self, data: bytes, at: int) -> _Place:
+        if data.startswith(b"--", at):
+            self.ended = True
+            return len(data), False
+        end = data.find(_LINE, at, at + _MAX_PADDING_BYTES)
+        padding = data[at : end if end >= 0 else at + _MAX_PADDING_BYTES].strip(b" \t")
+        too_long = end < 0 and len(data) - at >= _MAX_PADDING_BYTES
+        if too_long or padding not in (b"", b"-", b"\r"):
+            raise _invalid("its boundary is followed by something else")
+        if end >= 0:
+            self._read = self._headers
+        return max(at, end), end >= 0
+
+    def _headers(self, data: bytes, at: int) -> _Place:
+        end = data.find(_HEADERS_END, at, at + _MAX_HEADER_BYTES)
+        if end < 0:
+            if len(data) - at >= _MAX_HEADER_BYTES:
+                raise _invalid(f"the headers of a part have more than {_MAX_HEADER_BYTES:,} bytes")
+            return at, False
+        head = _head(data[at + len(_LINE) : end])
+        self._is_file = head.filename is not None
+        self._budget.spend(files=int(self._is_file), fields=int(not self._is_file))
+        self._handler.begin(head)
+        self._read, self._skip, self._part_bytes = self._data, len(_LINE), 0
+        return end + len(_LINE), True
+
+    def _data(self, data: bytes, at: int) -> _Place:
+        found = data.find(self._delimiter, at)
+        end = found if found >= 0 else len(data) - len(self._delimiter) + 1
+        if end > at + self._skip:
+            self._give(memoryview(data)[at + self._skip : end])
+            at, self._skip = end, 0
+        if found < 0:
+            return at, False
+        self._handler.end()
+        self._read = self._boundary
+        return found + len(self._delimiter), True
+
+    def _give(self, data: memoryview) -> None:
+        self._part_bytes += len(data)
+        if not self._is_file and self._part_bytes > _MAX_FIELD_BYTES:
+            raise _invalid(f"a field has more than {_MAX_FIELD_BYTES:,} bytes")
+        self._handler.take(data)
+
+
+def _head(raw: bytes) -> Head:
+    lines = [line.partition(b":") for line in raw.split(_LINE)] if raw else []
+    headers = [(name.strip().lower(), value.strip()) for name, _, value in lines]
+    disposition = next((value for name, value in headers if name == b"content-disposition"), b"")
+    _, options = parse_options_header(disposition)
+    if b"name" not in options:
+        raise _invalid("a part has no name")
+    filename = options.get(b"filename")
+    return Head(text(options[b"name"]), None if filename is None else text(filename), headers)
+
+
+def text(data: bytes) -> str:
+    """Decode a field, which is UTF-8 or else Latin-1."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _invalid(why: str) -> errors.BadRequest:
+    return errors.BadRequest(f"{INVALID_FORM}: {why}")
+
+
+class _Collector(PartHandler):
+    """Collects fields, and files with the data that has yet to be written."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[str, str | UploadFile]] = []
+        self.pending: list[tuple[UploadFile, memoryview]] = []
+        self._field: tuple[str, bytearray] | None = None
+        self._file: UploadFile | None = None
+
+    def begin(self, head: Head) -> None:
+        self._field = self._file = None
+        if head.filename is None:
+            self._field = head.name, bytearray()
+            return
+        spooled = cast("Any", SpooledTemporaryFile(max_size=_SPOOL_BYTES))  # noqa: SIM115  # `form` closes it
+        self._file = UploadFile(spooled, size=0, filename=head.filename, headers=Headers(raw=head.headers))
+        self.items.append((head.name, self._file))
+
+    def take(self, data: memoryview) -> None:
+        if self._field is not None:
+            self._field[1].extend(data)
+        elif self._file is not None:
+            self.pending.append((self._file, data))
+
+    def end(self) -> None:
+        if self._field is not None:
+            self.items.append((self._field[0], text(bytes(self._field[1]))))
+            self._field = None
+
+
+@contextlib.asynccontextmanager
+async def form(request: Request, *, max_files: int, max_fields: int) -> AsyncGenerator[FormData]:
+    """Read a form, with larger files on disk until the end of the context; empty for another type of body."""
+    content_type = request.headers.get("content-type", "")
+    collector = _Collector()
+    try:
+        if content_type.partition(";")[0].strip().lower() == TYPE:
+            splitter = Splitter(content_type, collector, files=max_files, fields=max_fields)
+            async for chunk in request.stream():
+                splitter.feed(chunk)
+                for file, data in collector.pending:
+                    await file.write(cast("bytes", data))  # a file takes any buffer
+                collector.pending.clear()
+        uploads = [item for _, item in collector.items if isinstance(item, UploadFile)]
+        for file in uploads:
+            await file.seek(0)
+        yield FormData(collector.items)
+    finally:
+        for _, item in collector.items:
+            if isinstance(item, UploadFile):
+                await asyncio.to_thread(item.file.close)

@@ -1,0 +1,93 @@
+"""Large JSON documents decoded in pieces: the same values, and no call that takes long."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from sixfold import errors
+from sixfold.core import json_decoding
+
+MIB = 2**20
+whole = msgspec.json.Decoder().decode
+
+
+def value(rng: random.Random, depth: int) -> Any:
+    """Some value with texts, numbers and nesting."""
+    match rng.randrange(8 if depth else 5):
+        case 0:
+            return rng.choice([None, True, False, 0, -1, 2**70, 1e-310, 0.1, 1e300])
+        case 1:
+            return rng.choice(["", "é\u2028", '\\"{[,:', "😀" * 9, "a" * rng.randrange(2000)])
+        case 2:
+            return [rng.random() for _ in range(rng.randrange(100))]
+        case 3:
+            return {str(at): at for at in range(rng.randrange(30))}
+        case 4:
+            return rng.randrange(-(2**63), 2**63)
+        case 5 | 6:
+            return [value(rng, depth - 1) for _ in range(rng.randrange(12))]
+        case _:
+            return {f"k{at}": value(rng, depth - 1) for at in range(rng.randrange(12))}
+
+
+def test_values_are_those_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_decoding, "_PIECE_BYTES", 64)
+    for seed in range(300):
+        rng = random.Random(seed)
+        document = value(rng, 5)
+        raw = json.dumps(document, ensure_ascii=bool(seed % 2), indent=seed % 3 or None).encode()
+        assert json_decoding.decode(raw) == whole(raw) == document, seed
+
+
+def test_malformed_documents_raise_what_one_call_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_decoding, "_PIECE_BYTES", 16)
+    good = json.dumps({"a": [1, {"b": "é\n" * 20}, [[1.5, 2]] * 10], "c": {"d": [None] * 40}}).encode()
+    for seed in range(3000):
+        rng = random.Random(seed)
+        raw = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(raw))
+            raw[at : at + rng.randrange(3)] = rng.choice([b"", b"[", b"]", b"{", b'"', b",", b"\xff", b"\\", b"e"])
+        try:
+            expected = whole(bytes(raw))
+        except (msgspec.MsgspecError, UnicodeError):
+            with pytest.raises((msgspec.MsgspecError, UnicodeError)):
+                json_decoding.decode(bytes(raw))
+        else:
+            assert json_decoding.decode(bytes(raw)) == expected
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e309", "1e99999999999", "01", "1.", "NaN", "Infinity", "-"])
+def test_number_that_is_malformed_or_out_of_range_is_refused(text: str) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        json_decoding.decode(text.encode())
+
+
+@pytest.mark.parametrize("number", [b"1.2345678901234567e-300", b"1e-320", b"5e-324", b"1e300", b"1.5"])
+def test_many_tiny_numbers_take_no_longer_than_others(number: bytes) -> None:
+    raw = b"[" + b",".join([number] * 50_000) + b"]"
+    begun = time.thread_time()
+    found = json_decoding.decode(raw)
+    assert found == [float(number)] * 50_000
+    assert time.thread_time() - begun < 0.15  # of processor time; the decoder's own conversion took 0.35 s
+
+
+def test_long_string_beyond_ascii_is_refused_and_one_of_ascii_is_not() -> None:
+    for text in (b"A" * (9 * MIB), b"\\n" * MIB):
+        assert len(json_decoding.decode(b'{"a":["' + text + b'"]}')["a"][0]) >= MIB
+    for text in ("é".encode() * (5 * MIB), b"A" * (9 * MIB) + "😀".encode(), b"\\u00e9" * (2 * MIB)):
+        with pytest.raises(errors.InputTooLarge, match="beyond ASCII may have at most 8,388,608 bytes"):
+            json_decoding.decode(b'{"a":[{"b":"' + text + b'"}]}')
+
+
+def test_large_value_that_is_nested_deep_is_refused() -> None:
+    raw = b'"' + b"A" * (9 * MIB) + b'"'
+    assert json_decoding.decode(b"[" * 15 + raw + b"]" * 15)
+    with pytest.raises(errors.InputTooLarge, match="nested 16 levels deep may have at most 8,388,608 bytes"):
+        json_decoding.decode(b"[" * 17 + raw + b"]" * 17)
