@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl
+import functools
 
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.web import bodies
+from sixfold.web import bodies, urlencoded
 from sixfold.web.sessions import Session, Sessions
 
 _MAX_FIELDS = 50
@@ -18,11 +18,8 @@ async def read(request: Request) -> dict[str, str]:
     raw = await request.body()
     if raw and bodies.media_type(request) != "application/x-www-form-urlencoded":
         raise errors.UnsupportedMedia("This takes a form")
-    try:
-        text = raw.decode("utf-8")
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"))
-    except ValueError as error:
-        raise errors.BadRequest("Invalid form body") from error
+    decode = functools.partial(urlencoded.decode, max_fields=_MAX_FIELDS, keep_blank=True)
+    return await bodies.parsed(decode, raw)
 
 
 async def signed(request: Request, sessions: Sessions) -> tuple[Session, dict[str, str]]:

@@ -7,23 +7,20 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
-from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core import json_decoding, json_limits
-from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.json_limits import JsonLimits
 from sixfold.core.work.inputs import Descriptor
-from sixfold.web.multipart import INVALID_FORM, MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
+from sixfold.web import urlencoded
+from sixfold.web.multipart import MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
 from sixfold.web.sniffing import UNKNOWN
 
 INVALID_JSON = "Invalid JSON body"
 MAX_PARTS = MAX_FIELDS + MAX_FILES
-# 32 MiB of base64 have a million; each takes time and memory to decode.
-_ESCAPES = Limit(1_200_000, "The form may have at most {:,} percent-encoded bytes")
 _MAX_DIGITS = 20
 _SMALL_BYTES = 64 * 1024  # too short to exceed the limits on values
 _LOOP_BYTES = 256 * 1024  # take at most 10 ms to parse
@@ -110,18 +107,10 @@ async def fields(request: Request) -> Fields:
             split = functools.partial(_multipart, content_type=request.headers["content-type"])
             return await parsed(split, raw)
         case "application/x-www-form-urlencoded":
-            InputBudget(escapes=_ESCAPES).spend(escapes=raw.count(b"%"))
-            return Fields(await parsed(_urlencoded, raw), is_form=True)
+            decode = functools.partial(urlencoded.decode, max_fields=MAX_FIELDS)
+            return Fields(await parsed(decode, raw), is_form=True)
         case _:
             return Fields(await parsed(parse_object, raw))
-
-
-def _urlencoded(raw: bytes) -> dict[str, Any]:
-    try:
-        text = raw.decode("utf-8")
-        return dict(parse_qsl(text, max_num_fields=MAX_FIELDS, errors="strict"))
-    except ValueError as error:
-        raise errors.BadRequest(INVALID_FORM) from error
 
 
 class _PartReader(PartHandler):

@@ -197,6 +197,12 @@ class _Collector(PartHandler):
             self.items.append((self._field[0], text(bytes(self._field[1]))))
             self._field = None
 
+    def write(self) -> None:
+        """Write the data that came since the last call."""
+        for file, data in self.pending:
+            file.file.write(data)
+        self.pending.clear()
+
 
 @contextlib.asynccontextmanager
 async def form(request: Request, *, max_files: int, max_fields: int) -> AsyncGenerator[FormData]:
@@ -208,9 +214,8 @@ async def form(request: Request, *, max_files: int, max_fields: int) -> AsyncGen
             splitter = Splitter(content_type, collector, files=max_files, fields=max_fields)
             async for chunk in request.stream():
                 splitter.feed(chunk)
-                for file, data in collector.pending:
-                    await file.write(cast("bytes", data))  # a file takes any buffer
-                collector.pending.clear()
+                if collector.pending:
+                    await asyncio.to_thread(collector.write)
         uploads = [item for _, item in collector.items if isinstance(item, UploadFile)]
         for file in uploads:
             await file.seek(0)

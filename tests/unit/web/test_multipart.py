@@ -72,7 +72,7 @@ def test_parts_are_the_same_however_the_bytes_are_cut() -> None:
         reader, splitter = split(BODY, iter([size] * len(BODY)))
         assert (reader.parts, splitter.ended) == (PARTS, True), size
     for seed in range(200):
-        rng = random.Random(seed)
+        rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
         reader, splitter = split(BODY, iter(lambda rng=rng: rng.randrange(1, 60), 0))
         assert (reader.parts, splitter.ended) == (PARTS, True), seed
 
@@ -103,7 +103,9 @@ def test_malformed_or_large_body_is_refused_with_the_limit(body: bytes, why: str
             split(body, iter([size] * len(body)), fields=3, files=2)
 
 
-@pytest.mark.parametrize("content_type", ["multipart/form-data", f"multipart/form-data; boundary={'x' * 300}"])
+@pytest.mark.parametrize(
+    "content_type", ["multipart/form-data", f"multipart/form-data; boundary={'x' * 300}"]
+)
 def test_boundary_that_is_missing_or_long_is_refused(content_type: str) -> None:
     with pytest.raises(errors.BadRequest, match="boundary must have 1 to 200 bytes"):
         Splitter(content_type, Reader())

@@ -101,13 +101,15 @@ def _typed(field: Field, values: list[str]) -> Any:
 
 async def from_body(operation: Operation, request: Request) -> dict[str, Any]:
     """The arguments in a JSON body."""
-    return operation.read(bodies.parse_object(await request.body()))
+    return operation.read(await bodies.parsed(bodies.parse_object, await request.body()))
 
 
 async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
     """The arguments of a DELETE: in its body where it has one, else in the query string."""
     raw = await request.body()
-    return operation.read(bodies.parse_object(raw)) if raw.strip() else from_query(operation, request)
+    if not raw.strip():
+        return from_query(operation, request)
+    return operation.read(await bodies.parsed(bodies.parse_object, raw))
 
 
 def terms(request: Request, given: Mapping[str, Any] | None = None) -> Terms:
