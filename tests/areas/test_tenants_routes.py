@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from sixfold import assembly, faces
 from sixfold.core.accounts import accounts
 from sixfold.settings import Settings
+from sixfold.web.routing import Route
 from sixfold.web.sessions import COOKIE, CSRF_HEADER, Session
 from tests.areas.house import House, bearer, small_models
 from tests.areas.test_comfyui_face import PAINT
@@ -48,17 +49,25 @@ OWN = ("prediction_id", "slug", "prompt_id", "job_id")
 
 def every_route() -> list[tuple[str, str]]:
     """The same of a server that is only built: `make assurance` counts them."""
+    return list(routes(built()))
+
+
+def built() -> ASGIApp:
+    """An application that is only built."""
     with TemporaryDirectory() as folder:
-        product = assembly.build(Settings(data_dir=Path(folder)), small_models())
-        return list(routes(faces.create_app(product)))
+        return faces.create_app(assembly.build(Settings(data_dir=Path(folder)), small_models()))
+
+
+def table(app: ASGIApp) -> list[Route]:
+    """Every route of the router, described or not."""
+    known: Any = vars(app)["_table"]  # the router has no other way to be listed
+    found = [match.route for match in known._exact.values() if match.route is not None]
+    return found + [route for _, _, route in known._patterns]
 
 
 def routes(app: ASGIApp) -> Iterator[tuple[str, str]]:
-    """Every method and path of the router, described or not; those that end the caller's account last."""
-    table: Any = vars(app)["_table"]  # the router has no other way to be listed
-    found = [match.route for match in table._exact.values() if match.route is not None]
-    found += [route for _, _, route in table._patterns]
-    pairs = [(method, route.path) for route in found for method in sorted(route.handlers)]
+    """Every method and path of the router; those that end the caller's account last."""
+    pairs = [(method, route.path) for route in table(app) for method in sorted(route.handlers)]
     return iter(sorted(pairs, key=lambda pair: (pair[1] in LAST, pair[1])))
 
 

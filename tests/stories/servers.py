@@ -68,7 +68,7 @@ class Server:
     async def command(self, *arguments: str, **environ: str) -> tuple[int, str]:
         """Run an administration command on the same folder: its exit status and what it printed."""
         child = await asyncio.create_subprocess_exec(
-            *_program(),
+            *PROGRAM,
             *arguments,
             env={**self.environ, "SIXFOLD_DATA_DIR": str(self.folder), **environ},
             stdout=asyncio.subprocess.PIPE,
@@ -101,15 +101,19 @@ class Server:
         self.process, self.banner, self.reader = again.process, again.banner, again.reader
 
 
-def _program() -> tuple[str, ...]:
-    return sys.executable, "-m", "sixfold.cli.main"
+PROGRAM = (sys.executable, "-m", "sixfold.cli.main")
 
 
-async def start(folder: Path, port: int = 0, environ: dict[str, str] | None = None) -> Server:
+async def start(
+    folder: Path,
+    port: int = 0,
+    environ: dict[str, str] | None = None,
+    program: tuple[str, ...] = PROGRAM,
+) -> Server:
     """Start a server on `folder`; ready for requests when this returns."""
     own = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(folder)}
     env = {**own, **ground.environ(folder), **(environ or {})}
-    command = (*_program(), "serve", "--port", str(port), "--data-dir", str(folder))
+    command = (*program, "serve", "--port", str(port), "--data-dir", str(folder))
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
@@ -142,9 +146,9 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
+async def serving(folder: Path, program: tuple[str, ...] = PROGRAM, **environ: str) -> AsyncIterator[Server]:
     """A server for the length of a test."""
-    server = await start(folder, environ=environ)
+    server = await start(folder, environ=environ, program=program)
     try:
         yield server
     finally:

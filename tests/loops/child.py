@@ -1,0 +1,49 @@
+"""`sixfold serve` on asyncio's loop: records the longest callback of the loop in a file that tests read.
+
+Usage: python -m tests.loops.child FILE serve --port 0 …
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from sixfold.cli import main
+
+LAYOUT = struct.Struct("<d")  # seconds of processor time of the loop's thread
+
+
+class Meter:
+    """Runs handles of the loop and keeps the longest time that one took until a reader resets it."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), LAYOUT.size)
+        self._run: Callable[[asyncio.Handle], None] = vars(asyncio.Handle)["_run"]
+
+    def run(self, handle: asyncio.Handle) -> None:
+        """Run one handle."""
+        begun = time.thread_time()
+        self._run(handle)
+        seconds = time.thread_time() - begun
+        if seconds > LAYOUT.unpack_from(self._memory)[0]:
+            LAYOUT.pack_into(self._memory, 0, seconds)
+
+
+def serve(path: Path) -> int:
+    """Serve with asyncio's loop, whose handles are Python's, in the place of uvloop's."""
+    meter = Meter(path)
+    setattr(asyncio.Handle, "_run", lambda handle: meter.run(handle))  # noqa: B010  # a method of the library
+    uvloop.new_event_loop = asyncio.new_event_loop
+    return main.main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(serve(Path(sys.argv[1])))

@@ -1,0 +1,37 @@
+"""Asks a path of a server again and again until its standard input ends; prints the longest wait in ms.
+
+Usage: python prober.py PORT PATH
+"""
+
+from __future__ import annotations
+
+import http.client
+import sys
+import threading
+import time
+
+INTERVAL_SECONDS = 0.01
+
+
+def probe(port: int, path: str, ended: threading.Event) -> float:
+    """The longest time in seconds that a response took."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    longest = 0.0
+    while not ended.wait(INTERVAL_SECONDS):
+        begun = time.monotonic()
+        connection.request("GET", path)
+        connection.getresponse().read()
+        longest = max(longest, time.monotonic() - begun)
+    return longest
+
+
+def main() -> None:
+    """Probe until the standard input ends."""
+    ended = threading.Event()
+    reading = threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True)
+    reading.start()
+    sys.stdout.write(f"{1000 * probe(int(sys.argv[1]), sys.argv[2], ended):.1f}\n")
+
+
+if __name__ == "__main__":
+    main()
