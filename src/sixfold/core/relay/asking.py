@@ -24,6 +24,7 @@ from sixfold.core.relay.showing import Showing
 from sixfold.core.relay.usage import Rates, Usage
 
 _LOG = logging.getLogger("sixfold.relay")
+LOOP_BYTES = 256 * 1024  # a larger request is read and written in a thread
 REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 _OURS = frozenset({401, 402, 403})  # the operator's key or account is at fault, not the caller
 _REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
@@ -56,6 +57,14 @@ class Asked(msgspec.Struct):
         if self.chat is None:
             self.chat = self.ask.parse()
         return self.chat
+
+
+def _written(asked: Asked, target: Target, wire: Wire) -> bytes:
+    """What a server is sent."""
+    ask = asked.ask
+    if wire.name == ask.wire:
+        return wire.pass_on(ask.body, target.model)
+    return wire.ask(asked.conversation(), target.model, stream=ask.stream)
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -135,10 +144,10 @@ class Attempts:
         ask, name = asked.ask, target.name
         wire = target.upstream.wire(ask.wire)
         try:
-            if wire.name == ask.wire:
-                body = wire.pass_on(ask.body, target.model)
+            if len(ask.body) > LOOP_BYTES:
+                body = await asyncio.to_thread(_written, asked, target, wire)
             else:
-                body = wire.ask(asked.conversation(), target.model, stream=ask.stream)
+                body = _written(asked, target, wire)
             body = await self.shown(ask, target, wire, body)
         except BaseException:
             self.health.untried(name)

@@ -25,7 +25,16 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
 from sixfold.core.relay import chat as chats
 from sixfold.core.relay import repeated, requestlog
-from sixfold.core.relay.asking import REFUSED, Asked, Attempts, Opened, Plan, first_block, whole_body
+from sixfold.core.relay.asking import (
+    LOOP_BYTES,
+    REFUSED,
+    Asked,
+    Attempts,
+    Opened,
+    Plan,
+    first_block,
+    whole_body,
+)
 from sixfold.core.relay.cache import Cache
 from sixfold.core.relay.chat import Answer, Chat
 from sixfold.core.relay.flow import Flow
@@ -37,6 +46,7 @@ from sixfold.core.relay.till import Till
 from sixfold.core.relay.usage import FREE, PriceBook, Rates, Usage, settled
 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
+_SLICE_BYTES = 256 * 1024
 _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1024,}={0,2}")
 _MOST_TOKENS = 1_000_000_000  # of output that a call may ask for, and be reckoned with
 _KEPT_CHARS = 100_000  # of a body that the log keeps
@@ -188,7 +198,8 @@ class Relay:
 
     def most(self, chat: Chat, model: str) -> int:
         """What an answer can cost at most, in micro-dollars; raises what `complete` does of its model."""
-        return self._plan(self._plain(Principal("", "", ""), "", chat, model, "")).held
+        ask = self._plain(Principal("", "", ""), "", chat, model, "")
+        return self._plan(ask, _estimate(ask)).held
 
     async def admit(self, principal: Principal, chat: Chat) -> None:
         """Count what will be asked later against a key's tokens a minute; raises `TooManyRequests`."""
@@ -263,7 +274,8 @@ class Relay:
     async def _begin(self, ask: Ask, payer: Payer | None) -> Asked:
         if not 0 <= (ask.max_tokens or 0) <= _MOST_TOKENS:
             raise errors.InvalidInput.of("max_tokens", f"max_tokens must be from 1 to {_MOST_TOKENS}")
-        plan = self._plan(ask)
+        large = len(ask.body) > LOOP_BYTES and ask.most is None
+        plan = self._plan(ask, await asyncio.to_thread(_estimate, ask) if large else _estimate(ask))
         if ask.tpm is not None and ask.key_id is not None:
             await self._limiter.spend(ask.key_id, ask.tpm, plan.input_tokens)
         call = Call(
@@ -282,9 +294,9 @@ class Relay:
             await self._till.begin(call, payer)
         return Asked(ask, plan, call, time.perf_counter())
 
-    def _plan(self, ask: Ask) -> Plan:
+    def _plan(self, ask: Ask, estimate: int) -> Plan:
         allowed = self._allowed(ask)
-        expected = _estimate(ask) + ask.recalled if ask.most is None else ask.most.input
+        expected = estimate + ask.recalled if ask.most is None else ask.most.input
         most = ask.most or Usage(expected, ask.max_tokens or self.policy.max_tokens)
         held = max([rates.cost(most) for _, rates in allowed]) if ask.held is None else ask.held
         return Plan(allowed, expected, held)
@@ -417,10 +429,14 @@ def _estimate(ask: Ask) -> int:
     if not body:
         return chats.estimate(ask.parse())
     size, pictures = len(body), 0
-    if size > 1024:
-        for found in _BASE64.finditer(body):
+    goes_on = False  # a picture, beyond the end of a slice
+    for start in range(0, len(body), _SLICE_BYTES):  # other threads run between two slices
+        piece = body[start : start + _SLICE_BYTES]
+        went_on, goes_on = goes_on, False
+        for found in _BASE64.finditer(piece):
             size -= found.end() - found.start()
-            pictures += 1
+            pictures += not (went_on and found.start() == 0)
+            goes_on = found.end() == len(piece)
     return chats.tokens_of(size) + 1500 * pictures
 
 
