@@ -26,7 +26,7 @@ _MAX_BOUNDARY_BYTES = 200
 _MAX_PADDING_BYTES = 100
 _MAX_HEADER_BYTES = 8192  # of one part, all its headers together
 _MAX_FIELD_BYTES = 2**20  # of a part that is no file
-_SPOOL_BYTES = 2**20
+_SPOOL_BYTES = _SLICE_BYTES = 2**20
 _LINE, _HEADERS_END = b"\r\n", b"\r\n\r\n"
 _Place = tuple[int, bool]
 
@@ -213,9 +213,10 @@ async def form(request: Request, *, max_files: int, max_fields: int) -> AsyncGen
         if content_type.partition(";")[0].strip().lower() == TYPE:
             splitter = Splitter(content_type, collector, files=max_files, fields=max_fields)
             async for chunk in request.stream():
-                splitter.feed(chunk)
-                if collector.pending:
-                    await asyncio.to_thread(collector.write)
+                for start in range(0, len(chunk), _SLICE_BYTES):  # a body that was read before is one chunk
+                    splitter.feed(chunk[start : start + _SLICE_BYTES])
+                    if collector.pending:
+                        await asyncio.to_thread(collector.write)
         uploads = [item for _, item in collector.items if isinstance(item, UploadFile)]
         for file in uploads:
             await file.seek(0)

@@ -57,7 +57,11 @@ def _of_version(caller: Caller, slug: str, page: Page) -> Transaction[tuple[dict
     """What an old text's names mean today, the page as it is, the time now."""
     found = yield from pages.locate(caller.account_id, slug)
     current = found.page if found is not None else page
-    return (yield from mentions.of_text(caller, page.body, page.slug)), current, (yield from now())
+    return (
+        (yield from mentions.of_names(caller, mentions.names_in(page.body, page.slug), page.slug)),
+        current,
+        (yield from now()),
+    )
 
 
 async def laid_out(body: str, context: Context) -> Rendered:

@@ -138,7 +138,8 @@ class Writing:
 
     async def _laid_out(self, caller: Caller, slug: str, title: str, body: str) -> Rendered:
         place = slugs.loosely(slug) or "new"
-        found = await self._services.database.read(mentions.of_text(caller, body, place))
+        names = await asyncio.to_thread(mentions.names_in, body, place)
+        found = await self._services.database.read(mentions.of_names(caller, names, place))
         return await laid_out(merge.readable(body), Context(place, title, found, True, caller.account_id))
 
     async def _editor(self, visitor: Visitor, desk: Desk) -> Response:
