@@ -23,7 +23,7 @@ from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.search.finder import Finder
 from sixfold.core.memory.search.shelf import Shelf
-from sixfold.core.work import orders
+from sixfold.core.work import orders, reversals, upload_paths
 from sixfold.core.work.catalog import Catalog, EngineSpec
 from sixfold.core.work.children import PipelineChildren
 from sixfold.core.work.choosing import Terms
@@ -267,6 +267,8 @@ async def _sweep(product: Product) -> None:
         with contextlib.suppress(errors.StoreFailed):
             await product.media.sweep()
             await product.database.write(sweeping.sweep(), durable=False)
+            await product.database.write(upload_paths.sweep(), durable=False)
+            await product.database.write(reversals.sweep())
             await product.outbox.sweep()
             await product.webhook_secrets.seal_all()
             await product.workshop.names.sweep()

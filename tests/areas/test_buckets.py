@@ -136,7 +136,7 @@ async def test_an_object_and_a_folder_share_no_name(tmp_path: Path, path: str, m
     async with on_s3(tmp_path) as home:
         assert (await home.client.get("/create_and_upload_image", params=SMALL)).status_code == 200
         refused = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
-        assert refused.status_code == 422
+        assert refused.status_code == 409
         assert message in refused.text
 
 

@@ -21,7 +21,7 @@ from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
 from sixfold.core.graphs.embedded import GraphEmbedder
 from sixfold.core.graphs.execute import Ended, Limits, Place
 from sixfold.core.graphs.fileorder import FileOrder
-from sixfold.core.graphs.keeping import GIVEN, Name
+from sixfold.core.graphs.keeping import GIVEN, Name, Run
 from sixfold.core.graphs.node_sessions import LocalSession, NodeSession
 from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.graphs.telling import Ears, Telling, public
@@ -99,6 +99,8 @@ class _Run:
         self._task = task
         self._context = context
         self._parent = parent
+        paid = parent.meter == CHILDREN and parent.price > 0
+        self._run = Run(parent.account_id, parent.id if paid else None)
         self._workshop = workshop
         self._children = children
         self._graph = spaces.ordered(task.inputs, task.files)
@@ -132,7 +134,7 @@ class _Run:
             shelf=self,
             packer=workshop.packer(self._context.scratch),
             scratch=self._context.scratch,
-            cache=workshop.outcomes(self._parent.account_id),
+            cache=workshop.outcomes(self._parent.account_id).of_run(self._run),
             memory=memory,
             open_session=lambda: nodes(self._context.scratch),
         )
@@ -221,7 +223,7 @@ class _Run:
         kind = "temp" if made.temporary else "output"
         # The number in a name is counted in the store: two files at once would get the same.
         async with self._naming:
-            name = await self._workshop.names.kept(self._parent.account_id, kind, made.prefix, source)
+            name = await self._workshop.names.kept(self._run, kind, made.prefix, source)
         told = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
         return {**told, "blob": source.blob, "content_type": made.content_type, "info": dict(made.info)}
 
@@ -266,7 +268,7 @@ class _Run:
         signed = await asyncio.to_thread(workshop.names.signed, data, content_type, manifest)
         source = await workshop.media.hold(signed, content_type)
         name = Name(row["filename"], row["subfolder"], row["type"])
-        await workshop.names.put(self._parent.account_id, name, source)
+        await workshop.names.put(self._run, name, source)
         return {**row, "blob": source.blob}
 
     async def _artifact(self, node_id: str, row: Mapping[str, Any], *, named: bool) -> Artifact:

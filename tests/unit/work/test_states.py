@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.database import Transaction
-from sixfold.core.work import claims, predictions
+from sixfold.core.work import claims, predictions, reversals
 from sixfold.core.work.predictions import Failure, Lease, StaleAttempt, Success, Trace
 from sixfold.core.work.records import Output, Prediction
 from sixfold.core.work.states import TERMINAL, TRANSITIONS, Event, IllegalTransition, State, follow
@@ -31,6 +31,7 @@ STEPS: dict[Event, Callable[[Prediction], Transaction[object]]] = {
     Event.CANCEL: lambda p: predictions.cancel(p.id, p.account_id),
     Event.STOP: lambda p: predictions.stop(p.id, p.attempt, Trace()),
     Event.EXPIRE: lambda p: predictions.expire(2**62),
+    Event.REFUND: lambda p: reversals.refund(p.id, "test"),
 }
 WAYS: dict[State, tuple[Event, ...]] = {
     State.QUEUED: (),
@@ -84,8 +85,9 @@ async def test_an_event_moves_a_prediction_as_the_table_says_or_not_at_all(
     assert account.posted == 1_000_000 - (after.price if after.state is State.SUCCEEDED else 0)
 
 
-def test_terminal_states_absorb() -> None:
-    for state, event in itertools.product(TERMINAL, Event):
+def test_terminal_states_absorb_all_but_a_refund() -> None:
+    assert follow(State.SUCCEEDED, Event.REFUND) is State.FAILED
+    for state, event in set(itertools.product(TERMINAL, Event)) - {(State.SUCCEEDED, Event.REFUND)}:
         with pytest.raises(IllegalTransition):
             follow(state, event)
 

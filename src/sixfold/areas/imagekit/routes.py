@@ -16,7 +16,7 @@ from sixfold.areas.imagekit import errors as dialect
 from sixfold.areas.imagekit import schemas
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work import predictions, savepaths
+from sixfold.core.work import predictions, savepaths, upload_paths
 from sixfold.core.work.orders import Order
 from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.records import OutputFile, Prediction
@@ -45,6 +45,7 @@ class _Asked:
     inputs: Mapping[str, Any]
     request_id: str
     idempotency_id: str | None = None
+    upload_path: str | None = None  # the key of the object that the picture becomes
 
 
 class ImageKit:
@@ -81,10 +82,11 @@ class ImageKit:
         async def upload(request: Request) -> Response:
             principal = await self._services.doors.image_kit(request)
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
-            await self._look(place)
-            asked = _Asked(principal, model, inputs, calls.request_id(request))
+            key = savepaths.key(place.path) or ""
+            await self._require_free(key)
+            asked = _Asked(principal, model, inputs, calls.request_id(request), upload_path=key)
             prediction = await self._made("query", asked)
-            return await self._put(prediction, place, request.query_params["save_path"])
+            return await self._put(prediction, place, key, request.query_params["save_path"])
 
         return upload
 
@@ -116,6 +118,7 @@ class ImageKit:
             request_id=asked.request_id,
             idempotency_id=asked.idempotency_id,
             charged=not asked.principal.keyless,
+            upload_path=asked.upload_path,
         )
         pipeline = self._services.pipeline
         try:
@@ -143,7 +146,7 @@ class ImageKit:
         return Response(data, 200, headers, file.content_type)
 
     async def _read(self, prediction: Prediction) -> tuple[OutputFile, bytes]:
-        """The picture and its bytes; who cannot have them does not pay for them."""
+        """The picture and its bytes; where they cannot be read, the result is withdrawn and refunded."""
         file = _file(prediction)
         try:
             return file, await self._services.blobs.get(file.blob)
@@ -162,28 +165,25 @@ class ImageKit:
 
     # -- the caller's path -----------------------------------------------------------------------
 
-    async def _look(self, place: Place) -> None:
-        """Whether something stands in a path's way; raises `Invalid`."""
-        key = savepaths.key(place.path) or ""
-        parts = key.split("/")
-        above = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-        uploads = self._services.uploads  # asked all at once: each answer may be far away
+    async def _require_free(self, key: str) -> None:
+        """Raise `Conflict` where the store has a file above a path or files below it."""
+        above = upload_paths.folders(key)
+        uploads = self._services.uploads  # in parallel: the store may be far away
         *files, is_folder = await asyncio.gather(*map(uploads.stat, above), _has_any(uploads, f"{key}/"))
         for path, file in zip(above, files, strict=True):
             if file is not None:
-                raise _in_the_way(f"{path} is a file already")
+                raise errors.Conflict(f"save_path: {path} is a file already. Choose another path")
         if is_folder:
-            raise _in_the_way("save_path is a folder already")
+            raise errors.Conflict("save_path is a folder already. Choose another path")
 
-    async def _put(self, prediction: Prediction, place: Place, save_path: str) -> Response:
+    async def _put(self, prediction: Prediction, place: Place, key: str, save_path: str) -> Response:
         file, data = await self._read(prediction)
-        key = savepaths.key(place.path) or ""
         try:
             await self._services.uploads.put(key, data, content_type=file.content_type)
         except (OSError, errors.StoreFailed) as error:
             await self._services.pipeline.refund(prediction, "the file could not be written to its path")
-            await self._look(place)  # another request may have come first
             raise errors.StoreFailed from error
+        await self._services.database.write(upload_paths.stored(prediction.id), durable=False)
         url = f"{self._services.settings.base_url}/uploads/{place.path}"
         body = {"path": url, "save_path": save_path, "bytes": len(data)}
         return answers.json(body, headers=answers.result_headers(prediction))
@@ -204,10 +204,6 @@ async def _has_any(store: BlobStore, prefix: str) -> bool:
 def _format(request: Request) -> str:
     kind = accept.best(request.headers.get("accept"), tuple(_FORMATS))
     return _FORMATS[kind or "image/webp"]
-
-
-def _in_the_way(message: str) -> dialect.Invalid:
-    return dialect.Invalid([dialect.item("query", errors.Problem("save_path", message, "value_error"))])
 
 
 def face(services: Services, start_page: Handler) -> Face:

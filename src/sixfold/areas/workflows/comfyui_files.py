@@ -16,7 +16,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.graphs.documents import mapping
-from sixfold.core.graphs.keeping import KINDS, Found, Kind, Name
+from sixfold.core.graphs.keeping import KINDS, Found, Kind, Name, Run
 from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.media import Source
 from sixfold.web import answers, multipart, sniffing
@@ -72,7 +72,7 @@ class Files:
         source = await self._kept(account_id, data, content_type)
         if form.told.get("overwrite", "").lower() not in ("true", "1"):
             name = await self._free(account_id, name, source.blob)
-        await self._names.put(account_id, name, source)
+        await self._names.put(Run(account_id), name, source)
         return answers.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
 
     async def _kept(self, account_id: str, data: bytes, content_type: str) -> Source:

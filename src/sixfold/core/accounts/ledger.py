@@ -90,6 +90,9 @@ def refund(hold_id: str, entry: Entry) -> Transaction[int]:
     yield Query("ledger_post", {"account_id": REVENUE, "amount": -amount})
     yield Query("ledger_post", {"account_id": account_id, "amount": amount})
     yield transfer(f"refund:{hold_id}", (REVENUE, account_id), amount, entry, None)
+    held = yield from one("hold_by_id", id=hold_id)
+    if held is not None:
+        yield from _uncount(held, amount)
     return amount
 
 

@@ -69,6 +69,14 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Whose files and outcomes these are; `paid_by` is the prediction that has to succeed for them to be kept."""
+
+    account_id: str
+    paid_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """Where a named file lies."""
 
@@ -97,17 +105,17 @@ class Names:
         """The cache of an account's nodes."""
         return Outcomes(self._database, self._media, account_id)
 
-    async def put(self, account_id: str, name: Name, source: Source) -> None:
+    async def put(self, run: Run, name: Name, source: Source) -> None:
         """Give a stored file a name; one of the same name is replaced."""
-        await self._database.write(_put(account_id, name, source))
+        await self._database.write(_put(run, name, source))
 
     def signed(self, data: bytes, content_type: str, manifest: Manifest) -> bytes:
         """A file that says where it came from, as far as its type can carry that."""
         return embedding.embed(data, content_type, self._signer.sign(manifest))
 
-    async def kept(self, account_id: str, kind: Kind, prefix: str, source: Source) -> Name:
-        """Name a file by `prefix` and a number that is free."""
-        naming = _numbered(account_id, kind, prefix, source)
+    async def kept(self, run: Run, kind: Kind, prefix: str, source: Source) -> Name:
+        """Name a file of a run by `prefix` and a number that is free."""
+        naming = _numbered(run, kind, prefix, source)
         return await self._database.write(naming, durable=False)  # the end of the run makes it so
 
     async def find(self, account_id: str, name: Name) -> Found | None:
@@ -153,18 +161,19 @@ class Names:
 _EXAMPLE_TYPES = {".png": "image/png", ".wav": "audio/wav"}
 
 
-def _put(account_id: str, name: Name, source: Source) -> Transaction[None]:
-    media = yield from _pinned(account_id, source, _LIFE_US[name.kind])
-    yield Query("graph_file_put", {"account_id": account_id, "media": media, **name.row})
+def _put(run: Run, name: Name, source: Source) -> Transaction[None]:
+    row = {**_media_row(run.account_id, source), "prediction_id": run.paid_by}
+    yield Query("media_insert", {**row, "expires_at": (yield from now()) + _LIFE_US[name.kind]})
+    yield Query("graph_file_put", {"account_id": run.account_id, "media": row["name"], **name.row})
 
 
-def _numbered(account_id: str, kind: Kind, prefix: str, source: Source) -> Transaction[Name]:
+def _numbered(run: Run, kind: Kind, prefix: str, source: Source) -> Transaction[Name]:
     path = PurePosixPath("".join(filter(str.isprintable, prefix))[:_MOST_PREFIX])
     stem, subfolder = path.name or "ComfyUI", "/".join(part for part in path.parts[:-1] if part not in "/..")
     least = f"{stem}_"
     alike = yield from one(
         "graph_files_named",
-        account_id=account_id,
+        account_id=run.account_id,
         kind=kind,
         subfolder=subfolder,
         least=least,
@@ -173,15 +182,8 @@ def _numbered(account_id: str, kind: Kind, prefix: str, source: Source) -> Trans
     number = int(alike["count"]) + 1 if alike is not None else 1
     extension = media_files.EXTENSIONS.get(source.content_type, "bin")
     name = Name(f"{stem}_{number:05}_.{extension}", subfolder, kind)
-    yield from _put(account_id, name, source)
+    yield from _put(run, name, source)
     return name
-
-
-def _pinned(account_id: str, source: Source, life_us: int) -> Transaction[str]:
-    """A name in the media that keeps a blob for a while."""
-    row = _media_row(account_id, source)
-    yield Query("media_insert", {**row, "expires_at": (yield from now()) + life_us})
-    return str(row["name"])
 
 
 def _media_row(account_id: str, source: Source) -> dict[str, Any]:
@@ -229,20 +231,29 @@ class Outcomes:
         elif _PACKED in shown:
             packed = base64.b64decode(shown.pop(_PACKED))
         stored = Stored(packed, shown, bool(shown.pop(_PREVIEW, False)))
-        self._remember(row["key"], stored)
+        if row["prediction_id"] is None:
+            self._remember(row["key"], stored)
         return stored
 
-    async def keep(self, entries: Mapping[str, Stored]) -> None:
-        """Keep outcomes in one transaction; those above 64 MiB are dropped."""
+    def of_run(self, run: Run) -> RunOutcomes:
+        """The same for one run."""
+        return RunOutcomes(self, run)
+
+    async def keep(self, entries: Mapping[str, Stored], paid_by: str | None = None) -> None:
+        """Keep outcomes in one transaction; those above 64 MiB are dropped.
+
+        What a prediction pays for is found once it has succeeded, and is not kept in memory.
+        """
         batch = {key: stored for key, stored in entries.items() if len(stored.packed or b"") <= _MOST_BYTES}
         if not batch:
             return
         gate = asyncio.Semaphore(_WRITES_AT_ONCE)
         sources = await asyncio.gather(*(self._hold(stored, gate) for stored in batch.values()))
         found = dict(zip(batch, sources, strict=True))
-        await self._database.write(self._put(batch, found), durable=False)
-        for key, stored in batch.items():
-            self._remember(key, stored)
+        await self._database.write(self._put(batch, found, paid_by), durable=False)
+        if paid_by is None:
+            for key, stored in batch.items():
+                self._remember(key, stored)
 
     async def _hold(self, stored: Stored, gate: asyncio.Semaphore) -> Source | None:
         if stored.packed is None or len(stored.packed) <= _ROW_BYTES:
@@ -250,7 +261,9 @@ class Outcomes:
         async with gate:
             return await self._media.hold(stored.packed, "application/octet-stream")
 
-    def _put(self, batch: Mapping[str, Stored], sources: Mapping[str, Source | None]) -> Transaction[None]:
+    def _put(
+        self, batch: Mapping[str, Stored], sources: Mapping[str, Source | None], paid_by: str | None
+    ) -> Transaction[None]:
         expires = (yield from now()) + _OUTCOME_US
         files: list[Row] = []
         rows: list[Row] = []
@@ -261,7 +274,8 @@ class Outcomes:
                 files.append({**_media_row(self._account_id, source), "expires_at": expires})
                 media = files[-1]["name"]
             row = {"account_id": self._account_id, "key": key, "media": media, "expires_at": expires}
-            rows.append({**row, "shown": _shown(batch[key], in_row=source is None)})
+            shown = _shown(batch[key], in_row=source is None)
+            rows.append({**row, "shown": shown, "prediction_id": paid_by})
         if files:
             yield Query("media_insert", {}, files)
         yield Query("graph_outcome_put", {}, rows)
@@ -279,6 +293,22 @@ class Outcomes:
         while self._bytes > _REMEMBERED_BYTES or len(self._known) > 10_000:
             _, dropped = self._known.popitem(last=False)
             self._bytes -= len(dropped.packed or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcomes:
+    """The cache of one account's nodes as one run reads and writes it (`ports.Cache`)."""
+
+    outcomes: Outcomes
+    run: Run
+
+    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+        """What is known of these keys."""
+        return await self.outcomes.find(keys)
+
+    async def keep(self, entries: Mapping[str, Stored]) -> None:
+        """Keep outcomes; those of a run that is paid for are found once it has succeeded."""
+        await self.outcomes.keep(entries, self.run.paid_by)
 
 
 _GONE = Stored(None, {})

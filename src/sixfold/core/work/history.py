@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from sixfold.core.clock import Clock, steady_clock
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.records import Prediction
+from sixfold.core.work.reversals import REFUNDED
 
 _MAX_EVENTS = 1000  # of one prediction
 _MAX_HISTORIES = 2000  # those that were told of last
@@ -28,6 +29,10 @@ def number(moment: int, created_at: int, *, after: int = 0, end: bool = False) -
 def is_end(event: Event) -> bool:
     """Whether nothing follows an event."""
     return isinstance(event, Moved) and event.prediction.is_terminal
+
+
+def _is_refund(event: Event) -> bool:
+    return isinstance(event, Moved) and event.prediction.error_kind == REFUNDED
 
 
 def has_seen_end(prediction: Prediction, seen: int) -> bool:
@@ -60,8 +65,8 @@ class History:
         return bool(self.events) and is_end(self.events[-1][1])
 
     def add(self, moment: int, event: Event) -> None:
-        """Note an event that happened at `moment` (epoch µs). Events after the end are dropped."""
-        if self.ended:
+        """Note an event that happened at `moment` (epoch µs). After the end only a refund is noted."""
+        if self.ended and not _is_refund(event):
             return
         end = is_end(event)
         if isinstance(event, Moved) and end:

@@ -21,7 +21,7 @@ class Order:
     `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
     model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
     are media inputs whose bytes are stored. A child (`parent`) has no hold; `most` is what it may cost, in
-    micro-dollars. `full_only` refuses previews.
+    micro-dollars. `full_only` refuses previews. `upload_path` is reserved for its result.
     """
 
     principal: Principal
@@ -40,6 +40,7 @@ class Order:
     parent: Parent | None = None
     full_only: bool = False
     most: int | None = None
+    upload_path: str | None = None
 
     @property
     def account_id(self) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import ledger, limits
+from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.database import Database
-from sixfold.core.work import authorization, backends, metering, predictions, pricing, timeline
+from sixfold.core.work import authorization, backends, metering, predictions, pricing, reversals, timeline
 from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.catalog import Catalog, Model
@@ -201,6 +201,7 @@ class Pipeline:
             payer=limits.payer_of(order.principal),
             key_id=order.principal.key_id,
             webhook=order.webhook,
+            upload_path=order.upload_path,
             media=tuple(
                 media_files.input_record(source, order.account_id, prediction_id)
                 for source in sources.values()
@@ -273,10 +274,11 @@ class Pipeline:
         for child in await self._database.read(predictions.children(parent_id)):
             await self.cancel(child.id, child.account_id)
 
-    async def refund(self, prediction: Prediction, reason: str) -> None:
-        """Give the money of a success back that was of no use to whoever asked, because `reason`."""
-        entry = ledger.Entry("refund", f"{prediction.model}: {reason}", prediction.request_id)
-        await self._database.write(ledger.refund(prediction.id, entry))
+    async def refund(self, prediction: Prediction, reason: str) -> Prediction:
+        """Withdraw a success that cannot be delivered because of `reason`, and give its money back."""
+        refunded = await self._database.write(reversals.refund(prediction.id, reason))
+        self._bus.publish(refunded.id, Moved(refunded))
+        return refunded
 
     def drain(self) -> None:
         """Accept nothing more, and let whoever can ask again go with what is known."""

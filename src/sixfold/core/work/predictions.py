@@ -18,7 +18,7 @@ from sixfold.core.accounts import charges, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, now, one
-from sixfold.core.work import outbox, receipt
+from sixfold.core.work import outbox, receipt, reversals, upload_paths
 from sixfold.core.work.metering import Charge
 from sixfold.core.work.records import Output, Prediction, TaskRecord, Webhook
 from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
@@ -67,10 +67,11 @@ class Draft:
     payer: Payer | None = None
     key_id: str | None = None
     media: tuple[Mapping[str, Any], ...] = ()
+    upload_path: str | None = None
 
 
 def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
-    """Write the prediction and its hold; raises `QueueFull` or `InsufficientCredits`.
+    """Write the prediction and its hold; raises `QueueFull`, `Conflict` or `InsufficientCredits`.
 
     A draft whose idempotency id was accepted before gives that prediction and changes nothing.
     """
@@ -84,6 +85,8 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
     yield Query("prediction_insert", _row(draft, first["origin_id"] if first is not None else draft.id))
     for record in draft.media:
         yield Query("media_insert", record)
+    if draft.upload_path is not None:
+        yield from upload_paths.reserve(draft.upload_path, draft.id)
     if draft.price.micros and draft.parent_id is None:
         yield from ledger.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
     return (yield from fresh(draft.id))
@@ -464,7 +467,8 @@ def _end(row: Row, state: State, failure: Failure) -> Transaction[Prediction]:
     if row["price"] and row["parent_id"] is None:
         yield from ledger.release(str(row["id"]))
     if row["meter"] == "children":
-        yield Query("prediction_children_free", {"parent_id": row["id"]})
+        yield from reversals.withdraw_children(str(row["id"]))
+    yield from upload_paths.release(str(row["id"]))
     prediction = Prediction.of(ended[0])
     yield from outbox.note(prediction)
     return prediction

@@ -6,7 +6,8 @@
        └──cancel──▶ canceled ◀──stop── canceling ◀──cancel
 
 A lost lease puts `starting` and `running` back into the queue, and `put_back` what was claimed for a worker
-that is not free yet after all; that was no attempt. Terminal states absorb.
+that is not free yet after all; that was no attempt. Terminal states absorb, but for a refund, which turns
+`succeeded` into `failed`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Event(StrEnum):
     CANCEL = "cancel"
     STOP = "stop"
     EXPIRE = "expire"
+    REFUND = "refund"
 
 
 TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELED, State.EXPIRED})
@@ -58,6 +60,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.RUNNING, Event.LOSE): State.QUEUED,
     (State.RUNNING, Event.PUT_BACK): State.QUEUED,
     (State.RUNNING, Event.CANCEL): State.CANCELING,
+    (State.SUCCEEDED, Event.REFUND): State.FAILED,
     (State.CANCELING, Event.STOP): State.CANCELED,
     (State.CANCELING, Event.SUCCEED): State.SUCCEEDED,
     (State.CANCELING, Event.FAIL): State.CANCELED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -119,10 +119,21 @@ class Images:
             raise _renamed(error) from error
         told: dict[str, Any] = {
             "created": int(time.time()),
-            "data": [await self._told(prediction, shape) for prediction in made],
+            "data": await self._images(made, shape),
             "output_format": _file(made[0]).content_type.removeprefix("image/"),
         }
         return answers.json(told, headers=answers.result_headers(made[0]))
+
+    async def _images(self, made: Sequence[Prediction], shape: str) -> list[dict[str, Any]]:
+        """Each image that can be read; raises `StoreFailed` where none can."""
+        told: list[dict[str, Any]] = []
+        for prediction in made:
+            try:
+                told.append(await self._told(prediction, shape))
+            except errors.StoreFailed:  # it was withdrawn and refunded by itself
+                if prediction is made[-1] and not told:
+                    raise
+        return told
 
     async def _told(self, prediction: Prediction, shape: str) -> dict[str, Any]:
         if shape == "url":

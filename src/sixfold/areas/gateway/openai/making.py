@@ -104,7 +104,10 @@ class Maker:
         return await self._services.media.receive(data, content_type, Descriptor(name, kind))
 
     async def made(self, asked: Asked) -> list[Prediction]:
-        """All of them, finished: where one is not made, none is paid for. Raises why."""
+        """Those that succeeded, each paid for by itself; raises why where none did.
+
+        An order that is refused takes back those before it, as no answer has them.
+        """
         ordered: list[Prediction] = []
         try:
             for number in range(asked.count):
@@ -112,15 +115,19 @@ class Maker:
             seconds = self._services.settings.inline_seconds
             waiting = (self._services.pipeline.wait(each, seconds, patient=True) for each in ordered)
             ended = await asyncio.gather(*waiting)
-            for prediction in ended:
-                self._require_good(prediction)
+            kept = [prediction for prediction in ended if prediction.state is State.SUCCEEDED]
+            if not kept or not all(prediction.is_terminal for prediction in ended):
+                self._require_good(next(each for each in ended if each.state is not State.SUCCEEDED))
         except errors.ShuttingDown:  # under its key the first of them is found again
             await self._undo(ordered[1:] if asked.idempotency_id else ordered)
             raise
-        except (errors.SixfoldError, asyncio.CancelledError):
+        except errors.SixfoldError:
             await self._undo(ordered)
             raise
-        return ended
+        except asyncio.CancelledError:  # the caller left: what was made by then is paid for and listed
+            await self._cancel(ordered)
+            raise
+        return kept
 
     async def _order(self, asked: Asked, *, first: bool) -> Prediction:
         order = Order(
@@ -153,19 +160,28 @@ class Maker:
             raise errors.EngineFailed(prediction.error or "")
 
     async def _undo(self, ordered: Sequence[Prediction]) -> None:
-        """Nobody gets these: what runs is canceled, what was paid is given back."""
+        """Cancel what runs, and withdraw and refund what was made: no answer has it."""
         pipeline = self._services.pipeline
         for each in ordered:
             with contextlib.suppress(errors.SixfoldError):
                 ended = await pipeline.cancel(each.id, each.account_id)
                 ended = await pipeline.wait(ended, self._services.settings.inline_seconds)
-                if ended.state is State.SUCCEEDED and ended.cost:
+                if ended.state is State.SUCCEEDED:
                     await pipeline.refund(ended, "another of the same request was not made")
 
+    async def _cancel(self, ordered: Sequence[Prediction]) -> None:
+        for each in ordered:
+            with contextlib.suppress(errors.SixfoldError):
+                await self._services.pipeline.cancel(each.id, each.account_id)
+
     async def data(self, prediction: Prediction) -> bytes:
-        """The bytes of its one file."""
+        """The bytes of its one file; where they cannot be read, the result is withdrawn and refunded."""
         assert prediction.output is not None  # noqa: S101 - it succeeded
-        return await self._services.blobs.get(prediction.output.files[0].blob)
+        try:
+            return await self._services.blobs.get(prediction.output.files[0].blob)
+        except (KeyError, OSError, errors.StoreFailed) as error:
+            await self._services.pipeline.refund(prediction, "the file could not be read back")
+            raise errors.StoreFailed from error
 
 
 def told(prediction: Prediction, *wanted: str) -> Mapping[str, Any]:

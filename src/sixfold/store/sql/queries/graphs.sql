@@ -18,14 +18,17 @@ WHERE account_id = :account_id AND kind = :kind AND subfolder = :subfolder
 DELETE FROM graph_file WHERE media = :media;
 
 -- name: graph_outcome_put | What a node gave, under its key.
-INSERT INTO graph_outcome (account_id, key, media, shown, expires_at)
-VALUES (:account_id, :key, :media, :shown, :expires_at)
+INSERT INTO graph_outcome (account_id, key, media, shown, expires_at, prediction_id)
+VALUES (:account_id, :key, :media, :shown, :expires_at, :prediction_id)
 ON CONFLICT (account_id, key)
-DO UPDATE SET media = excluded.media, shown = excluded.shown, expires_at = excluded.expires_at;
+DO UPDATE SET media = excluded.media, shown = excluded.shown, expires_at = excluded.expires_at,
+    prediction_id = excluded.prediction_id;
 
 -- name: graph_outcomes | What is known of these keys.
-SELECT o.key, o.shown, o.media, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media
+SELECT o.key, o.shown, o.media, o.prediction_id, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media
 WHERE o.account_id = :account_id AND o.expires_at > :now
+  AND (o.prediction_id IS NULL
+       OR EXISTS (SELECT 1 FROM prediction p WHERE p.id = o.prediction_id AND p.state = 'succeeded'))
   AND o.key IN (SELECT value FROM json_each(:keys));
 
 -- name: graph_outcomes_clear | Forget an account's outcomes.

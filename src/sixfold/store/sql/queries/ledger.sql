@@ -16,6 +16,9 @@ RETURNING id;
 INSERT INTO hold (id, account_id, amount, captured, state, created_at, ended_at, key_id)
 VALUES (:id, :account_id, :amount, :captured, 'captured', :now, :now, :key_id);
 
+-- name: hold_by_id | One hold.
+SELECT account_id, amount, key_id, created_at FROM hold WHERE id = :id;
+
 -- name: hold_end | End a pending hold, once: captured (with an amount) or released.
 UPDATE hold SET state = :state, captured = :captured, ended_at = :now, about = NULL
 WHERE id = :id AND state = 'pending' AND amount >= :captured
@@ -86,9 +89,17 @@ WHERE (h.state = 'captured') <> (t.id IS NOT NULL)
    OR (t.id IS NOT NULL AND (t.amount <> h.captured OR t.debit <> h.account_id));
 
 -- name: ledger_predictions_unsettled | Predictions whose state and hold tell different stories.
-SELECT p.id, p.state, h.state AS hold_state FROM prediction p LEFT JOIN hold h ON h.id = p.id
+SELECT p.id, p.state, h.state AS hold_state
+FROM prediction p LEFT JOIN hold h ON h.id = p.id LEFT JOIN transfer r ON r.id = 'refund:' || p.id
 WHERE (p.price > 0 AND h.id IS NULL AND p.parent_id IS NULL)
    OR (h.id IS NOT NULL AND (p.price = 0 OR p.parent_id IS NOT NULL))
-   OR (h.state = 'captured' AND p.state <> 'succeeded')
+   OR (h.state = 'captured' AND p.state <> 'succeeded' AND r.id IS NULL)
    OR (h.state = 'pending' AND p.state IN ('succeeded', 'failed', 'canceled', 'expired'))
    OR (h.state = 'released' AND p.state NOT IN ('failed', 'canceled', 'expired') AND p.cost > 0);
+
+-- name: ledger_refunds_with_results | Predictions whose money was given back while their result is there.
+SELECT p.id FROM transfer r JOIN prediction p ON p.id = substr(r.id, 8)
+WHERE r.kind = 'refund'
+  AND (p.state = 'succeeded' OR p.output IS NOT NULL OR p.cost > 0
+       OR EXISTS (SELECT 1 FROM media m WHERE m.prediction_id = p.id AND m.kind = 'output'
+                    AND (m.expires_at IS NULL OR m.expires_at > :now)));

@@ -154,9 +154,6 @@ SELECT p.price, p.list_price AS parent_list_price, c.model, c.cost, c.list_price
 FROM prediction p LEFT JOIN prediction c ON c.parent_id = p.id AND c.state = 'succeeded'
 WHERE p.id = :id GROUP BY p.price, p.list_price, c.model, c.cost, c.list_price ORDER BY c.model, c.cost;
 
--- name: prediction_children_free | Whoever ordered them got nothing, so they cost nothing.
-UPDATE prediction SET cost = 0, credits = 0 WHERE parent_id = :parent_id AND cost > 0;
-
 -- name: prediction_forget_key | Its Idempotency-Key may be used anew.
 UPDATE prediction SET idempotency_id = NULL WHERE idempotency_id = :idempotency_id RETURNING id;
 

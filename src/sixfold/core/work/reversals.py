@@ -1,0 +1,74 @@
+"""Refunds of predictions: the money of a success goes back and all that it made is withdrawn, in one transaction.
+
+Withdrawn is the output, its files at `/media/` (their bytes are deleted once nothing else names them), posts
+and avatars made of them, answers that are stored for an Idempotency-Key, and results of the parts of a graph.
+The same bytes stay with every other prediction that was paid for them.
+"""
+
+from __future__ import annotations
+
+from sixfold import errors
+from sixfold.core.accounts import ledger
+from sixfold.core.database import Query, Row, Transaction, many, one
+from sixfold.core.work import outbox, upload_paths
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import Event, State, follow
+
+REFUNDED = "refunded"
+_MOST = 100  # of one sweep
+
+
+def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
+    """Turn a success into a failure because of `reason`, with its money and its output.
+
+    A prediction in any other state stays as it is. Raises `NotFound`.
+    """
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None:
+        raise errors.NotFound("There is no such prediction")
+    if row["state"] != State.SUCCEEDED:
+        return Prediction.of(row)
+    prediction = yield from withdraw(row, f"The result was withdrawn and its price given back: {reason}")
+    if row["parent_id"] is None:
+        entry = ledger.Entry("refund", f"{row['model']}: {reason}", str(row["request_id"]))
+        yield from ledger.refund(prediction_id, entry)
+    if row["meter"] == "children":
+        yield from withdraw_children(prediction_id)
+    yield from outbox.note(prediction)
+    return prediction
+
+
+def withdraw_children(parent_id: str) -> Transaction[None]:
+    """Withdraw the charged parts of a graph that nobody pays for."""
+    rows = yield from many("prediction_children_charged", parent_id=parent_id)
+    for row in rows:
+        yield from withdraw(row, "The result was withdrawn: the graph that ordered it did not succeed")
+    if rows:  # with the files that the graph saved of them
+        yield Query("media_withdraw", {"prediction_id": parent_id, "account_id": rows[0]["account_id"]})
+
+
+def withdraw(row: Row, error: str) -> Transaction[Prediction]:
+    """Take the output of a success away, without its money."""
+    about = {"prediction_id": row["id"], "account_id": row["account_id"]}
+    state = follow(State(row["state"]), Event.REFUND)
+    ended = yield Query(
+        "prediction_withdraw",
+        {"id": row["id"], "to_state": state, "error": error, "error_kind": REFUNDED},
+    )
+    yield Query("media_withdraw", about)
+    yield Query("media_withdraw_copies", about)
+    yield Query("gallery_withdraw_tags", about)
+    yield Query("gallery_withdraw_posts", about)
+    yield Query("gallery_withdraw_avatars", about)
+    if row["idempotency_id"] is not None:
+        yield Query("idempotency_withdraw", {"id": row["idempotency_id"]})
+    yield from upload_paths.release(str(row["id"]))
+    return Prediction.of(ended[0])
+
+
+def sweep() -> Transaction[int]:
+    """Withdraw what an older version refunded and left in place; gives how many."""
+    rows = yield from many("predictions_refunded_in_place", limit=_MOST)
+    for row in rows:
+        yield from withdraw(row, "The result was withdrawn: its price was given back")
+    return len(rows)

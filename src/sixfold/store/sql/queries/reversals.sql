@@ -1,0 +1,80 @@
+-- name: prediction_withdraw | A success becomes a failure: its output and its cost are gone.
+UPDATE prediction
+SET state = :to_state, output = NULL, cost = 0, credits = 0, charge = NULL, list_price = NULL,
+    error = :error, error_kind = :error_kind, idempotency_id = NULL, completed_at = :now
+WHERE id = :id AND state = 'succeeded'
+RETURNING *;
+
+-- name: prediction_children_charged | The parts of a graph that gave something and had a price.
+SELECT * FROM prediction WHERE parent_id = :parent_id AND state = 'succeeded' AND cost > 0 ORDER BY id;
+
+-- name: predictions_refunded_in_place | Successes whose money was given back.
+SELECT p.* FROM transfer t JOIN prediction p ON p.id = substr(t.id, 8)
+WHERE t.kind = 'refund' AND p.state = 'succeeded' ORDER BY p.id LIMIT :limit;
+
+-- name: media_withdraw | Files that a prediction made, and those that its graph saved, are served no more.
+UPDATE media SET expires_at = :now
+WHERE prediction_id = :prediction_id AND account_id = :account_id
+  AND (kind = 'output' OR name IN (SELECT media FROM graph_file WHERE account_id = :account_id));
+
+-- name: media_withdraw_copies | Nor are the names that the account gave the same bytes, unless it has them otherwise.
+UPDATE media SET expires_at = :now
+WHERE account_id = :account_id
+  AND blob IN (SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output')
+  AND ((kind = 'input' AND prediction_id IS NULL)
+       OR name IN (SELECT media FROM gallery_post WHERE account_id = :account_id)
+       OR name IN (SELECT avatar FROM gallery_character WHERE account_id = :account_id))
+  AND NOT EXISTS (
+      SELECT 1 FROM media o
+      WHERE o.blob = media.blob AND o.account_id = :account_id AND o.kind = 'output'
+        AND (o.expires_at IS NULL OR o.expires_at > :now));
+
+-- name: gallery_withdraw_tags | The tags of posts that show a withdrawn file.
+DELETE FROM gallery_tag WHERE post_id IN (
+    SELECT p.id FROM gallery_post p JOIN media m ON m.name = p.media
+    WHERE p.account_id = :account_id AND m.expires_at <= :now
+      AND m.blob IN (SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
+
+-- name: gallery_withdraw_posts | Posts that show a withdrawn file.
+DELETE FROM gallery_post WHERE account_id = :account_id AND media IN (
+    SELECT m.name FROM media m WHERE m.expires_at <= :now
+      AND m.blob IN (SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
+
+-- name: gallery_withdraw_avatars | Characters whose avatar is a withdrawn file have none.
+UPDATE gallery_character SET avatar = NULL WHERE account_id = :account_id AND avatar IN (
+    SELECT m.name FROM media m WHERE m.expires_at <= :now
+      AND m.blob IN (SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
+
+-- name: idempotency_withdraw | Forget the answer that named a withdrawn result; a request that runs keeps its claim.
+DELETE FROM idempotency WHERE id = :id AND status IS NOT NULL;
+
+-- name: upload_path_reserve | Let one prediction write a path that is no folder and that no other writes.
+INSERT INTO upload_path (path, writer, changed_at) VALUES (:path, :writer, :now)
+ON CONFLICT (path) DO UPDATE SET writer = excluded.writer, changed_at = excluded.changed_at
+WHERE upload_path.files = 0 AND upload_path.writer IS NULL
+RETURNING stored;
+
+-- name: upload_path_enter | One more file lies below a folder; nothing where a file has its path.
+INSERT INTO upload_path (path, files, changed_at) VALUES (:path, 1, :now)
+ON CONFLICT (path) DO UPDATE SET files = upload_path.files + 1 WHERE upload_path.files > 0;
+
+-- name: upload_path_stored | The file lies at its path.
+UPDATE upload_path SET stored = 1, writer = NULL, changed_at = :now WHERE writer = :writer RETURNING path;
+
+-- name: upload_path_release | Nothing more is written at a prediction's path.
+UPDATE upload_path SET writer = NULL, changed_at = :now WHERE writer = :writer RETURNING path, stored;
+
+-- name: upload_path_delete | Forget a path that nothing writes.
+DELETE FROM upload_path WHERE path = :path AND files = 0 RETURNING path;
+
+-- name: upload_path_leave | One file less lies below a folder.
+UPDATE upload_path SET files = files - 1 WHERE path = :path AND files > 0;
+
+-- name: upload_path_empty | Forget a folder in which nothing lies.
+DELETE FROM upload_path WHERE path = :path AND files = 0 AND writer IS NULL AND stored = 0;
+
+-- name: upload_paths_over | Paths of files that were stored long ago, and of runs that ended long ago.
+SELECT u.path FROM upload_path u LEFT JOIN prediction p ON p.id = u.writer
+WHERE u.files = 0 AND u.changed_at < :before
+  AND (u.writer IS NULL OR p.id IS NULL OR p.state IN ('succeeded', 'failed', 'canceled', 'expired'))
+ORDER BY u.changed_at LIMIT :limit;

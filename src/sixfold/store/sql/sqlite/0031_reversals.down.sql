@@ -1,0 +1,10 @@
+DROP TABLE payment_subscription;
+DROP TABLE payment_dispute;
+DROP TABLE payment;
+DROP INDEX transfer_refund;
+DROP INDEX media_prediction;
+ALTER TABLE graph_outcome DROP COLUMN prediction_id;
+ALTER TABLE api_key DROP COLUMN grant_id;
+ALTER TABLE oauth_grant DROP COLUMN used_at;
+DROP TABLE oauth_spent;
+DROP TABLE upload_path;
