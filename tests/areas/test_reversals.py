@@ -15,6 +15,10 @@ from sixfold.core.work import outbox
 from sixfold.core.work.reversals import REFUNDED
 from sixfold.core.work.states import State
 from tests.areas.house import House, house
+from tests.areas.test_comfyui_face import node
+from tests.areas.test_workflows_money import dots, ran
+
+__all__ = ["dots"]
 
 RUN, PREDICTIONS = "/api/containers/run", "/api/containers/predictions"
 UPLOAD = "/create_and_upload_image"
@@ -127,7 +131,8 @@ async def _unreadable(_name: str) -> bytes:
 
 
 async def test_a_stream_and_a_webhook_tell_of_a_refund(home: House) -> None:
-    made = await run(home, webhook="https://example.com/hook", webhook_events_filter=["completed"])
+    made = await run(home, webhook="https://example.com/hook")
+    ids = {row["id"] for row in await home.product.database.read(outbox.of_prediction(made["id"]))}
     events = f"{PREDICTIONS}/{made['id']}/events"
     before = (await home.client.get(events, headers=home.bearer)).text
     last = before.rpartition("id: ")[2].partition("\n")[0]
@@ -139,8 +144,9 @@ async def test_a_stream_and_a_webhook_tell_of_a_refund(home: House) -> None:
     assert '"status":"failed"' in after
     assert (await home.client.get(events, headers=resumed)).text == after
     rows = await home.product.database.read(outbox.of_prediction(made["id"]))
-    states = [msgspec.json.decode(row["prediction"])["state"] for row in rows]
-    assert states == ["succeeded", "failed"]
+    states = {row["event"]: msgspec.json.decode(row["prediction"])["state"] for row in rows}
+    assert states == {"started": "running", "completed": "failed"}
+    assert len({row["id"] for row in rows} - ids) == 1, "another message, which no listener drops as known"
 
 
 # -- paths of the caller's choice ------------------------------------------------------------------
@@ -228,3 +234,30 @@ async def test_a_group_without_money_for_all_costs_nothing_and_gives_nothing(hom
     assert all(each["output"] is None for each in listed)
     assert (await images(home, 2, "FAIL")).status_code == 502
     assert await home.standing() == ("5.00", "0.00")
+
+
+def painting(prompt: str) -> dict[str, Any]:
+    return node("SixfoldTextToImage", prompt=prompt, steps=4, seed=3, width=64, height=64)
+
+
+async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: House) -> None:
+    kept = {"1": painting("a fox"), "2": node("SaveImage", images=["1", 0], filename_prefix="fox")}
+    scaled = node("ImageScaleBy", image=["1", 0], upscale_method="nearest-exact", scale_by=2.0)
+    failing = {
+        **kept,
+        "3": node("SixfoldEdgeStyle", image=["1", 0], prompt="FAIL", strength=0.5, steps=3, seed=1),
+        "4": node("SaveImage", images=["3", 0], filename_prefix="styled"),
+    }
+    ended = await ran(dots, failing)
+    assert (ended["status"], ended["cost"]) == ("failed", "0.00")
+    assert await dots.standing() == ("5.00", "0.00")
+    listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
+    assert {each["status"] for each in listed} == {"failed"}
+    assert all(each["output"] is None for each in listed)
+    view = {"filename": "fox_00001_.png", "type": "output"}
+    assert (await dots.client.get("/view", params=view, headers=dots.bearer)).status_code == 404
+    again = await ran(dots, {**kept, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")})
+    assert (again["status"], again["cost"]) == ("succeeded", "0.04"), "nothing was found in the cache"
+    third = await ran(dots, {**kept, "7": node("SaveImage", images=["1", 0], filename_prefix="y")})
+    assert (third["status"], third["cost"]) == ("succeeded", "0.00"), "what was paid for is found there"
+    assert await dots.faults() == ()

@@ -89,6 +89,12 @@ def note(prediction: Prediction) -> Transaction[None]:
         yield Query("outbox_insert", {**about, "prediction": msgspec.json.encode(prediction).decode()})
 
 
+def note_anew(prediction: Prediction) -> Transaction[None]:
+    """The same for an ending that takes the place of another one."""
+    yield Query("outbox_delete", {"prediction_id": prediction.id, "event": "completed"})
+    yield from note(prediction)
+
+
 def note_started(moved: tuple[Prediction, ...]) -> Transaction[None]:
     """The same for those that run now."""
     for prediction in moved:

@@ -34,7 +34,7 @@ def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
         yield from ledger.refund(prediction_id, entry)
     if row["meter"] == "children":
         yield from withdraw_children(prediction_id)
-    yield from outbox.note(prediction)
+    yield from outbox.note_anew(prediction)
     return prediction
 
 

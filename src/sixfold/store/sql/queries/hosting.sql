@@ -3,6 +3,9 @@ INSERT INTO webhook_outbox (id, prediction_id, event, prediction, due_at, create
 VALUES (:id, :prediction_id, :event, :prediction, :now, :now)
 ON CONFLICT DO NOTHING;
 
+-- name: outbox_delete | Forget a message about a prediction's step.
+DELETE FROM webhook_outbox WHERE prediction_id = :prediction_id AND event = :event;
+
 -- name: outbox_due | Whether anything is to be told now.
 SELECT id FROM webhook_outbox WHERE ended_at IS NULL AND due_at <= :now LIMIT 1;
 
