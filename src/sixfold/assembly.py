@@ -13,6 +13,7 @@ from sixfold import errors, imports, intake, inventory, storage, workplaces, wor
 from sixfold.areas.gateway import talks
 from sixfold.config_reload import ConfigReloader, Source
 from sixfold.core.accounts import sweeping
+from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
@@ -95,6 +96,7 @@ class Product:
     workshop: Workshop
     resources: InstalledResources
     config_reloader: ConfigReloader
+    connections: Connections
 
 
 def build(settings: Settings, models_document: _Document = None, source: Source | None = None) -> Product:
@@ -108,6 +110,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     address = workshops.comfyui_address(settings)
     standings = inventory.standings(settings, models, clients, address)
     terms = Terms(settings.previews_allowed, standing=standings)
+    offer = Offer(models, templates, terms, settings.session_limit)
     rules = orders.Policy(settings.queue_limit, terms, settings.run_limit_seconds)
     road = Pipeline(database, models, media, bus, rules, failpoints)
     theirs = workshops.comfyui(settings, clients, address)
@@ -132,7 +135,6 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     _join(road, workers, standings)
     outbox, finder = Outbox(database, fetcher, sealed), _finder(settings, database)
     bus.watchers += [outbox.heard, *relaying.watchers]
-    offer = Offer(models, templates, terms, settings.session_limit)
     return Product(
         settings=settings,
         database=database,
@@ -148,7 +150,8 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         spaces=(hub := gradio.build(settings, clients)),
         spaces_here=workplaces.hosted_spaces(settings, places.images, hub),
         shelf=own_files.build(settings, road.own, database),
-        live=LiveSessions(database, places.driver, offer, places.policy, workers.boot),
+        connections=(connections := Connections(database)),
+        live=LiveSessions(database, places.driver, offer, places.policy, workers.boot, connections),
         standings=standings,
         clients=clients,
         fetcher=fetcher,
@@ -243,6 +246,7 @@ def _rounds(product: Product) -> dict[str, Coroutine[Any, Any, None]]:
     return {
         "standings": _watch(product),
         "sweep": _sweep(product),
+        "connections": product.connections.run(),
         "webhooks": product.outbox.run(),
         "deposits": product.deposits.run(),
         "embedding": product.finder.run(),

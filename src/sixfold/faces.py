@@ -65,7 +65,8 @@ def create_app(product: Product) -> ASGIApp:
     if "workflows" in areas:
         faces += workflows.faces(services)
     faces.append(mcp.face(services))
-    app, tracing = App(faces, metrics, pages[0], services.admission), product.relaying.tracing
+    app = App(faces, metrics, pages[0], services.admission, product.connections)
+    tracing = product.relaying.tracing
     return app if tracing is None else tracing.serve(app)
 
 
@@ -132,4 +133,5 @@ def build_services(product: Product) -> Services:
         workshop=product.workshop,
         signer=product.signer,
         survey=product.resources,
+        connections=product.connections,
     )

@@ -1,4 +1,4 @@
-"""Refunds: whoever has the money back has no result, wherever the result was shown; and the other way round."""
+"""Refunds: whoever has the money back has no result, wherever the result was shown."""
 
 from __future__ import annotations
 
@@ -65,7 +65,12 @@ async def test_what_was_published_of_a_refunded_result_is_withdrawn(either_home:
     home = either_home
     made, kept = await run(home), await run(home, input={"prompt": "another", "seed": 8})
     for record in (made, kept):
-        body = {"api_key": home.key, "text": record["id"], "tags": ["fox"], "media_url": record["output"]["url"]}
+        body = {
+            "api_key": home.key,
+            "text": record["id"],
+            "tags": ["fox"],
+            "media_url": record["output"]["url"],
+        }
         assert (await home.client.post("/api/create-post", json=body)).status_code == 200
     body = {"api_key": home.key, "name": "Luna", "avatar_url": made["output"]["url"]}
     await home.client.post("/api/create-ai", json=body)
@@ -256,7 +261,9 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: House
     assert all(each["output"] is None for each in listed)
     view = {"filename": "fox_00001_.png", "type": "output"}
     assert (await dots.client.get("/view", params=view, headers=dots.bearer)).status_code == 404
-    again = await ran(dots, {**kept, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")})
+    again = await ran(
+        dots, {**kept, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")}
+    )
     assert (again["status"], again["cost"]) == ("succeeded", "0.04"), "nothing was found in the cache"
     third = await ran(dots, {**kept, "7": node("SaveImage", images=["1", 0], filename_prefix="y")})
     assert (third["status"], third["cost"]) == ("succeeded", "0.00"), "what was paid for is found there"

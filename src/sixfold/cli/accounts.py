@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import clock, money
-from sixfold.core.accounts import accounts, keys, rights, signins
+from sixfold.core.accounts import accounts, credentials, keys, rights, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
@@ -105,11 +105,11 @@ def password(arguments: argparse.Namespace) -> None:
     if not _LEAST_PASSWORD <= len(secret) <= _MOST_PASSWORD:
         raise Refused(f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters")
     hashed = PasswordHash.recommended().hash(secret)
-    opening.write(configured, accounts.set_password_hash(account.id, hashed))
+    opening.write(configured, credentials.change_password(account.id, hashed))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:
-        Paint().line(f"  {account.email} has a new password")
+        Paint().line(f"  {account.email} has a new password; its sessions and programs were ended")
 
 
 def _ask_twice(email: str) -> str:

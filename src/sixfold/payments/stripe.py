@@ -18,14 +18,26 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts.payments import PLANS, Ended, Paid, Plan, Subscribed
+from sixfold.core.accounts.payment_records import Disputed, Refunded, State, Subscription
+from sixfold.core.accounts.payments import PLANS, Paid, Plan, Told
 from sixfold.settings import Settings
 
 _AGE_SECONDS = 300  # of a message, past or future
 _CENT = money.MICROS_PER_USD // 100
 _MAX_SIGNATURES = 8
 _INTERVALS: Mapping[Plan, str] = {"monthly": "month", "yearly": "year"}
-_OVER = frozenset({"canceled", "unpaid", "incomplete_expired"})
+_STATES: Mapping[str, State] = {
+    "trialing": "live",
+    "active": "live",
+    "past_due": "live",
+    "unpaid": "paused",
+    "paused": "paused",
+    "canceled": "over",
+    "incomplete_expired": "over",
+}
+_SUBSCRIPTION = "customer.subscription."
+_DISPUTE = "charge.dispute."
+_WARNING = "warning_"  # how the status of a dispute begins that has withdrawn nothing yet
 
 
 class Stripe:
@@ -98,7 +110,7 @@ class Stripe:
         except (httpx.HTTPError, msgspec.MsgspecError) as error:
             raise errors.EngineFailed("The payment processor could not be reached. Try again") from error
 
-    def read(self, body: bytes, signature: str, now_seconds: float) -> Paid | Subscribed | Ended | None:
+    def read(self, body: bytes, signature: str, now_seconds: float) -> Told | None:
         """What a signed message says; raises `BadRequest` for a forged, old or unreadable one."""
         if not self._secret:
             raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_WEBHOOK_SECRET")
@@ -131,35 +143,83 @@ class _Event(msgspec.Struct):
     id: str
     type: str
     data: _Data
+    created: int = 0
 
 
-def _told(event: _Event) -> Paid | Subscribed | Ended | None:
+def _told(event: _Event) -> Told | None:
     what = event.data.object
     match event.type:
         case "checkout.session.completed" | "checkout.session.async_payment_succeeded":
-            return _bought(event.id, what)
-        case "customer.subscription.deleted":
-            return Ended(event.id, str(what.get("id")))
-        case "customer.subscription.updated" if what.get("status") in _OVER:
-            return Ended(event.id, str(what.get("id")))
+            return _bought(event, what)
+        case "charge.refunded":
+            return _refunded(what)
+        case kind if kind.startswith(_DISPUTE):
+            return _disputed(kind.removeprefix(_DISPUTE), what)
+        case kind if kind.startswith(_SUBSCRIPTION):
+            return _subscription(event, what)
         case _:
             return None
 
 
-def _bought(event_id: str, session: Mapping[str, Any]) -> Paid | Subscribed | None:
-    """What a checkout session bought, once it is paid; what was made for others is nothing to us."""
-    given = session.get("metadata")
-    metadata = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
-    account_id, plan = metadata.get("account_id"), metadata.get("plan")
-    if session.get("payment_status") != "paid" or not isinstance(account_id, str):
+def _bought(event: _Event, session: Mapping[str, Any]) -> Told | None:
+    """What a checkout session bought, once it is paid; None for one that was not made here."""
+    account_id, plan = _ours(session)
+    if session.get("payment_status") != "paid" or account_id is None:
         return None
     if session.get("mode") == "payment" and isinstance(session.get("amount_total"), int):
         if session.get("currency") != "usd":
             return None
-        return Paid(event_id, str(session.get("id")), account_id, int(session["amount_total"]) * _CENT)
-    if session.get("mode") == "subscription" and plan in PLANS:
-        return Subscribed(event_id, account_id, plan, str(session.get("subscription")))
+        micros = int(session["amount_total"]) * _CENT
+        return Paid(event.id, str(session.get("id")), account_id, micros, _text(session, "payment_intent"))
+    subscription = _text(session, "subscription")
+    if session.get("mode") == "subscription" and plan is not None and subscription is not None:
+        return Subscription(subscription, "live", event.created, account_id, plan)
     return None
+
+
+def _refunded(charge: Mapping[str, Any]) -> Refunded | None:
+    """How much of a charge was refunded until now."""
+    payment, total = _text(charge, "payment_intent"), charge.get("amount_refunded")
+    if payment is None or not isinstance(total, int) or charge.get("currency") != "usd":
+        return None
+    return Refunded(payment, total * _CENT)
+
+
+def _disputed(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
+    """Whether a dispute withdrew its amount, and whether it was given back."""
+    payment, name, amount = _text(dispute, "payment_intent"), _text(dispute, "id"), dispute.get("amount")
+    status = str(dispute.get("status"))
+    if payment is None or name is None or not isinstance(amount, int) or dispute.get("currency") != "usd":
+        return None
+    closed = step == "closed"
+    withdrawn = step == "funds_withdrawn" or (closed and status == "lost")
+    withdrawn = withdrawn or (step == "created" and not status.startswith(_WARNING))
+    reinstated = step == "funds_reinstated" or (closed and status in ("won", "warning_closed"))
+    return Disputed(payment, name, amount * _CENT, withdrawn, reinstated)
+
+
+def _subscription(event: _Event, what: Mapping[str, Any]) -> Subscription | None:
+    name = _text(what, "id")
+    state = _STATES.get(str(what.get("status")), "unknown")
+    if event.type == f"{_SUBSCRIPTION}deleted":
+        state = "over"
+    if name is None or state == "unknown":
+        return None
+    account_id, plan = _ours(what)
+    return Subscription(name, state, event.created, account_id, plan)
+
+
+def _ours(what: Mapping[str, Any]) -> tuple[str | None, Plan | None]:
+    """The account and the plan in the metadata of what was made here."""
+    given = what.get("metadata")
+    metadata = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
+    plan = metadata.get("plan")
+    return _text(metadata, "account_id"), plan if plan in PLANS else None
+
+
+def _text(what: Mapping[str, Any], name: str) -> str | None:
+    value = what.get(name)
+    return value if isinstance(value, str) and value else None
 
 
 def _bracketed(name: str) -> str:

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import journal, keys, payments, rights
+from sixfold.core.accounts import journal, keys, oauth, payments, rights
 from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
@@ -68,6 +68,13 @@ class AccountPage:
         await self._services.database.write(keys.revoke(key_id))
         return RedirectResponse("/account#keys", 303)
 
+    async def end_program(self, request: Request) -> Response:
+        """End the access of one program."""
+        session, _form = await self._changed(request)
+        grant_id = calls.path_value(request, "grant_id")
+        await self._services.database.write(oauth.end_one(session.account.id, grant_id))
+        return RedirectResponse("/account#programs", 303)
+
     async def top_up(self, request: Request) -> Response:
         """To the page on which credit is paid."""
         session, form = await self._changed(request)
@@ -107,7 +114,11 @@ class AccountPage:
                     "rights": ", ".join(rights.names(keys.rights_of(row))),
                 }
                 for row in await read(keys.of_account(account_id))
-                if row["revoked_at"] is None
+                if row["revoked_at"] is None and row["grant_id"] is None
+            ],
+            "programs": [
+                {**row, "words": [oauth.SCOPES.get(scope, scope) for scope in row["scopes"].split()]}
+                for row in await read(oauth.of_account(account_id))
             ],
             "made": made,
             "rights": {
@@ -172,6 +183,12 @@ def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
         Route("/account/keys", {"POST": page.new_key}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
         Route(
             "/account/keys/{key_id}/revoke", {"POST": page.revoke}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+        ),
+        Route(
+            "/account/programs/{grant_id}/end",
+            {"POST": page.end_program},
+            _FORM_BYTES,
+            access=rights.ACCOUNT_MANAGE,
         ),
         Route("/account/checkout", {"POST": page.top_up}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
         Route("/account/plan", {"POST": page.plan}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),

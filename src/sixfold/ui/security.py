@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sixfold.core.accounts import accounts, audit, identities, passkeys, rights, signins
+from sixfold.core.accounts import audit, credentials, identities, passkeys, rights, signins
 from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
@@ -26,7 +26,7 @@ _LINES = 30
 _MAX_CURSOR = 64
 _LEAST_PASSWORD, _MOST_PASSWORD = 8, MAX_PASSWORD
 _DONE = {
-    "password": "Your password is changed, and every other session is ended.",
+    "password": "Your password is changed. Every other session and every program's access is ended.",
     "session": "The session is ended.",
     "sessions": "Every other session is ended.",
     "linked": "This sign-in is linked to your account.",
@@ -41,6 +41,7 @@ _TOLD = {  # what a line of the audit log means
     "account.password": "Changed the password",
     "account.plan": "Plan",
     "account.top_up": "Paid by card",
+    "account.reversal": "A card payment was taken back or given again",
     "account.deposit": "Tokens came",
     "account.export": "Took out all data",
     "account.close": "Asked to be erased",
@@ -49,7 +50,10 @@ _TOLD = {  # what a line of the audit log means
     "identity.unlink": "Unlinked a sign-in",
     "key.create": "Made a key",
     "key.revoke": "Revoked a key",
+    "key.revoke_all": "Revoked all keys",
     "oauth.grant": "Let a program in",
+    "oauth.end": "Ended a program's access",
+    "oauth.end_all": "Ended every program's access",
     "passkey.add": "Added a passkey",
     "passkey.remove": "Removed a passkey",
 }
@@ -73,7 +77,7 @@ class Security:
         return await self._render(session, queries.text(request, "cursor", _MAX_CURSOR), done=done)
 
     async def password(self, request: Request) -> Response:
-        """Set another password; whoever has one has to say it. Other sessions end."""
+        """Set another password; other sessions and programs end, and keys where that is wanted."""
         session, form = await forms.signed(request, self._services.sessions)
         account, database = session.account, self._services.database
         new = form.get("password", "")
@@ -86,8 +90,10 @@ class Security:
             if not await self._entrance.knows(request, attempt, current, account.password_hash):
                 return await self._render(session, problem="The present password is another one")
         hashed = await asyncio.to_thread(passwords.make, new)
-        await database.write(accounts.set_password_hash(account.id, hashed))
-        await database.write(signins.end_others(account.id, session.token))
+        change = credentials.change_password(
+            account.id, hashed, session.token, with_keys=form.get("end_keys") == "1"
+        )
+        await database.write(change)
         response = RedirectResponse(f"{PATH}?done=password", 303)
         self._services.trusted_browsers.trust(response, replace(account, password_hash=hashed))
         return response

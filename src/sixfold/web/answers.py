@@ -53,3 +53,7 @@ def coded(error: SixfoldError, request_id: str) -> Response:
     if isinstance(error, InvalidInput):
         body["errors"] = [{"input": problem.input, "message": problem.message} for problem in error.problems]
     return json(body, error.status, error_headers(error))
+
+
+class LongResponse(Response):
+    """A response that may take as long as its source does; it ends with the credential that asked for it."""

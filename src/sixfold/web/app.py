@@ -16,9 +16,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.connections import Connections, CredentialEnded, current, forget
 from sixfold.web import limits, refusals, slots
 from sixfold.web.admission import Admission
-from sixfold.web.answers import coded
+from sixfold.web.answers import LongResponse, coded
 from sixfold.web.metrics import Metrics
 from sixfold.web.overload import OVERLOADED, PROBES
 from sixfold.web.plain import Answer, Call, Plain
@@ -27,6 +28,8 @@ from sixfold.web.routing import Face, Match, Table
 _LOG = logging.getLogger("sixfold.web")
 _ACCESS = logging.getLogger("sixfold.access")
 _LEFT = 499  # the client went away before there was an answer
+_REVOKED = b'event: error\ndata: {"error": {"message": "This credential was revoked", "code": "revoked"}}\n\n'
+_LONG = (StreamingResponse, LongResponse)
 _HOP = b"x-sixfold-hop"
 _UNREAD_BYTES = 64 * 1024  # many clients send {} with every method
 _UNLOGGED = (errors.EngineFailed, errors.EngineUnavailable, errors.TooManyConnections)
@@ -45,12 +48,17 @@ class App:
         metrics: Metrics,
         lost: Face = FALLBACK,
         admission: Admission | None = None,
+        connections: Connections | None = None,
     ) -> None:
-        """`lost` tells a browser that nothing is at a path which belongs to no face."""
+        """`lost` tells a browser that nothing is at a path which belongs to no face.
+
+        `connections` ends streams whose credential is revoked.
+        """
         self._admission = admission
         self._table = Table(faces, FALLBACK)
         self._lost = Match(lost, None)
         self._metrics = metrics
+        self._connections = connections
 
     @property
     def table(self) -> Table:
@@ -69,6 +77,7 @@ class App:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
+        forget()
         request_id = ids.new("req")
         match = self._table.find(scope["path"])
         if match.face is FALLBACK and _is_browser(scope):
@@ -84,13 +93,18 @@ class App:
                     (b"x-request-id", request_id.encode()),
                     (b"x-content-type-options", b"nosniff"),
                 ]
-                await response(scope, receive, send if scope["method"] != "HEAD" else _bodiless(send))
+                sending = send if scope["method"] != "HEAD" else _bodiless(send)
+                if self._connections is not None and isinstance(response, _LONG):
+                    await _stream(self._connections, response, scope, receive, sending)
+                else:
+                    await response(scope, receive, sending)
         finally:
             slots.release(scope)
             self._note(scope, match, status, time.perf_counter() - began)
 
     async def _converse(self, websocket: WebSocket) -> None:
         """Speak on a websocket; one on an unknown path, or from a foreign page, is refused with a 403."""
+        forget()
         scope = websocket.scope
         scope["sixfold.request_id"] = ids.new("req")
         found = self._table.find_socket(scope["path"])
@@ -221,6 +235,19 @@ async def _dispatch(
     if method == "HEAD" and isinstance(response, StreamingResponse):  # nobody would wait for its end
         return Response(None, response.status_code, dict(response.headers))
     return response
+
+
+async def _stream(
+    connections: Connections, response: Response, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Serve a response that may take long, until the credential that asked for it ends."""
+    try:
+        with connections.during(current()):
+            await response(scope, receive, send)
+    except CredentialEnded:
+        if response.media_type == "text/event-stream":
+            await send({"type": "http.response.body", "body": _REVOKED, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _bodiless(send: Send) -> Send:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, keys, limits, rights
+from sixfold.core.accounts import accounts, connections, keys, limits, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.settings import Settings
@@ -63,6 +63,7 @@ class Doors:
             self._per_account.spend(principal.account_id)
         if principal.scope.rpm is not None and principal.key_id is not None:
             await self._rates.spend(principal.key_id, principal.scope.rpm)
+        connections.authenticated.set(principal)
         return principal
 
     def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.deposits import TokenDeposits
 from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
@@ -77,6 +78,7 @@ class Services:
     workshop: Workshop
     signer: Signer
     survey: Survey
+    connections: Connections
 
     def media_url(self, file: OutputFile) -> str:
         """The absolute URL of a stored file."""

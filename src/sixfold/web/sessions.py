@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import ceremonies, rights, signins
+from sixfold.core.accounts import ceremonies, connections, rights, signins
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
@@ -78,6 +78,7 @@ class Sessions:
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
         found = await self._database.read(signins.session(token))
+        connections.browsing.set(token if found is not None else None)
         if found is None:
             return None
         needed = rights.declared.get()

@@ -19,7 +19,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from sixfold import errors
 from sixfold.core.accounts import accounts, batches, journal, ledger
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.database import Database, Transaction, TransactionConflict
+from sixfold.core.accounts.prices import Price
+from sixfold.core.database import Database, Transaction, TransactionConflict, many
+from sixfold.core.work import predictions, reversals
+from sixfold.core.work.media import record
+from sixfold.core.work.predictions import Draft, Lease, Success, Trace
+from sixfold.core.work.records import Output, OutputFile, TaskRecord
+from sixfold.core.work.states import State
 from tests import databases, ground
 
 pytestmark = pytest.mark.slow
@@ -192,6 +198,69 @@ class SeveralMachine(LedgerMachine):
             self.ended = (name, owner, amount)
 
 
+class RefundMachine(LedgerMachine):
+    """The same, with predictions that succeed and are refunded: money back means that the result is gone."""
+
+    results = Bundle("results")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paid: dict[str, tuple[str, int]] = {}
+
+    @rule(target=results, which=st.integers(0, 1), amount=AMOUNTS)
+    def succeed(self, which: int, amount: int) -> str:
+        account_id, name = list(self.posted)[which], f"pred{next(self.names)}"
+        if amount > self.available(account_id):
+            return ""
+        draft = Draft(
+            name,
+            account_id,
+            None,
+            name,
+            None,
+            "test",
+            "dot",
+            "dot",
+            "full",
+            "image",
+            {},
+            TaskRecord({}),
+            name.encode(),
+            Price(amount, 1, "fixed"),
+            0,
+        )
+        self.write(predictions.accept(draft, 1000))
+        lease = Lease("boot", 60_000_000)
+        (claimed,) = self.write(predictions.claim("dot", lease, 1, warm=True))
+        file = OutputFile(f"{name}.png", name, "image/png", 1)
+        made = Success(
+            Output((file,)), "full", "1", Trace(), (record(file, account_id, "output", prediction_id=name),)
+        )
+        self.write(predictions.succeed(claimed.id, claimed.attempt, made))
+        self.posted[account_id] -= amount
+        self.paid[name] = (account_id, amount)
+        return name
+
+    @rule(name=results)
+    def refund(self, name: str) -> None:
+        if not name:
+            return
+        ended = self.write(reversals.refund(name, "test"))
+        owner, amount = self.paid.pop(name, ("", 0))
+        if owner:
+            self.posted[owner] += amount
+        assert (ended.state, ended.output, ended.cost) == (State.FAILED, None, 0)
+        found = self.loop.run_until_complete(self.database.read(many("media_by_name", name=f"{name}.png")))
+        assert not found
+
+    @invariant()
+    def what_is_paid_for_is_there(self) -> None:
+        for name in self.paid:
+            kept = self.loop.run_until_complete(self.database.read(predictions.fresh(name)))
+            assert kept.state is State.SUCCEEDED
+            assert kept.output is not None
+
+
 def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...], list[Account]]]:
     faults = yield from journal.verify()
     found: list[Account] = []
@@ -265,6 +334,24 @@ MUTANTS = {
 @pytest.mark.parametrize("back", databases.BACKS)
 def test_no_sequence_of_events_breaks_the_ledger(back: str) -> None:
     assert _play(back)
+
+
+REFUND_MUTANTS = {
+    "the state stays": _statement("prediction_withdraw", "SET state = :to_state", "SET state = state"),
+    "the output stays": _statement("prediction_withdraw", "output = NULL, ", ""),
+    "the cost stays": _statement("prediction_withdraw", "cost = 0, ", ""),
+    "the file stays": _statement("media_withdraw", "SET expires_at = :now", "SET expires_at = expires_at"),
+}
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+def test_money_back_means_that_the_result_is_gone(back: str) -> None:
+    assert _play(back, base=RefundMachine)
+
+
+@pytest.mark.parametrize("name", REFUND_MUTANTS)
+def test_a_refund_that_leaves_something_is_caught(name: str) -> None:
+    assert not _play("sqlite", REFUND_MUTANTS[name], base=RefundMachine, examples=MANY)
 
 
 @pytest.mark.parametrize("back", databases.BACKS)

@@ -8,7 +8,7 @@ import pytest
 
 from sixfold import inventory
 from sixfold.core import money
-from sixfold.core.accounts import accounts, journal, ledger
+from sixfold.core.accounts import accounts, journal, ledger, settlement
 from sixfold.core.accounts.prices import PriceTable, Rate
 from sixfold.core.database import Transaction
 from sixfold.settings import Settings
@@ -110,9 +110,9 @@ async def test_a_refund_gives_back_what_was_captured_once(tmp_path: Path) -> Non
 
     async with databases.on(None, tmp_path) as database:
         account = await database.write(accounts.create("a@example.com", credit=100))
-        assert await database.write(ledger.refund("hold", entry)) == 0
+        assert await database.write(settlement.refund("hold", entry)) == 0
         await database.write(spend(account.id))
-        assert await database.write(ledger.refund("hold", entry)) == 40
-        assert await database.write(ledger.refund("hold", entry)) == 0
+        assert await database.write(settlement.refund("hold", entry)) == 40
+        assert await database.write(settlement.refund("hold", entry)) == 0
         assert (await database.read(accounts.by_id(account.id))).posted == 100
         assert await database.read(journal.verify()) == ()

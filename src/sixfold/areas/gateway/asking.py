@@ -23,6 +23,7 @@ from sixfold.core.relay.flow import Flow
 from sixfold.core.relay.ports import Ask
 from sixfold.core.relay.relay import Relay, Reply
 from sixfold.web import auth
+from sixfold.web.answers import LongResponse
 from sixfold.web.idempotency import Once
 from sixfold.web.plain import Answer as Whole
 from sixfold.web.plain import Call, Header
@@ -160,6 +161,7 @@ class Talker:
             recalled=wanted.recalled,
             services=services,
             limited_to=principal.scope.services,
+            below_zero=principal.below_zero,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
             headers=passed_on(call.headers) if wire == "messages" else {},
@@ -226,7 +228,7 @@ class Talker:
                 yield block
 
 
-class Streamed(Response):
+class Streamed(LongResponse):
     """Sends blocks as they come. When the caller leaves, the source is closed at once."""
 
     def __init__(

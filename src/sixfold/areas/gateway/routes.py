@@ -157,6 +157,7 @@ class Talk:
             parse=wanted.parse,
             services=SERVICES,
             limited_to=principal.scope.services,
+            below_zero=principal.below_zero,
             headers=passed_on(dict(request.headers.raw)),
         )
         counted = {"input_tokens": await self._relay.count(ask)}

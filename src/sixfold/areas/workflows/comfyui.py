@@ -17,6 +17,7 @@ from sixfold.areas.workflows.comfyui_runs import Runs
 from sixfold.areas.workflows.comfyui_socket import Talk
 from sixfold.core import json_limits
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.connections import CredentialEnded, current
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.graphs import schema
 from sixfold.core.graphs.documents import listed
@@ -201,7 +202,12 @@ class Comfy:
             await websocket.close(UNAUTHORISED, "unauthorised")
             return
         remaining = await self._runs.remaining(principal.account_id)
-        await Talk(websocket, self._services.workshop.hub, self.flags).go_on(principal.account_id, remaining)
+        talk = Talk(websocket, self._services.workshop.hub, self.flags)
+        try:
+            with self._services.connections.during(current()):
+                await talk.go_on(principal.account_id, remaining)
+        except CredentialEnded:
+            await websocket.close(UNAUTHORISED, "revoked")
 
 
 def _without_nul(raw: bytes) -> bytes:

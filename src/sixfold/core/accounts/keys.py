@@ -74,6 +74,7 @@ class Principal:
 
     `keyless` is the operator on the server's own machine without a key. `signed_in_at` is the time of a
     session's last sign-in in epoch µs, `is_fresh` whether that was within the last `FRESH_MINUTES`.
+    `below_zero` is set for a customer with a negative balance, who may run nothing.
     """
 
     account_id: str
@@ -87,6 +88,7 @@ class Principal:
     signed_in_at: int | None = None
     is_fresh: bool = False
     role: str = "owner"
+    below_zero: bool = False
 
     @property
     def organization_id(self) -> str:
@@ -157,10 +159,12 @@ def create(
     *,
     granted: Rights | None = None,
     origin: Origin = "key",
+    grant_id: str | None = None,
 ) -> Transaction[NewKey]:
     """A fresh key of an account; `expires_at` in epoch µs. Without `granted` it has the usual rights.
 
-    Raises `BadRequest` for rights that its limits, or its account, do not allow.
+    `grant_id` names the grant of a program's access token. Raises `BadRequest` for rights that its limits, or
+    its account, do not allow.
     """
     limits = scope or UNLIMITED
     wanted = limits.usual_rights if granted is None else granted
@@ -177,6 +181,7 @@ def create(
             "rights": rights.encode(wanted),
             "origin": origin,
             "expires_at": expires_at,
+            "grant_id": grant_id,
         },
     )
     yield Query(
@@ -234,6 +239,7 @@ def _principal(row: Row) -> Principal:
         scope=scope,
         rights=found if row["kind"] == "operator" else found & ~Rights.OPERATE,
         authentication="oauth" if row["origin"] == "oauth" or row["program"] else "key",
+        below_zero=bool(row["below_zero"]),
     )
 
 
@@ -275,10 +281,14 @@ def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
 
 
 def revoke(key_id: str) -> Transaction[None]:
-    """End a key at once; raises `NotFound` when it is unknown or was revoked before."""
+    """End a key at once, and the grant of a program whose access token it is, with its refresh tokens.
+
+    Raises `NotFound` when it is unknown or was revoked before.
+    """
     rows = yield Query("key_revoke", {"id": key_id})
     if not rows:
         raise errors.NotFound(f"There is no live key {key_id}")
+    yield Query("oauth_grant_end_of_key", {"key_id": key_id})
     yield Query(
         "audit_insert",
         {

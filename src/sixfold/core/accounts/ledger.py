@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.database import Query, Row, Transaction
 
 WORLD = "world"
 REVENUE = "revenue"
@@ -62,7 +62,7 @@ def capture(hold_id: str, amount: int, entry: Entry) -> Transaction[None]:
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": amount})
     yield Query("ledger_post", {"account_id": REVENUE, "amount": amount})
     yield transfer(f"capture:{hold_id}", (account_id, REVENUE), amount, entry, hold_id)
-    yield from _uncount(ended[0], held - amount)
+    yield from uncount(ended[0], held - amount)
 
 
 def release(hold_id: str) -> Transaction[None]:
@@ -72,39 +72,33 @@ def release(hold_id: str) -> Transaction[None]:
         raise LedgerFault(f"hold {hold_id} is not pending")
     account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
-    yield from _uncount(ended[0], held)
+    yield from uncount(ended[0], held)
 
 
-def _uncount(hold_row: Row, amount: int) -> Transaction[None]:
+def uncount(hold_row: Row, amount: int) -> Transaction[None]:
     """Give a key's budgets back what was held for it and not charged."""
     if hold_row["key_id"] is not None and amount:
         yield from limits.give_back(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 
 
-def refund(hold_id: str, entry: Entry) -> Transaction[int]:
-    """Give back what was captured of a hold, once; gives the amount, 0 when there is nothing to give."""
-    captured = yield from one("transfer_of_hold", hold_id=hold_id)
-    if captured is None or (yield from one("transfer_by_id", id=f"refund:{hold_id}")) is not None:
-        return 0
-    account_id, amount = str(captured["debit"]), int(captured["amount"])
-    yield Query("ledger_post", {"account_id": REVENUE, "amount": -amount})
-    yield Query("ledger_post", {"account_id": account_id, "amount": amount})
-    yield transfer(f"refund:{hold_id}", (REVENUE, account_id), amount, entry, None)
-    held = yield from one("hold_by_id", id=hold_id)
-    if held is not None:
-        yield from _uncount(held, amount)
-    return amount
+def deposit(
+    account_id: str, amount: int, entry: Entry, transfer_id: str | None = None, *, below_zero: bool = False
+) -> Transaction[None]:
+    """Credit an account from the world outside; a negative amount takes it back.
 
-
-def deposit(account_id: str, amount: int, entry: Entry, transfer_id: str | None = None) -> Transaction[None]:
-    """Credit an account from the world outside; a negative amount takes it back."""
+    `below_zero` takes back more than is there: the account owes the rest.
+    """
     if amount == 0:
         raise LedgerFault("a deposit needs an amount")
     source, target = (WORLD, account_id) if amount > 0 else (account_id, WORLD)
     size = abs(amount)
+    if below_zero and amount < 0:
+        yield Query("account_let_below_zero", {"id": account_id, "amount": size})
     yield Query("ledger_post", {"account_id": source, "amount": -size})
     if not (yield Query("ledger_post", {"account_id": target, "amount": size})):
         raise LedgerFault(f"there is no account {target}")
+    if amount > 0:
+        yield Query("account_is_above_zero", {"id": account_id})
     yield transfer(transfer_id or ids.new("txn"), (source, target), size, entry, None)
 
 

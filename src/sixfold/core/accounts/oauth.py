@@ -1,7 +1,8 @@
 """OAuth 2.1 for programs that a person lets in: registered by themselves, public, with PKCE.
 
 A grant gives an access token, which is a key of the account with an hour to live, and a refresh token,
-which is good for one turn: a spent one that comes back ends the grant, since somebody has stolen it.
+which is good for one turn: a spent one that comes back, of any age, ends the grant, since somebody has stolen
+it. Revoking the key ends the grant as well.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import audit, keys
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
 
@@ -215,6 +216,8 @@ def refresh(token: str, client_id: str) -> Transaction[Tokens | None]:
     """The next tokens for a refresh token; None where it is no good. A spent one ends its grant."""
     token_hash = keys.hash_of(token)
     row = yield from one("oauth_grant_by_refresh", refresh_hash=token_hash)
+    if row is None:
+        row = yield from one("oauth_grant_by_spent", refresh_hash=token_hash)
     if row is None or row["ended_at"] is not None or row["client_id"] != client_id:
         return None
     if bytes(row["refresh_hash"]) != token_hash:
@@ -232,6 +235,7 @@ def _turn(row: Row) -> Transaction[Tokens]:
         expires_at=(yield from now()) + KEY_LIFE_US,
         granted=keys.of_program(scopes),
         origin="oauth",
+        grant_id=str(row["id"]),
     )
     token = ids.secret("refresh")
     turned = yield Query(
@@ -246,6 +250,9 @@ def _turn(row: Row) -> Transaction[Tokens]:
     )
     if not turned:
         raise errors.Conflict("This grant is being used by another request")
+    for spent in (row["refresh_hash"], row["spent_hash"]):  # the second may be of a version that kept one
+        if spent is not None:
+            yield Query("oauth_spent_insert", {"hash": spent, "grant_id": row["id"]})
     return Tokens(key.api_key, token, scopes)
 
 
@@ -253,6 +260,8 @@ def revoke(token: str) -> Transaction[None]:
     """End the grant of a token of either kind; one that is unknown is no error."""
     token_hash = keys.hash_of(token)
     row = yield from one("oauth_grant_by_refresh", refresh_hash=token_hash)
+    if row is None:
+        row = yield from one("oauth_grant_by_spent", refresh_hash=token_hash)
     if row is None:
         key = yield from one("key_by_hash", hash=token_hash)
         row = None if key is None else (yield from one("oauth_grant_of_key", key_id=key["key_id"]))
@@ -266,9 +275,38 @@ def _end(row: Row) -> Transaction[None]:
         yield Query("key_revoke", {"id": ended[0]["key_id"]})
 
 
+def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
+    """The programs that have access to an account: `id`, `name`, `scopes`, `created_at` and `used_at`."""
+    return tuple((yield Query("oauth_grants_of", {"account_id": account_id})))
+
+
+def end_one(account_id: str, grant_id: str) -> Transaction[None]:
+    """End a program's access to an account; raises `NotFound`."""
+    if not grant_id or not (yield from _end_of(account_id, grant_id)):
+        raise errors.NotFound("There is no program with this access")
+    yield from audit.note(account_id, "oauth.end", grant_id)
+
+
+def end_all(account_id: str) -> Transaction[int]:
+    """End the access of every program to an account; gives how many had one."""
+    ended = yield from _end_of(account_id, "")
+    if ended:
+        yield from audit.note(account_id, "oauth.end_all", str(ended))
+    return ended
+
+
+def _end_of(account_id: str, grant_id: str) -> Transaction[int]:
+    rows = yield Query("oauth_grants_end", {"account_id": account_id, "id": grant_id})
+    for row in rows:
+        if row["key_id"]:
+            yield Query("key_revoke", {"id": row["key_id"]})
+    return len(rows)
+
+
 def sweep() -> Transaction[None]:
     """Forget what is over, and programs that nobody let in."""
     yield Query("oauth_sweep_grants", {})
+    yield Query("oauth_sweep_spent", {})
     yield Query("oauth_sweep_clients", {"before": (yield from now()) - _CLIENT_LIFE_US})
 
 

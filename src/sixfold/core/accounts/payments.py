@@ -7,12 +7,12 @@ from typing import Literal, Protocol
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, audit, ledger
-from sixfold.core.database import Query, Transaction, one
+from sixfold.core.accounts import accounts, audit, ledger, payment_records
+from sixfold.core.accounts.payment_records import Disputed, Refunded, Subscription
+from sixfold.core.database import Query, Transaction
 
 Plan = Literal["monthly", "yearly"]
 PLANS: dict[Plan, int] = {"monthly": 8 * money.MICROS_PER_USD, "yearly": 80 * money.MICROS_PER_USD}
-FREE_PLAN = "free"
 LEAST, MOST = 1 * money.MICROS_PER_USD, 10_000 * money.MICROS_PER_USD
 _CENT = money.MICROS_PER_USD // 100
 
@@ -32,37 +32,26 @@ class Checkout(Protocol):
         """Take no more money for a subscription; one that is over already is no fault."""
         ...
 
-    def read(self, body: bytes, signature: str, now_seconds: float) -> Paid | Subscribed | Ended | None:
+    def read(self, body: bytes, signature: str, now_seconds: float) -> Told | None:
         """What a signed message says, None where it is nothing to us; raises `BadRequest` if forged."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """Credit was paid. `payment` names it for good, however many events tell of it."""
+    """Credit was paid. `payment` names it for good, however many events tell of it.
+
+    `intent` is how refunds and disputes name the same payment.
+    """
 
     event: str
     payment: str
     account_id: str
     micros: int
+    intent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribed:
-    """A plan is paid."""
-
-    event: str
-    account_id: str
-    plan: Plan
-    subscription: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A subscription is over."""
-
-    event: str
-    subscription: str
+Told = Paid | Refunded | Disputed | Subscription
 
 
 def amount(value: object) -> int:
@@ -91,43 +80,38 @@ def _refused(predicate: str) -> errors.InvalidInput:
     return errors.InvalidInput([errors.Problem("amount_usd", f"amount_usd {predicate}", "amount")])
 
 
-def settle(told: Paid | Subscribed | Ended) -> Transaction[bool]:
-    """Let a processor's word count, once; False when it counted before, or is about nobody here."""
+def settle(told: Told) -> Transaction[bool]:
+    """Apply what a processor tells; False when it was applied before, or is about nobody here."""
     match told:
         case Paid():
             return (yield from _paid(told))
-        case Subscribed():
-            return (yield from _subscribed(told))
-        case Ended():
-            row = yield from one("account_by_subscription", subscription=told.subscription)
-            if row is None or not (yield from _first(told.event, "ended", str(row["id"]))):
+        case Refunded():
+            yield from payment_records.refunded(told)
+        case Disputed():
+            yield from payment_records.disputed(told)
+        case Subscription():
+            if told.account_id is not None and not (yield from _known(told.account_id)):
                 return False
-            yield from end_plan(str(row["id"]))
-            return True
+            yield from payment_records.subscribed(told)
+    return True
 
 
 def end_plan(account_id: str) -> Transaction[None]:
     """Its plan is over: the account has the free one."""
-    yield from _set_plan(account_id, FREE_PLAN, None)
+    yield from payment_records.end_plan(account_id)
 
 
 def _paid(told: Paid) -> Transaction[bool]:
     if not (yield from _known(told.account_id)):
         return False
-    if not (yield from _first(told.payment, "paid", told.account_id)):
+    event = {"id": told.payment, "kind": "paid", "account_id": told.account_id}
+    if not (yield Query("payment_event_insert", event)):
         return False
     entry = ledger.Entry("top_up", f"Card payment of {money.format_usd(told.micros)} USD")
     yield from ledger.deposit(told.account_id, told.micros, entry, f"payment:{told.payment}")
+    if told.intent is not None:
+        yield from payment_records.paid(told.intent, told.account_id, told.micros)
     yield from audit.note(told.account_id, "account.top_up", money.format_usd(told.micros))
-    return True
-
-
-def _subscribed(told: Subscribed) -> Transaction[bool]:
-    if not (yield from _known(told.account_id)):
-        return False
-    if not (yield from _first(told.event, "subscribed", told.account_id)):
-        return False
-    yield from _set_plan(told.account_id, told.plan, told.subscription)
     return True
 
 
@@ -137,13 +121,3 @@ def _known(account_id: str) -> Transaction[bool]:
     except errors.NotFound:
         return False
     return True
-
-
-def _first(event: str, kind: str, account_id: str) -> Transaction[bool]:
-    rows = yield Query("payment_event_insert", {"id": event, "kind": kind, "account_id": account_id})
-    return bool(rows)
-
-
-def _set_plan(account_id: str, plan: str, subscription: str | None) -> Transaction[None]:
-    yield Query("account_set_plan", {"id": account_id, "plan": plan, "subscription": subscription})
-    yield from audit.note(account_id, "account.plan", plan)

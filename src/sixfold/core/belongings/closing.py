@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, audit, payments, signins
+from sixfold.core.accounts import accounts, audit, credentials, payments
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Transaction, many, now
@@ -51,6 +51,7 @@ ERASURES = (
     "erase_pages",
     "erase_folders",
     "erase_usage",
+    "erase_spent_tokens",
     "erase_grants",
     "erase_spending",
     "erase_rates",
@@ -67,7 +68,9 @@ Stop = Callable[[str, str], Awaitable[object]]  # ends something of an account, 
 
 
 def close(account: Account, days: float, token: str = "") -> Transaction[int]:
-    """Begin to leave; gives the moment of erasure (epoch µs). Keys work no more, sessions end but `token`'s.
+    """Begin to leave; gives the moment of erasure (epoch µs).
+
+    Keys work no more, programs lose their access, and sessions end but that of `token`.
 
     Raises `Forbidden` for the operator's account, which is the server's own.
     """
@@ -77,7 +80,7 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     if not (yield Query("closing_set", {"id": account.id, "closing_at": moment})):
         raise errors.NotFound("There is no such account")
     yield from audit.note(account.id, "account.close")
-    yield from signins.end_others(account.id, token)
+    yield from credentials.end_all(account.id, token)
     return moment
 
 

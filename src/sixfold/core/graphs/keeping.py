@@ -70,7 +70,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Whose files and outcomes these are; `paid_by` is the prediction that has to succeed for them to be kept."""
+    """Whose files and outcomes these are; `paid_by` is the prediction whose success pays for them."""
 
     account_id: str
     paid_by: str | None = None

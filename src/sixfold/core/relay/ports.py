@@ -172,6 +172,7 @@ class Ask(msgspec.Struct, frozen=True):
     keep_usage: bool = True
     services: tuple[str, ...] = ()
     limited_to: tuple[str, ...] = ()
+    below_zero: bool = False
     recalled: int = 0  # tokens that `body` leaves out, as the server remembers them
     held: int | None = None  # what a run that pays for it holds: nothing is held or charged here
     tpm: int | None = None

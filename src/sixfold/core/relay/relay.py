@@ -226,6 +226,7 @@ class Relay:
             parse=lambda: chat,
             max_tokens=chat.max_tokens,
             limited_to=principal.scope.services,
+            below_zero=principal.below_zero,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
         )
@@ -412,7 +413,12 @@ class Relay:
 
 
 def _permit(ask: Ask) -> None:
-    """Raise `Forbidden` where a limit on services covers neither the model nor what it is asked for as."""
+    """Raise `Forbidden` where a limit on services covers neither the model nor what it is asked for as.
+
+    Raises `InsufficientCredits` for an account below zero, to which free models are closed as well.
+    """
+    if ask.below_zero:
+        raise errors.InsufficientCredits
     allowed = ask.limited_to
     if allowed and ask.model not in allowed and not covers(allowed, ask.services):
         raise errors.Forbidden(f"This key may not use {ask.model[:100]}: it is limited to {shown(allowed)}")

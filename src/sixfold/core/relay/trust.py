@@ -91,4 +91,4 @@ def _available(account_id: str) -> Transaction[int]:
     row = yield from one("account_by_id", id=account_id)
     if row is None:
         return 0
-    return _UNLIMITED if row["can_go_negative"] else int(row["posted"]) - int(row["held"])
+    return _UNLIMITED if row["kind"] != "customer" else int(row["posted"]) - int(row["held"])

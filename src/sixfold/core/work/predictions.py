@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core.accounts import charges, ledger
+from sixfold.core.accounts import charges, ledger, settlement
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, now, one
@@ -85,10 +85,9 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
     yield Query("prediction_insert", _row(draft, first["origin_id"] if first is not None else draft.id))
     for record in draft.media:
         yield Query("media_insert", record)
-    if draft.upload_path is not None:
-        yield from upload_paths.reserve(draft.upload_path, draft.id)
-    if draft.price.micros and draft.parent_id is None:
-        yield from ledger.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
+    yield from upload_paths.reserve(draft.upload_path, draft.id)
+    if draft.parent_id is None:
+        yield from settlement.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
     return (yield from fresh(draft.id))
 
 
@@ -466,9 +465,7 @@ def _end(row: Row, state: State, failure: Failure) -> Transaction[Prediction]:
         raise StaleAttempt(row["id"])
     if row["price"] and row["parent_id"] is None:
         yield from ledger.release(str(row["id"]))
-    if row["meter"] == "children":
-        yield from reversals.withdraw_children(str(row["id"]))
-    yield from upload_paths.release(str(row["id"]))
+    yield from reversals.end(row)
     prediction = Prediction.of(ended[0])
     yield from outbox.note(prediction)
     return prediction

@@ -1,4 +1,4 @@
-"""Refunds of predictions: the money of a success goes back and all that it made is withdrawn, in one transaction.
+"""Refunds of predictions: the money of a success goes back and all that it made is withdrawn, at once.
 
 Withdrawn is the output, its files at `/media/` (their bytes are deleted once nothing else names them), posts
 and avatars made of them, answers that are stored for an Idempotency-Key, and results of the parts of a graph.
@@ -8,7 +8,7 @@ The same bytes stay with every other prediction that was paid for them.
 from __future__ import annotations
 
 from sixfold import errors
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import ledger, settlement
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.work import outbox, upload_paths
 from sixfold.core.work.records import Prediction
@@ -31,11 +31,18 @@ def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
     prediction = yield from withdraw(row, f"The result was withdrawn and its price given back: {reason}")
     if row["parent_id"] is None:
         entry = ledger.Entry("refund", f"{row['model']}: {reason}", str(row["request_id"]))
-        yield from ledger.refund(prediction_id, entry)
+        yield from settlement.refund(prediction_id, entry)
     if row["meter"] == "children":
         yield from withdraw_children(prediction_id)
     yield from outbox.note_anew(prediction)
     return prediction
+
+
+def end(row: Row) -> Transaction[None]:
+    """Take back what hangs on a prediction that ends without a result: its path, and a graph's parts."""
+    if row["meter"] == "children":
+        yield from withdraw_children(str(row["id"]))
+    yield from upload_paths.release(str(row["id"]))
 
 
 def withdraw_children(parent_id: str) -> Transaction[None]:

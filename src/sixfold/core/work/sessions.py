@@ -15,7 +15,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, json_decoding
-from sixfold.core.accounts import charges, keys, ledger
+from sixfold.core.accounts import charges, keys, ledger, settlement
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
@@ -35,6 +35,7 @@ _KEPT = (
     "rate",
     "list_rate",
     "idle_us",
+    "credential",
 )
 
 
@@ -65,6 +66,7 @@ class Session:
     token_hash: bytes
     resume_hash: bytes
     list_rate: int | None = None
+    credential: str | None = None
 
     @classmethod
     def of(cls, row: Row) -> Session:
@@ -91,7 +93,7 @@ class Draft:
     """A session that is asked for.
 
     `rate` is micro-dollars an hour, `list_rate` the same by the list where less is charged, `limit` how many
-    one account may have, `payer` the key with a budget.
+    one account may have, `payer` the key with a budget, `credential` what the session ends with.
     """
 
     account_id: str
@@ -107,6 +109,7 @@ class Draft:
     limit: int
     payer: Payer | None = None
     list_rate: int | None = None
+    credential: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +148,7 @@ def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
         raise errors.TooManyRequests(f"{draft.limit} sessions are open: close one first", retry_after=5)
     session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
     amount = worth(draft.rate, SLICE_US)
-    if amount:
-        yield from ledger.hold(draft.account_id, hold_of(session_id, 0), amount, draft.payer)
+    yield from settlement.hold(draft.account_id, hold_of(session_id, 0), amount, draft.payer)
     rows = yield Query(
         "session_insert",
         {

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sixfold import errors
 from sixfold.core.accounts import limits, rights
+from sixfold.core.accounts.connections import Connections, Credential, current
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import SECOND_US
@@ -24,7 +25,7 @@ from sixfold.core.work.sessions_moving import Standing
 from sixfold.core.work.sessions_rooms import Rooms
 from sixfold.core.work.sessions_running import Backstage, Ending, Running
 from sixfold.core.work.sessions_states import Event
-from sixfold.core.work.sessions_viewer import DRAINED, NORMAL
+from sixfold.core.work.sessions_viewer import DRAINED, NORMAL, REVOKED
 from sixfold.core.work.sight import Sight
 from sixfold.core.work.templates import Templates
 from sixfold.core.work.workers import Policy, worker_spec
@@ -62,7 +63,15 @@ class Offer:
 class LiveSessions:
     """Every session of this server. See `start` and `drain`."""
 
-    def __init__(self, database: Database, driver: Driver, offer: Offer, policy: Policy, boot: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        driver: Driver,
+        offer: Offer,
+        policy: Policy,
+        boot: str,
+        connections: Connections | None = None,
+    ) -> None:
         self._database = database
         self._rooms = Rooms(driver)
         self._offer = offer
@@ -73,6 +82,7 @@ class LiveSessions:
         self._beating: asyncio.Task[None] | None = None
         self._draining = False
         self._shared = False
+        self._connections = Connections(database) if connections is None else connections
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -142,6 +152,7 @@ class LiveSessions:
             idle_us=int(self._idle_seconds(wish.model) * SECOND_US),
             limit=self._offer.limit,
             payer=limits.payer_of(wish.principal),
+            credential=None if (credential := current()) is None else credential.text,
         )
         opened = await self._database.write(sessions.create(draft, self._lease))
         self._begin(opened.session, engine, draft.payer)
@@ -211,12 +222,22 @@ class LiveSessions:
         self._tasks[session.id] = task
 
     async def _run(self, running: Running) -> None:
+        remove = self._end_with_credential(running)
         try:
             await running.run()
         except errors.SixfoldError:
             _LOG.exception("a session could not be settled; the next start does it")
         finally:
+            remove()
             del self._running[running.session.id], self._tasks[running.session.id]
+
+    def _end_with_credential(self, running: Running) -> Callable[[], None]:
+        credential = running.session.credential
+        if credential is None:
+            return lambda: None
+        return self._connections.add(
+            Credential.of(credential), lambda: running.end(Ending(Event.CLOSE, "revoked", REVOKED))
+        )
 
     async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
         """Write down what happened, however long the store refuses: no session is stranded."""

@@ -16,7 +16,7 @@ MAX_CREDIT: Final = 1000
 PATIENCE_SECONDS: Final = 10.0  # the oldest word unsent for so long: the viewer is too slow
 MAX_WORDS: Final = 4000
 
-NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, FAILED = 1000, 4000, 4001, 4008, 4010, 1011
+NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4008, 4010, 4401, 1011
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Paths below `/uploads/` that requests write: each is reserved before its run, and a path is a file or a folder.
+"""Paths below `/uploads/` that requests write: each is reserved before its run, and is a file or a folder.
 
-A reservation is made in the transaction that accepts the run and ends with the run. A row stays for an hour after
-its file was stored, so that a request that looked at the store before then cannot miss it.
+A reservation is made in the transaction that accepts the run and ends with the run. A row stays for an hour
+after its file was stored, so that a request that looked at the store before then cannot miss it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ _KEPT_US = HOUR_US
 _MOST = 200  # of one sweep
 
 
-def reserve(path: str, prediction_id: str) -> Transaction[None]:
-    """Let one prediction write a file at `path`; raises `Conflict` where another one stands in its way."""
+def reserve(path: str | None, prediction_id: str) -> Transaction[None]:
+    """Let one prediction write a file at `path`, if it has one; raises `Conflict` where it is taken."""
+    if path is None:
+        return
     made = yield Query("upload_path_reserve", {"path": path, "writer": prediction_id})
     if not made:
         raise errors.Conflict(
-            f"save_path {path} is in use: it is a folder, or another request writes it now. Choose another path"
+            f"save_path {path} is in use: it is a folder, or another request writes it. Choose another path"
         )
     if made[0]["stored"]:
         return

@@ -102,6 +102,7 @@ def _ask(request: Request, principal: Principal, passed: Passed) -> Ask:
         most=passed.most,
         services=(passed.service,),
         limited_to=principal.scope.services,
+        below_zero=principal.below_zero,
         tpm=principal.scope.tpm,
         key_id=principal.key_id,
         headers={"Content-Type": passed.content_type} if passed.content_type else {},

@@ -4,6 +4,7 @@ DROP TABLE payment;
 DROP INDEX transfer_refund;
 DROP INDEX media_prediction;
 ALTER TABLE graph_outcome DROP COLUMN prediction_id;
+ALTER TABLE session DROP COLUMN credential;
 ALTER TABLE api_key DROP COLUMN grant_id;
 ALTER TABLE oauth_grant DROP COLUMN used_at;
 DROP TABLE oauth_spent;

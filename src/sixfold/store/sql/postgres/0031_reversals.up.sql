@@ -17,6 +17,7 @@ CREATE TABLE oauth_spent (
 CREATE INDEX oauth_spent_grant ON oauth_spent (grant_id);
 ALTER TABLE oauth_grant ADD COLUMN used_at BIGINT;
 ALTER TABLE api_key ADD COLUMN grant_id TEXT COLLATE "C";
+ALTER TABLE session ADD COLUMN credential TEXT COLLATE "C";
 
 ALTER TABLE graph_outcome ADD COLUMN prediction_id TEXT COLLATE "C";
 CREATE INDEX media_prediction ON media (prediction_id) WHERE prediction_id IS NOT NULL;

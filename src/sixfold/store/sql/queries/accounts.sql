@@ -34,11 +34,12 @@ WHERE id = :id AND webhook_secret = :opened RETURNING id;
 UPDATE account SET password_hash = :password_hash WHERE id = :id RETURNING id;
 
 -- name: key_insert | A new key; only its hash is kept.
-INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at)
-VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at);
+INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id)
+VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id);
 
 -- name: key_by_hash | A key that is neither revoked nor expired, with its account, which is not being closed.
 SELECT k.id AS key_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id
 WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
@@ -46,17 +47,21 @@ WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.exp
 
 -- name: key_by_id | A key with its account, also where it has ended.
 SELECT k.id AS key_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id WHERE k.id = :id;
 
 -- name: keys_of | Every key of an account, newest first.
-SELECT k.id, k.hint, k.scope, k.rights, k.origin, a.kind, k.created_at, k.expires_at, k.revoked_at,
+SELECT k.id, k.hint, k.scope, k.rights, k.origin, a.kind, k.created_at, k.expires_at, k.revoked_at, k.grant_id,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id
 WHERE k.account_id = :account_id ORDER BY k.created_at DESC, k.id DESC;
 
 -- name: key_revoke | Revoke one key; nothing when it is unknown or was revoked before.
 UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETURNING id, account_id;
+
+-- name: keys_revoke | Revoke every key of an account.
+UPDATE api_key SET revoked_at = :now WHERE account_id = :account_id AND revoked_at IS NULL RETURNING id;
 
 -- name: signin_insert | A one-time link or a browser session; only the token's hash is kept.
 INSERT INTO signin (token_hash, account_id, kind, id, way, agent, created_at, expires_at)

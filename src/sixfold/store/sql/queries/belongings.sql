@@ -142,6 +142,9 @@ DELETE FROM memory_folder WHERE account_id = :account_id;
 -- name: erase_usage | How much of the memory was used.
 DELETE FROM memory_usage WHERE account_id = :account_id;
 
+-- name: erase_spent_tokens | Refresh tokens that were used up.
+DELETE FROM oauth_spent WHERE grant_id IN (SELECT id FROM oauth_grant WHERE account_id = :account_id);
+
 -- name: erase_grants | What programs were granted.
 DELETE FROM oauth_grant WHERE account_id = :account_id;
 

@@ -1,6 +1,6 @@
 -- name: ledger_reserve | Move available money to held; nothing when the balance is too low.
 UPDATE account SET held = held + :amount
-WHERE id = :account_id AND (can_go_negative = 1 OR posted - held >= :amount)
+WHERE id = :account_id AND ((can_go_negative = 1 AND kind <> 'customer') OR posted - held >= :amount)
 RETURNING id;
 
 -- name: hold_insert | Write the hold that explains a reservation.
@@ -9,12 +9,22 @@ VALUES (:id, :account_id, :amount, 'pending', :now, :key_id, :about);
 
 -- name: ledger_spend | Take available money; nothing when the balance is too low.
 UPDATE account SET posted = posted - :amount
-WHERE id = :account_id AND (can_go_negative = 1 OR posted - held >= :amount)
+WHERE id = :account_id AND ((can_go_negative = 1 AND kind <> 'customer') OR posted - held >= :amount)
 RETURNING id;
 
 -- name: hold_insert_captured | A hold that ends as it is made, among others.
 INSERT INTO hold (id, account_id, amount, captured, state, created_at, ended_at, key_id)
 VALUES (:id, :account_id, :amount, :captured, 'captured', :now, :now, :key_id);
+
+-- name: account_below_zero | An account that owes money.
+SELECT id FROM account WHERE id = :id AND kind = 'customer' AND posted - held < 0;
+
+-- name: account_let_below_zero | A customer from whom more is taken back than there is.
+UPDATE account SET can_go_negative = 1 WHERE id = :id AND kind = 'customer' AND posted - held < :amount;
+
+-- name: account_is_above_zero | A customer who owes nothing any more.
+UPDATE account SET can_go_negative = 0
+WHERE id = :id AND kind = 'customer' AND can_go_negative = 1 AND posted - held >= 0;
 
 -- name: hold_by_id | One hold.
 SELECT account_id, amount, key_id, created_at FROM hold WHERE id = :id;

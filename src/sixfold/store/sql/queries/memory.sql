@@ -1,11 +1,11 @@
 -- name: memory_spend | Count pages that an account creates or edits.
 INSERT INTO memory_usage (account_id, used) VALUES (:account_id, :cost)
 ON CONFLICT (account_id) DO UPDATE SET used = memory_usage.used + :cost
-RETURNING used, (SELECT CASE WHEN can_go_negative = 1 THEN 'unlimited' ELSE plan END
+RETURNING used, (SELECT CASE WHEN kind <> 'customer' THEN 'unlimited' ELSE plan END
                  FROM account WHERE id = :account_id) AS plan;
 
 -- name: memory_used | What an account has written, and its plan.
-SELECT CASE WHEN a.can_go_negative = 1 THEN 'unlimited' ELSE a.plan END AS plan, COALESCE((SELECT used FROM memory_usage WHERE account_id = a.id), 0) AS used
+SELECT CASE WHEN a.kind <> 'customer' THEN 'unlimited' ELSE a.plan END AS plan, COALESCE((SELECT used FROM memory_usage WHERE account_id = a.id), 0) AS used
 FROM account a WHERE a.id = :account_id;
 
 -- name: page_by_slug | One page, deleted or not, as its newest version has it.

@@ -17,10 +17,16 @@ SELECT *, CASE WHEN expires_at > :now THEN 1 ELSE 0 END AS living FROM oauth_gra
 SELECT *, CASE WHEN expires_at > :now THEN 1 ELSE 0 END AS living FROM oauth_grant
 WHERE refresh_hash = :refresh_hash OR spent_hash = :refresh_hash;
 
+-- name: oauth_grant_by_spent | The grant that a refresh token belonged to, however long ago.
+SELECT g.* FROM oauth_spent s JOIN oauth_grant g ON g.id = s.grant_id WHERE s.hash = :refresh_hash;
+
+-- name: oauth_spent_insert | A refresh token that was used up.
+INSERT INTO oauth_spent (hash, grant_id) VALUES (:hash, :grant_id) ON CONFLICT DO NOTHING;
+
 -- name: oauth_grant_turn | The grant's next refresh token and key, if nobody was quicker.
 UPDATE oauth_grant
 SET refresh_hash = :refresh_hash, spent_hash = refresh_hash, key_id = :key_id,
-    code_taken_at = COALESCE(code_taken_at, :now), expires_at = :now + :life
+    code_taken_at = COALESCE(code_taken_at, :now), used_at = :now, expires_at = :now + :life
 WHERE id = :id AND ended_at IS NULL AND COALESCE(key_id, '') = :old_key_id
 RETURNING id;
 
@@ -29,6 +35,25 @@ UPDATE oauth_grant SET ended_at = :now WHERE id = :id AND ended_at IS NULL RETUR
 
 -- name: oauth_grant_of_key | The grant that a key belongs to.
 SELECT * FROM oauth_grant WHERE key_id = :key_id AND ended_at IS NULL;
+
+-- name: oauth_grant_end_of_key | End the grant that a key was made by.
+UPDATE oauth_grant SET ended_at = :now
+WHERE ended_at IS NULL
+  AND (key_id = :key_id OR id = (SELECT grant_id FROM api_key WHERE id = :key_id AND grant_id IS NOT NULL))
+RETURNING id, key_id;
+
+-- name: oauth_grants_of | The programs that have access to an account, the newest first.
+SELECT g.id, c.name, g.scopes, g.created_at, g.used_at FROM oauth_grant g JOIN oauth_client c ON c.id = g.client_id
+WHERE g.account_id = :account_id AND g.ended_at IS NULL AND g.expires_at > :now
+ORDER BY g.created_at DESC, g.id DESC;
+
+-- name: oauth_grants_end | End one grant of an account, or all of them; gives their keys.
+UPDATE oauth_grant SET ended_at = :now
+WHERE account_id = :account_id AND ended_at IS NULL AND (id = :id OR :id = '')
+RETURNING id, key_id;
+
+-- name: oauth_sweep_spent | Forget the used-up tokens of grants that are forgotten.
+DELETE FROM oauth_spent WHERE NOT EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = oauth_spent.grant_id);
 
 -- name: oauth_sweep_grants | Forget grants whose time is up.
 DELETE FROM oauth_grant WHERE expires_at <= :now RETURNING id;

@@ -8,3 +8,51 @@ UPDATE account SET plan = :plan, subscription = :subscription WHERE id = :id RET
 
 -- name: account_by_subscription | Whose plan a subscription pays.
 SELECT * FROM account WHERE subscription = :subscription;
+
+-- name: payment_seen | A payment of which something was told; each telling is counted.
+INSERT INTO payment (id, moves) VALUES (:id, 1)
+ON CONFLICT (id) DO UPDATE SET moves = payment.moves + 1;
+
+-- name: payment_paid | A payment was credited to an account.
+INSERT INTO payment (id, account_id, paid, moves) VALUES (:id, :account_id, :micros, 1)
+ON CONFLICT (id) DO UPDATE
+SET account_id = excluded.account_id, paid = payment.paid + excluded.paid, moves = payment.moves + 1;
+
+-- name: payment_refunded | So much of a payment was refunded until now; the total only grows.
+INSERT INTO payment (id, refunded, moves) VALUES (:id, :total, 1)
+ON CONFLICT (id) DO UPDATE
+SET refunded = CASE WHEN excluded.refunded > payment.refunded THEN excluded.refunded ELSE payment.refunded END,
+    moves = payment.moves + 1;
+
+-- name: payment_disputed | How a dispute stands; what happened once has happened.
+INSERT INTO payment_dispute (id, payment_id, amount, withdrawn, reinstated)
+VALUES (:id, :payment_id, :amount, :withdrawn, :reinstated)
+ON CONFLICT (id) DO UPDATE
+SET amount = CASE WHEN excluded.amount > payment_dispute.amount THEN excluded.amount
+                  ELSE payment_dispute.amount END,
+    withdrawn = CASE WHEN excluded.withdrawn = 1 THEN 1 ELSE payment_dispute.withdrawn END,
+    reinstated = CASE WHEN excluded.reinstated = 1 THEN 1 ELSE payment_dispute.reinstated END;
+
+-- name: payment_standing | A payment with the sum that disputes hold back.
+SELECT p.*, CAST(COALESCE((SELECT SUM(d.amount) FROM payment_dispute d
+                           WHERE d.payment_id = p.id AND d.withdrawn = 1 AND d.reinstated = 0), 0) AS BIGINT) AS disputed
+FROM payment p WHERE p.id = :id;
+
+-- name: payment_taken_back | So much of a payment is taken back now.
+UPDATE payment SET taken_back = :taken_back WHERE id = :id;
+
+-- name: subscription_by_id | One subscription.
+SELECT * FROM payment_subscription WHERE id = :id;
+
+-- name: subscription_put | How a subscription stands.
+INSERT INTO payment_subscription (id, account_id, plan, state, told_at)
+VALUES (:id, :account_id, :plan, :state, :told_at)
+ON CONFLICT (id) DO UPDATE
+SET account_id = excluded.account_id, plan = excluded.plan, state = excluded.state, told_at = excluded.told_at;
+
+-- name: subscriptions_living | The subscriptions that pay an account's plan now, the newest first.
+SELECT id, plan FROM payment_subscription
+WHERE account_id = :account_id AND state = 'live' AND plan IS NOT NULL ORDER BY told_at DESC, id DESC;
+
+-- name: subscriptions_end | Nothing pays an account's plan any more.
+UPDATE payment_subscription SET state = 'over' WHERE account_id = :account_id;

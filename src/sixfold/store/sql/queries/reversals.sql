@@ -78,3 +78,14 @@ SELECT u.path FROM upload_path u LEFT JOIN prediction p ON p.id = u.writer
 WHERE u.files = 0 AND u.changed_at < :before
   AND (u.writer IS NULL OR p.id IS NULL OR p.state IN ('succeeded', 'failed', 'canceled', 'expired'))
 ORDER BY u.changed_at LIMIT :limit;
+
+-- name: connections_keys | Those of several keys that may hold a connection; `ids` is a JSON array.
+SELECT k.id FROM api_key k JOIN account a ON a.id = k.account_id
+WHERE k.id IN (SELECT value FROM json_each(:ids)) AND a.closing_at IS NULL
+  AND ((k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now))
+       OR EXISTS (SELECT 1 FROM oauth_grant g
+                  WHERE g.id = k.grant_id AND g.ended_at IS NULL AND g.expires_at > :now));
+
+-- name: connections_sessions | Those of several browser sessions that live; `ids` has hashes in hexadecimal.
+SELECT lower(hex(token_hash)) AS id FROM signin
+WHERE lower(hex(token_hash)) IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now;

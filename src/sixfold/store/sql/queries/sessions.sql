@@ -1,8 +1,8 @@
 -- name: session_insert | A session that was asked for.
 INSERT INTO session (id, account_id, request_id, model, engine, quality, hardware, inputs, fps, rate, list_rate,
-                     idle_us, token_hash, resume_hash, state, holder, lease_until, slice_amount, created_at)
+                     idle_us, token_hash, resume_hash, state, holder, lease_until, slice_amount, credential, created_at)
 VALUES (:id, :account_id, :request_id, :model, :engine, :quality, :hardware, :inputs, :fps, :rate, :list_rate,
-        :idle_us, :token_hash, :resume_hash, :state, :holder, :now + :lease, :slice_amount, :now)
+        :idle_us, :token_hash, :resume_hash, :state, :holder, :now + :lease, :slice_amount, :credential, :now)
 RETURNING *;
 
 -- name: session_by_id | One session.

@@ -17,6 +17,8 @@ CREATE TABLE oauth_spent (
 CREATE INDEX oauth_spent_grant ON oauth_spent (grant_id);
 ALTER TABLE oauth_grant ADD COLUMN used_at INTEGER;
 ALTER TABLE api_key ADD COLUMN grant_id TEXT;
+ALTER TABLE session ADD COLUMN credential TEXT;
+CREATE INDEX signin_hash ON signin (lower(hex(token_hash)));
 
 ALTER TABLE graph_outcome ADD COLUMN prediction_id TEXT;
 CREATE INDEX media_prediction ON media (prediction_id) WHERE prediction_id IS NOT NULL;

@@ -1,0 +1,146 @@
+"""What a payment processor tells of payments and subscriptions, in any order and however often.
+
+A record holds totals, and what follows from them is applied as the difference to what was applied before: so
+an event that comes twice, late, or before the payment that it is about changes no result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sixfold.core import money
+from sixfold.core.accounts import audit, ledger
+from sixfold.core.database import Query, Transaction, many, one
+
+FREE_PLAN = "free"
+State = Literal["unknown", "live", "paused", "over"]
+RANKS: dict[State, int] = {"unknown": 0, "live": 1, "paused": 2, "over": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Refunded:
+    """So much of a payment was refunded until now, in micro-dollars."""
+
+    payment: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disputed:
+    """A dispute over a payment: whether its amount was withdrawn, and whether it was given back."""
+
+    payment: str
+    dispute: str
+    micros: int
+    withdrawn: bool
+    reinstated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """How a subscription stood at `told_at` (epoch seconds); whose it is where the event says so."""
+
+    id: str
+    state: State
+    told_at: int
+    account_id: str | None = None
+    plan: str | None = None
+
+
+# -- payments --------------------------------------------------------------------------------------
+
+
+def paid(payment: str, account_id: str, micros: int) -> Transaction[None]:
+    """A payment was credited to an account: take back what was taken back of it before that was known."""
+    yield Query("payment_paid", {"id": payment, "account_id": account_id, "micros": micros})
+    yield from _settle(payment)
+
+
+def refunded(told: Refunded) -> Transaction[None]:
+    """Take back what was refunded."""
+    yield Query("payment_refunded", {"id": told.payment, "total": told.total})
+    yield from _settle(told.payment)
+
+
+def disputed(told: Disputed) -> Transaction[None]:
+    """Take back what a dispute withdrew, or give it again."""
+    yield Query("payment_seen", {"id": told.payment})
+    yield Query(
+        "payment_disputed",
+        {
+            "id": told.dispute,
+            "payment_id": told.payment,
+            "amount": told.micros,
+            "withdrawn": int(told.withdrawn),
+            "reinstated": int(told.reinstated),
+        },
+    )
+    yield from _settle(told.payment)
+
+
+def _settle(payment: str) -> Transaction[None]:
+    """Bring what was taken back of a payment to what the totals say."""
+    row = yield from one("payment_standing", id=payment)
+    if row is None or row["account_id"] is None:
+        return
+    goal = min(int(row["paid"]), int(row["refunded"]) + int(row["disputed"]))
+    change = goal - int(row["taken_back"])
+    if change == 0:
+        return
+    account_id, amount = str(row["account_id"]), money.format_usd(abs(change))
+    text = (
+        f"Card payment taken back: {amount} USD" if change > 0 else f"Card payment given again: {amount} USD"
+    )
+    transfer = f"payment:{payment}:{row['moves']}"
+    yield from ledger.deposit(account_id, -change, ledger.Entry("reversal", text), transfer, below_zero=True)
+    yield Query("payment_taken_back", {"id": payment, "taken_back": goal})
+    yield from audit.note(account_id, "account.reversal", money.format_usd(-change))
+
+
+# -- subscriptions ---------------------------------------------------------------------------------
+
+
+def subscribed(told: Subscription) -> Transaction[None]:
+    """Note how a subscription stands, and give its account the plan that follows. `over` is for good."""
+    known = yield from one("subscription_by_id", id=told.id)
+    account_id, plan = told.account_id, told.plan
+    state, told_at = told.state, told.told_at
+    if known is not None:
+        account_id, plan = account_id or known["account_id"], plan or known["plan"]
+        before = (int(known["told_at"]), RANKS[known["state"]])
+        if known["state"] == "over" or (told.state != "over" and before > (told_at, RANKS[state])):
+            state, told_at = known["state"], int(known["told_at"])
+    if account_id is None:
+        owner = yield from one("account_by_subscription", subscription=told.id)
+        account_id = None if owner is None else str(owner["id"])
+    row = {"id": told.id, "account_id": account_id, "plan": plan, "state": state, "told_at": told_at}
+    yield Query("subscription_put", row)
+    if account_id is not None:
+        yield from _choose_plan(account_id)
+
+
+def end_plan(account_id: str) -> Transaction[None]:
+    """End every subscription of an account for good: it has the free plan."""
+    yield Query("subscriptions_end", {"account_id": account_id})
+    yield from _set_plan(account_id, FREE_PLAN, None)
+
+
+def _choose_plan(account_id: str) -> Transaction[None]:
+    account = yield from one("account_by_id", id=account_id)
+    if account is None:
+        return
+    living = yield from many("subscriptions_living", account_id=account_id)
+    chosen = next((row for row in living if row["id"] == account["subscription"]), None)
+    if chosen is None and living:
+        chosen = living[0]
+    if chosen is not None:
+        if (account["plan"], account["subscription"]) != (chosen["plan"], chosen["id"]):
+            yield from _set_plan(account_id, str(chosen["plan"]), str(chosen["id"]))
+    elif account["subscription"] is not None:
+        yield from _set_plan(account_id, FREE_PLAN, None)
+
+
+def _set_plan(account_id: str, plan: str, subscription: str | None) -> Transaction[None]:
+    yield Query("account_set_plan", {"id": account_id, "plan": plan, "subscription": subscription})
+    yield from audit.note(account_id, "account.plan", plan)

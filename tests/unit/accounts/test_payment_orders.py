@@ -1,0 +1,217 @@
+"""What a payment processor tells leaves the same money and plan, in whatever order it comes and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, journal, ledger, payments, settlement
+from sixfold.core.database import Database
+from sixfold.payments.stripe import Stripe
+from sixfold.settings import Settings
+from tests import databases, ground
+
+SECRET, NOW = "whsec_of_the_test", 1_790_000_000
+CENT = 10_000
+_numbers = itertools.count()
+Play = Callable[[Callable[[Database], Awaitable[None]]], None]
+
+
+def signed(event: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The event's body and its signature, as the processor makes it."""
+    body = json.dumps(event).encode()
+    digest = hmac.new(SECRET.encode(), b"%d.%s" % (NOW, body), hashlib.sha256).hexdigest()
+    return body, f"t={NOW},v1={digest}"
+
+
+def event(kind: str, created: int = 0, **what: Any) -> dict[str, Any]:
+    return {"id": f"evt_{next(_numbers)}", "type": kind, "created": created, "data": {"object": what}}
+
+
+def paid(account_id: str, intent: str, cents: int = 2000) -> dict[str, Any]:
+    session = {
+        "id": f"cs_of_{intent}",
+        "mode": "payment",
+        "payment_status": "paid",
+        "currency": "usd",
+        "amount_total": cents,
+        "payment_intent": intent,
+        "metadata": {"account_id": account_id},
+    }
+    return event("checkout.session.completed", **session)
+
+
+def refunded(intent: str, total: int) -> dict[str, Any]:
+    return event("charge.refunded", id="ch_1", payment_intent=intent, currency="usd", amount_refunded=total)
+
+
+def dispute(step: str, intent: str, status: str, name: str = "dp_1", cents: int = 2000) -> dict[str, Any]:
+    about = {
+        "id": name + intent,
+        "payment_intent": intent,
+        "currency": "usd",
+        "amount": cents,
+        "status": status,
+    }
+    return event(f"charge.dispute.{step}", **about)
+
+
+def lost(intent: str, **more: Any) -> list[dict[str, Any]]:
+    steps = (("created", "needs_response"), ("funds_withdrawn", "needs_response"), ("closed", "lost"))
+    return [dispute(step, intent, status, **more) for step, status in steps]
+
+
+def won(intent: str, **more: Any) -> list[dict[str, Any]]:
+    steps = (("created", "needs_response"), ("funds_withdrawn", "under_review"), ("funds_reinstated", "won"))
+    return [
+        *(dispute(step, intent, status, **more) for step, status in steps),
+        dispute("closed", intent, "won", **more),
+    ]
+
+
+# What is told beside the payment of 2000 cents, and how many of them are left with the account.
+STORIES: Mapping[str, tuple[Any, int]] = {
+    "nothing": (lambda _intent: [], 2000),
+    "refunded whole": (lambda intent: [refunded(intent, 2000)], 0),
+    "refunded in parts": (lambda intent: [refunded(intent, total) for total in (300, 800, 1100)], 900),
+    "dispute lost": (lost, 0),
+    "dispute won": (won, 2000),
+    "dispute over a part lost": (lambda intent: lost(intent, cents=500), 1500),
+    "inquiry that ended well": (
+        lambda intent: [
+            dispute("created", intent, "warning_needs_response"),
+            dispute("closed", intent, "warning_closed"),
+        ],
+        2000,
+    ),
+    "refunded in part, the rest disputed": (
+        lambda intent: [refunded(intent, 700), *lost(intent, cents=1300)],
+        0,
+    ),
+    "refunded whole and disputed as well": (lambda intent: [refunded(intent, 2000), *lost(intent)], 0),
+    "two disputes, one of them won": (
+        lambda intent: [*won(intent, cents=600), *lost(intent, name="dp_2", cents=600)],
+        1400,
+    ),
+}
+PLANS: Mapping[str, tuple[Sequence[tuple[str, int, str]], str]] = {
+    "bought": ([("bought", 1, ""), ("created", 1, "active")], "monthly"),
+    "ended": ([("bought", 1, ""), ("updated", 2, "active"), ("deleted", 3, "canceled")], "free"),
+    "unpaid": ([("bought", 1, ""), ("updated", 2, "past_due"), ("updated", 3, "unpaid")], "free"),
+    "paid again": ([("bought", 1, ""), ("updated", 2, "unpaid"), ("updated", 3, "active")], "monthly"),
+    "revived never": ([("bought", 5, ""), ("deleted", 3, "canceled")], "free"),
+}
+
+
+def plan_event(account_id: str, name: str, step: str, created: int, status: str) -> dict[str, Any]:
+    about = {"account_id": account_id, "plan": "monthly"}
+    if step == "bought":
+        session = {"id": f"cs_{name}", "mode": "subscription", "payment_status": "paid", "subscription": name}
+        return event("checkout.session.completed", created, **session, metadata=about)
+    metadata = about if step == "created" else {}
+    return event(f"customer.subscription.{step}", created, id=name, status=status, metadata=metadata)
+
+
+async def tell(database: Database, events: Sequence[Mapping[str, Any]]) -> None:
+    """Let each event be read as a signed message, and applied."""
+    configured = Settings(data_dir=Path("/nonexistent"), stripe_webhook_secret=SECRET)
+    async with httpx.AsyncClient() as visitor:
+        processor = Stripe(visitor, configured)
+        for each in events:
+            body, signature = signed(each)
+            told = processor.read(body, signature, NOW)
+            if told is not None:
+                await database.write(payments.settle(told))
+
+
+async def customer(database: Database) -> str:
+    return (await database.write(accounts.create(f"a{next(_numbers)}@example.com"))).id
+
+
+async def left(database: Database, account_id: str) -> int:
+    assert await database.read(journal.verify()) == ()
+    return (await database.read(accounts.by_id(account_id))).posted // CENT
+
+
+@pytest.fixture(scope="module", params=databases.BACKS)
+def ledger_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    """A database for all orders of events, and the loop that it lives in."""
+    loop = asyncio.new_event_loop()
+    opened = databases.OPENERS[request.param](tmp_path_factory.mktemp("payments"), None)
+    database = loop.run_until_complete(opened.__aenter__())
+    yield lambda work: loop.run_until_complete(work(database))
+    loop.run_until_complete(opened.__aexit__(None, None, None))
+    ground.forget()
+    loop.close()
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_payments_leave_the_same_in_every_order(ledger_of: Play, story: str) -> None:
+    told, cents = STORIES[story]
+
+    @settings(max_examples=12, deadline=None, derandomize=True)
+    @given(data=st.data())
+    def each(data: st.DataObject) -> None:
+        async def play(database: Database) -> None:
+            account_id, intent = await customer(database), f"pi_{next(_numbers)}"
+            once = [paid(account_id, intent), *told(intent)]
+            again = data.draw(st.lists(st.sampled_from(once), max_size=4))
+            await tell(database, data.draw(st.permutations([*once, *again])))
+            assert await left(database, account_id) == cents
+
+        ledger_of(play)
+
+    each()
+
+
+@pytest.mark.parametrize("story", PLANS)
+def test_plans_are_the_same_in_every_order(ledger_of: Play, story: str) -> None:
+    steps, plan = PLANS[story]
+
+    async def play(database: Database) -> None:
+        for order in itertools.permutations(steps):
+            account_id, name = await customer(database), f"sub_{next(_numbers)}"
+            told = [plan_event(account_id, name, *step) for step in order]
+            await tell(database, [*told, *told])
+            assert (await database.read(accounts.by_id(account_id))).plan == plan, order
+
+    ledger_of(play)
+
+
+def test_an_account_below_zero_runs_nothing_until_it_has_paid(ledger_of: Play) -> None:
+    async def play(database: Database) -> None:
+        account_id, intent = await customer(database), f"pi_{next(_numbers)}"
+        await tell(database, [paid(account_id, intent)])
+        await database.write(ledger.hold(account_id, f"hold{intent}", 1500 * CENT))
+        await database.write(ledger.capture(f"hold{intent}", 1500 * CENT, ledger.Entry("charge", "test")))
+        await tell(database, [refunded(intent, 2000)])
+        assert await left(database, account_id) == -1500
+        for spend in (
+            ledger.hold(account_id, f"more{intent}", 1),
+            settlement.require_not_below_zero(account_id),
+        ):
+            with pytest.raises(errors.InsufficientCredits):
+                await database.write(spend)
+        await tell(database, [paid(account_id, f"{intent}_b", 1499)])
+        with pytest.raises(errors.InsufficientCredits):
+            await database.write(settlement.require_not_below_zero(account_id))
+        await tell(database, [paid(account_id, f"{intent}_c", 101)])
+        assert await left(database, account_id) == 100
+        await database.write(settlement.require_not_below_zero(account_id))
+        with pytest.raises(errors.InsufficientCredits):
+            await database.write(ledger.hold(account_id, f"most{intent}", 101 * CENT))
+        await database.write(ledger.hold(account_id, f"some{intent}", 100 * CENT))
+
+    ledger_of(play)
