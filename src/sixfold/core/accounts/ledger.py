@@ -84,10 +84,7 @@ def uncount(hold_row: Row, amount: int) -> Transaction[None]:
 def deposit(
     account_id: str, amount: int, entry: Entry, transfer_id: str | None = None, *, below_zero: bool = False
 ) -> Transaction[None]:
-    """Credit an account from the world outside; a negative amount takes it back.
-
-    `below_zero` takes back more than is there: the account owes the rest.
-    """
+    """Credit an account; a negative amount takes money back, with `below_zero` more than is there."""
     if amount == 0:
         raise LedgerFault("a deposit needs an amount")
     source, target = (WORLD, account_id) if amount > 0 else (account_id, WORLD)
