@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold import inventory
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs import keys
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import node
@@ -54,7 +55,7 @@ async def ran(home: House, graph: dict[str, Any], prompt_id: str) -> tuple[list[
 
     kinds: list[str] = []
     counts: list[int] = []
-    with pytest.MonkeyPatch.context() as patch, hub.open(home.account.id, "me") as client:
+    with pytest.MonkeyPatch.context() as patch, hub.open(Tenant(home.account.id), "me") as client:
         patch.setattr(database, "write", counted)
         body = {"prompt": graph, "client_id": "me", "prompt_id": prompt_id}
         sent = await home.client.post("/prompt", json=body, headers=home.bearer)
@@ -80,7 +81,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
         nodes = workshop.check(make()).nodes
         found = keys.keys(nodes)
         # A new object reads what a restarted server would.
-        stored = await workshop.names.outcomes(home.account.id).find(list(found.values()))
+        stored = await workshop.names.outcomes(Tenant(home.account.id)).find(list(found.values()))
         kept = [each for each in nodes if nodes[each].spec.output_node or nodes[each].spec.where != "inline"]
         assert set(stored) == {found[each] for each in kept}
         packer = workshop.packer(either)
@@ -93,7 +94,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
 async def test_free_graphs_of_an_account_run_one_after_another_where_one_may_run(tmp_path: Path) -> None:
     names = [f"p{at}" for at in range(4)]
     async with house(tmp_path, inventory.models_document(), graph_free_runs=1) as home:
-        with home.product.workshop.hub.open(home.account.id, "me") as client:
+        with home.product.workshop.hub.open(Tenant(home.account.id), "me") as client:
             for at, name in enumerate(names):
                 graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=at)}
                 graph |= {str(n): node("ImageInvert", image=[str(n - 1), 0]) for n in range(1, 8)}

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from sixfold import inventory
+from sixfold.core.accounts.tenants import Tenant
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import PAINT, node
 from tests.fakes.comfyui import Comfy, comfyui
@@ -125,7 +126,7 @@ async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: Both) -> None:
     await two.home.product.workshop.look()
     assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
     graph = {**PAINT_AND_TINT, "11": node("SaveImageWebsocket", images=["10", 0])}
-    with hub.open(two.home.operator.id, "me") as heard:
+    with hub.open(Tenant(two.home.operator.id, keyless=True), "me") as heard:
         taken = await client.post("/prompt", json={"prompt": graph, "client_id": "me"})
         assert taken.status_code == 200, taken.text
         prompt_id, kinds, pictures = taken.json()["prompt_id"], [], []

@@ -14,6 +14,7 @@ import blake3
 
 from sixfold import errors
 from sixfold.core import ids, money
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs import execute, spaces
 from sixfold.core.graphs import ports as graphs
 from sixfold.core.graphs.admission import GraphMemory
@@ -100,7 +101,8 @@ class _Run:
         self._context = context
         self._parent = parent
         paid = parent.meter == CHILDREN and parent.price > 0
-        self._run = Run(parent.account_id, parent.id if paid else None)
+        self._tenant = Tenant.of(parent)
+        self._run = Run(self._tenant, parent.id if paid else None)
         self._workshop = workshop
         self._children = children
         self._graph = spaces.ordered(task.inputs, task.files)
@@ -134,7 +136,7 @@ class _Run:
             shelf=self,
             packer=workshop.packer(self._context.scratch),
             scratch=self._context.scratch,
-            cache=workshop.outcomes(self._parent.account_id).of_run(self._run),
+            cache=workshop.outcomes(self._tenant).of_run(self._run),
             memory=memory,
             open_session=lambda: nodes(self._context.scratch),
         )
@@ -209,7 +211,7 @@ class _Run:
             path = self._task.files[name.removeprefix(GIVEN)]
             digest = await asyncio.to_thread(lambda: blake3.blake3(path.read_bytes()).hexdigest())
             return File(digest, _TYPES.get(kind, "application/octet-stream"), path, name)
-        source = await self._workshop.names.source(self._parent.account_id, name, kind)
+        source = await self._workshop.names.source(self._tenant, name, kind)
         return await self._workshop.names.file(source, name)
 
     async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.keeping import KINDS, Found, Kind, Name, Run
 from sixfold.core.work.engines import UnusableInput
@@ -48,13 +49,13 @@ class Files:
     async def upload(self, request: Request) -> Response:
         """Keep a picture, a sound or a film under its name, or one near it."""
         principal = await self._enter(request)
-        return await self._keep(principal.account_id, await _form(request))
+        return await self._keep(principal.tenant, await _form(request))
 
     async def upload_mask(self, request: Request) -> Response:
         """Keep the picture that `original_ref` names with the alpha of the one that is sent."""
         principal = await self._enter(request)
         form = await _form(request)
-        original = await self._names.find(principal.account_id, _original(form.told.get("original_ref", "")))
+        original = await self._names.find(principal.tenant, _original(form.told.get("original_ref", "")))
         if original is None:
             raise errors.BadRequest("There is no picture that original_ref names")
         picture = await self._services.blobs.get(original.blob)
@@ -62,17 +63,17 @@ class Files:
             data = await asyncio.to_thread(self._services.workshop.masked, picture, form.data)
         except UnusableInput as error:
             raise errors.BadRequest(str(error)) from error
-        return await self._keep(principal.account_id, replace(form, data=data, claimed="image/png"))
+        return await self._keep(principal.tenant, replace(form, data=data, claimed="image/png"))
 
-    async def _keep(self, account_id: str, form: _Form) -> Response:
+    async def _keep(self, tenant: Tenant, form: _Form) -> Response:
         name, data = form.name, form.data
         content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES], form.claimed)
         if not content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("What is uploaded here is a picture, a sound or a film")
-        source = await self._kept(account_id, data, content_type)
+        source = await self._kept(tenant.account_id, data, content_type)
         if form.told.get("overwrite", "").lower() not in ("true", "1"):
-            name = await self._free(account_id, name, source.blob)
-        await self._names.put(Run(account_id), name, source)
+            name = await self._free(tenant, name, source.blob)
+        await self._names.put(Run(tenant), name, source)
         return answers.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
 
     async def _kept(self, account_id: str, data: bytes, content_type: str) -> Source:
@@ -92,10 +93,10 @@ class Files:
         found = await self._services.media.find(upload.name)
         return Source(found.blob, content_type, len(data))
 
-    async def _free(self, account_id: str, name: Name, blob: str) -> Name:
+    async def _free(self, tenant: Tenant, name: Name, blob: str) -> Name:
         """The name, or the first with a number that no other file has."""
         path, at = PurePosixPath(name.name), 1
-        while (found := await self._names.find(account_id, name)) is not None and found.blob != blob:
+        while (found := await self._names.find(tenant, name)) is not None and found.blob != blob:
             name = Name(f"{path.stem} ({at}){path.suffix}", name.subfolder, name.kind)
             at += 1
         return name
@@ -108,7 +109,7 @@ class Files:
             name = _named(query.get("subfolder", ""), query.get("filename", ""), query.get("type", "output"))
         except errors.BadRequest:
             return Response(status_code=400)
-        found = await self._names.find(principal.account_id, name)
+        found = await self._names.find(principal.tenant, name)
         if found is None:
             return Response(status_code=404)
         data, content_type = await self._seen(found, query)

@@ -11,6 +11,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs import faults, prompts, spaces
 from sixfold.core.graphs.documents import listed, mapping
 from sixfold.core.graphs.validate import Verdict
@@ -33,7 +34,7 @@ class Runs:
         self._workshop = services.workshop
         self._pipeline = services.pipeline
         self._numbers = itertools.count(1)
-        self._open: defaultdict[str, set[str]] = defaultdict(set)
+        self._open: defaultdict[Tenant, set[str]] = defaultdict(set)
         services.pipeline.bus.watchers.append(self._heard)
 
     async def take(
@@ -48,16 +49,16 @@ class Runs:
         if graph is None:
             return _refusal(faults.fault("no_prompt", "No prompt provided", "No prompt provided")), {}
         targets = [str(each) for each in listed(body.get("partial_execution_targets"))] or None
-        await self._workshop.look(graph, principal.account_id)
+        await self._workshop.look(graph, principal.tenant.models_of)
         verdict = await self._workshop.verdict(graph, targets=targets, strict_models=_is_strict(body))
         self._workshop.require(verdict)
         if verdict.error is not None:
             return {"error": verdict.error, "node_errors": dict(verdict.node_errors)}, {}
-        missing = await self._missing_files(principal.account_id, verdict)
+        missing = await self._missing_files(principal.tenant, verdict)
         if missing:
             return missing, {}
         charged = not principal.keyless
-        estimate = await self._workshop.estimated(verdict, principal.account_id, charged=charged)
+        estimate = await self._workshop.estimated(verdict, principal.tenant.models_of, charged=charged)
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
         order = Order(
             principal=principal,
@@ -97,7 +98,7 @@ class Runs:
             return number
         return -place if body.get("front") is True else place
 
-    async def _missing_files(self, account_id: str, verdict: Verdict) -> Told | None:
+    async def _missing_files(self, tenant: Tenant, verdict: Verdict) -> Told | None:
         """ComfyUI's words on files that inputs name and nobody put there."""
         found: dict[str, Told] = {}
         for node in verdict.nodes.values():
@@ -106,7 +107,7 @@ class Runs:
                 if not isinstance(value, str) or not value or "://" in value or value.startswith("data:"):
                     continue
                 try:
-                    await self._workshop.names.source(account_id, value, kind)
+                    await self._workshop.names.source(tenant, value, kind)
                 except errors.BadRequest:
                     wrong = faults.fault(
                         "custom_validation_failed",
@@ -125,33 +126,32 @@ class Runs:
 
     # -- how they stand --------------------------------------------------------------------------
 
-    async def remaining(self, account_id: str) -> Told:
+    async def remaining(self, tenant: Tenant) -> Told:
         """How many are on their way."""
-        return _remaining(len(await self._under_way(account_id)))
+        return _remaining(len(await self._under_way(tenant)))
 
-    async def queue(self, account_id: str) -> Told:
+    async def queue(self, tenant: Tenant) -> Told:
         """What runs, and what waits, both by their numbers."""
-        found = sorted(await self._under_way(account_id), key=_number)
+        found = sorted(await self._under_way(tenant), key=_number)
         return {
             "queue_running": [_item(each) for each in found if each.state is not State.QUEUED],
             "queue_pending": [_item(each) for each in found if each.state is State.QUEUED],
         }
 
-    async def history(self, account_id: str, prompt_id: str | None, most: int) -> Told:
+    async def history(self, tenant: Tenant, prompt_id: str | None, most: int) -> Told:
         """What has ended, oldest first, or the one that is named."""
         database = self._services.database
         if prompt_id is None:
-            found = await database.read(prompts.ended(account_id, most))
+            found = await database.read(prompts.ended(tenant, most))
         else:
-            one = await database.read(prompts.named(account_id, prompt_id))
+            one = await database.read(prompts.named(tenant, prompt_id))
             found = (one,) if one is not None and one.is_terminal else ()
         return {_prompt_id(each): self._entry(each) for each in found}
 
     def _entry(self, prediction: Prediction) -> Told:
-        prompt_id = _prompt_id(prediction)
         data = prediction.output.data if prediction.output is not None else {}
         succeeded = prediction.state is State.SUCCEEDED
-        messages = self._workshop.hub.messages(prompt_id)
+        messages = self._workshop.hub.messages(prediction.id)
         if not messages:  # the server was started anew since
             messages = [_last(prediction)]
         status = {
@@ -161,30 +161,30 @@ class Runs:
         }
         return {"prompt": _item(prediction), "outputs": data.get("outputs", {}), "status": status, "meta": {}}
 
-    async def withdraw(self, account_id: str, prompt_ids: list[str], *, everything: bool) -> None:
+    async def withdraw(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Cancel what waits."""
-        for each in await self._under_way(account_id):
+        for each in await self._under_way(tenant):
             if each.state is State.QUEUED and (everything or _prompt_id(each) in prompt_ids):
-                await self._pipeline.cancel(each.id, account_id)
+                await self._pipeline.cancel(each.id, tenant.account_id)
 
-    async def interrupt(self, account_id: str, prompt_id: str) -> None:
+    async def interrupt(self, tenant: Tenant, prompt_id: str) -> None:
         """Cancel the prompt that runs longest, or the one that is named.
 
         One that was taken a moment ago may not run yet: no client can see that, so it is meant, too.
         """
-        found = await self._under_way(account_id)
+        found = await self._under_way(tenant)
         wanted = [each for each in found if not prompt_id or _prompt_id(each) == prompt_id]
         if wanted:
             first = min(wanted, key=lambda each: (each.state is State.QUEUED, each.id))
-            await self._pipeline.cancel(first.id, account_id)
+            await self._pipeline.cancel(first.id, tenant.account_id)
 
-    async def forget(self, account_id: str, prompt_ids: list[str], *, everything: bool) -> None:
+    async def forget(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Leave what has ended out of the history."""
-        forgetting = prompts.forget(account_id, prompt_ids, everything=everything)
+        forgetting = prompts.forget(tenant, prompt_ids, everything=everything)
         await self._services.database.write(forgetting)
 
-    async def _under_way(self, account_id: str) -> tuple[Prediction, ...]:
-        return await self._services.database.read(prompts.under_way(account_id))
+    async def _under_way(self, tenant: Tenant) -> tuple[Prediction, ...]:
+        return await self._services.database.read(prompts.under_way(tenant))
 
     # -- who is told -----------------------------------------------------------------------------
 
@@ -195,24 +195,27 @@ class Runs:
         prediction = event.prediction
         if prediction.model != spaces.PROMPT:
             return
-        account_id, still = prediction.account_id, self._open[prediction.account_id]
+        tenant = Tenant.of(prediction)
+        still = self._open[tenant]
         count = len(still)
         (still.discard if prediction.is_terminal else still.add)(prediction_id)
         if prediction.is_terminal:
             self._tell_end(prediction)
         if len(still) != count:
             status = {"type": "status", "data": {"status": _remaining(len(still))}}
-            self._workshop.hub.tell(account_id, None, status)
+            self._workshop.hub.tell(tenant, None, status)
+        if not still:
+            del self._open[tenant]
 
     def _tell_end(self, prediction: Prediction) -> None:
         hub, prompt_id = self._workshop.hub, _prompt_id(prediction)
         client_id = prediction.task.inputs.get("client_id")
         kind, data = _last(prediction)
-        if all(each[0] != kind for each in hub.messages(prompt_id)):
-            hub.said(prompt_id, kind, data)
-            hub.tell(prediction.account_id, client_id, {"type": kind, "data": data})
+        if all(each[0] != kind for each in hub.messages(prediction.id)):
+            hub.said(prediction.id, kind, data)
+            hub.tell(Tenant.of(prediction), client_id, {"type": kind, "data": data})
         over = {"type": "executing", "data": {"node": None, "prompt_id": prompt_id}}
-        hub.tell(prediction.account_id, client_id, over)
+        hub.tell(Tenant.of(prediction), client_id, over)
 
 
 def _remaining(count: int) -> Told:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs.hub import Client, Hub
 
 _MOST_CHARS = 65_536
@@ -25,10 +26,10 @@ class Talk:
         self._hub = hub
         self._flags = flags
 
-    async def go_on(self, account_id: str, status: Mapping[str, Any]) -> None:
+    async def go_on(self, tenant: Tenant, status: Mapping[str, Any]) -> None:
         """Until the client leaves."""
         client_id = self._websocket.query_params.get("clientId", "")[:200] or uuid.uuid4().hex
-        with self._hub.open(account_id, client_id) as client:
+        with self._hub.open(tenant, client_id) as client:
             client.tell({"type": "status", "data": {"status": status, "sid": client_id}})
             hearing = asyncio.create_task(self._hear(client))
             speaking = asyncio.create_task(self._speak(client))

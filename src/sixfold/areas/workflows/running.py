@@ -11,6 +11,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.areas.workflows.catalogue import Catalogue
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs.interface import ApiInput
 from sixfold.core.graphs.nodes import Registry
 from sixfold.core.graphs.spaces import Space
@@ -65,7 +66,7 @@ class Running:
             request_id=calls.request_id(request),
             idempotency_id=idempotency_id,
             webhook=webhook,
-            sources=await self._sources(principal.account_id, space, quote.values),
+            sources=await self._sources(principal.tenant, space, quote.values),
         )
         prediction = await pipeline.submit(order)
         if wait:
@@ -74,7 +75,7 @@ class Running:
         status = 200 if prediction.is_terminal else 202
         return answers.json(await self._teller.told(prediction), status, headers)
 
-    async def _sources(self, account_id: str, space: Space, values: Mapping[str, Any]) -> dict[str, Source]:
+    async def _sources(self, tenant: Tenant, space: Space, values: Mapping[str, Any]) -> dict[str, Source]:
         """The files that inputs name; raises `InvalidInput` with every one that is not there."""
         found: dict[str, Source] = {}
         problems: list[errors.Problem] = []
@@ -84,7 +85,7 @@ class Running:
                 continue
             try:
                 names = self._services.workshop.names
-                found[each.name] = await names.source(account_id, value, kind, each.name)
+                found[each.name] = await names.source(tenant, value, kind, each.name)
             except errors.InvalidInput as wrong:
                 problems += wrong.problems
         if problems:

@@ -13,6 +13,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.rights import Access, Rights
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Row, Transaction, one
 
 Authentication = Literal["key", "oauth", "session", "local", "anonymous"]
@@ -104,6 +105,11 @@ class Principal:
     def is_operator(self) -> bool:
         """Whether this is the account of whoever runs the server."""
         return self.kind == "operator"
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose work it sees."""
+        return Tenant.of(self)
 
     def has(self, right: Rights) -> bool:
         """Whether a right was granted."""

@@ -1,4 +1,4 @@
-"""Who is told what graphs do: clients by their id, each account's its own."""
+"""Who is told what graphs do: clients by their id, each tenant's its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from sixfold.core.accounts.tenants import Tenant
 
 Message = Mapping[str, Any] | bytes
 _MOST_WAITING = 2000
@@ -37,38 +39,42 @@ class Hub:
     """All open sockets, and what was said of the last runs."""
 
     def __init__(self) -> None:
-        self._clients: defaultdict[str, list[Client]] = defaultdict(list)
+        self._clients: defaultdict[Tenant, list[Client]] = defaultdict(list)
         self._said: OrderedDict[str, list[list[Any]]] = OrderedDict()
-        self._running: dict[str, str] = {}
 
     @contextmanager
-    def open(self, account_id: str, client_id: str) -> Generator[Client]:
+    def open(self, tenant: Tenant, client_id: str) -> Generator[Client]:
         """A client for as long as its socket is open."""
         client = Client(client_id)
-        self._clients[account_id].append(client)
+        self._clients[tenant].append(client)
         try:
             yield client
         finally:
-            self._clients[account_id].remove(client)
-            if not self._clients[account_id]:
-                del self._clients[account_id]
+            self._clients[tenant].remove(client)
+            if not self._clients[tenant]:
+                del self._clients[tenant]
 
-    def tell(self, account_id: str, client_id: str | None, message: Message) -> None:
-        """Tell a client of an account; all of them where none is named."""
-        for client in tuple(self._clients.get(account_id, ())):
+    def tell(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
+        """Tell a client of a tenant; all of them where none is named."""
+        for client in tuple(self._clients.get(tenant, ())):
             if client_id is None or client.id == client_id:
                 client.tell(message)
 
-    def said(self, prompt_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """Remember what a history will tell of a run."""
+    def said(self, prediction_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Remember what a history will tell of a run; of each kind the last message.
+
+        The id is the server's own: clients choose the ids of prompts, and may choose another client's.
+        """
         if kind in _TOLD:
-            self._said.setdefault(prompt_id, []).append([kind, dict(data)])
+            messages = self._said.setdefault(prediction_id, [])
+            messages[:] = [each for each in messages if each[0] != kind]
+            messages.append([kind, dict(data)])
             while len(self._said) > _MOST_REMEMBERED:
                 self._said.popitem(last=False)
 
-    def messages(self, prompt_id: str) -> list[list[Any]]:
+    def messages(self, prediction_id: str) -> list[list[Any]]:
         """What was said of a run, as far as it is remembered."""
-        return self._said.get(prompt_id, [])
+        return self._said.get(prediction_id, [])
 
 
 def picture(data: bytes, content_type: str) -> bytes:

@@ -14,6 +14,7 @@ import blake3
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.graphs.ports import File, Stored
@@ -38,6 +39,8 @@ _PREVIEW = ""  # among what is shown: no list of ComfyUI's has this name
 _PACKED = " packed"  # likewise: the values of a small outcome in base64
 # Smaller outcomes are stored in their row: a file of its own costs two syncs of the disk.
 _ROW_BYTES = 8 * 2**10
+# Before folders of files, and keys of outcomes, of orders without a key; neither begins so otherwise.
+_KEYLESS = "/keyless/"
 _WRITES_AT_ONCE = 8
 
 
@@ -62,17 +65,16 @@ class Name:
             return None
         return cls(path.name, "/".join(parts[:-1]), kind)
 
-    @property
-    def row(self) -> dict[str, Any]:
-        """As parameters of a query."""
-        return {"kind": self.kind, "subfolder": self.subfolder, "name": self.name}
+    def row(self, tenant: Tenant) -> dict[str, Any]:
+        """As parameters of a query about a tenant's file."""
+        return {**_folder(tenant, self.kind, self.subfolder), "name": self.name}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """Whose files and outcomes these are; `paid_by` is the prediction whose success pays for them."""
 
-    account_id: str
+    tenant: Tenant
     paid_by: str | None = None
 
 
@@ -101,9 +103,9 @@ class Names:
         """Where the files lie."""
         return self._media
 
-    def outcomes(self, account_id: str) -> Outcomes:
-        """The cache of an account's nodes."""
-        return Outcomes(self._database, self._media, account_id)
+    def outcomes(self, tenant: Tenant) -> Outcomes:
+        """The cache of a tenant's nodes."""
+        return Outcomes(self._database, self._media, tenant)
 
     async def put(self, run: Run, name: Name, source: Source) -> None:
         """Give a stored file a name; one of the same name is replaced."""
@@ -118,9 +120,9 @@ class Names:
         naming = _numbered(run, kind, prefix, source)
         return await self._database.write(naming, durable=False)  # the end of the run makes it so
 
-    async def find(self, account_id: str, name: Name) -> Found | None:
+    async def find(self, tenant: Tenant, name: Name) -> Found | None:
         """Where a file lies, or None."""
-        row = await self._database.read(one("graph_file", account_id=account_id, **name.row))
+        row = await self._database.read(one("graph_file", **name.row(tenant)))
         if row is not None:
             return Found(row["blob"], row["content_type"], row["size"])
         example = self._examples.get(name.name) if name.kind == "input" and not name.subfolder else None
@@ -129,7 +131,7 @@ class Names:
         source = await self._media.hold(example.read_bytes(), _EXAMPLE_TYPES[example.suffix])
         return Found(source.blob, source.content_type, source.size)
 
-    async def source(self, account_id: str, text: str, kind: str, called: str = "") -> Source:
+    async def source(self, tenant: Tenant, text: str, kind: str, called: str = "") -> Source:
         """The file that an input names: by its name, as a URL, or as an upload's id.
 
         Raises `InvalidInput` with a sentence that begins with what the input is `called`, or else its kind.
@@ -137,7 +139,7 @@ class Names:
         called = called or kind
         if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
             name = Name.parse(text)
-            found = await self.find(account_id, name) if name is not None else None
+            found = await self.find(tenant, name) if name is not None else None
             if found is None:
                 sentence = f"{called}: There is no {kind} {text[:100]!r}: upload it first, or give a URL"
                 if text.startswith(GIVEN):
@@ -145,7 +147,7 @@ class Names:
                 raise errors.InvalidInput.of(called, sentence, "file_missing")
             return Source(found.blob, found.content_type, found.size)
         descriptor = Descriptor(called, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
-        return await self._media.resolve(account_id, descriptor, text)
+        return await self._media.resolve(tenant.account_id, descriptor, text)
 
     async def file(self, source: Source, name: str) -> File:
         """A stored file as a run reads it."""
@@ -161,10 +163,15 @@ class Names:
 _EXAMPLE_TYPES = {".png": "image/png", ".wav": "audio/wav"}
 
 
+def _folder(tenant: Tenant, kind: Kind, subfolder: str) -> dict[str, Any]:
+    stored = f"{_KEYLESS}{subfolder}" if tenant.keyless else subfolder
+    return {"account_id": tenant.account_id, "kind": kind, "subfolder": stored}
+
+
 def _put(run: Run, name: Name, source: Source) -> Transaction[None]:
-    row = {**_media_row(run.account_id, source), "prediction_id": run.paid_by}
+    row = {**_media_row(run.tenant.account_id, source), "prediction_id": run.paid_by}
     yield Query("media_insert", {**row, "expires_at": (yield from now()) + _LIFE_US[name.kind]})
-    yield Query("graph_file_put", {"account_id": run.account_id, "media": row["name"], **name.row})
+    yield Query("graph_file_put", {"media": row["name"], **name.row(run.tenant)})
 
 
 def _numbered(run: Run, kind: Kind, prefix: str, source: Source) -> Transaction[Name]:
@@ -173,9 +180,7 @@ def _numbered(run: Run, kind: Kind, prefix: str, source: Source) -> Transaction[
     least = f"{stem}_"
     alike = yield from one(
         "graph_files_named",
-        account_id=run.account_id,
-        kind=kind,
-        subfolder=subfolder,
+        **_folder(run.tenant, kind, subfolder),
         least=least,
         below=f"{stem}`",
     )
@@ -201,12 +206,13 @@ def _shown(stored: Stored, *, in_row: bool) -> str:
 
 
 class Outcomes:
-    """The cache of one account's nodes: in the store, and the last ones in memory."""
+    """The cache of one tenant's nodes: in the store, and the last ones in memory."""
 
-    def __init__(self, database: Database, media: Media, account_id: str) -> None:
+    def __init__(self, database: Database, media: Media, tenant: Tenant) -> None:
         self._database = database
         self._media = media
-        self._account_id = account_id
+        self._account_id = tenant.account_id
+        self._prefix = _KEYLESS if tenant.keyless else ""
         self._known: OrderedDict[str, Stored] = OrderedDict()
         self._bytes = 0
 
@@ -215,13 +221,14 @@ class Outcomes:
         found = {key: self._known[key] for key in keys if key in self._known}
         asked = [key for key in keys if key not in found]
         if asked:
-            listed = msgspec.json.encode(asked).decode()
+            listed = msgspec.json.encode([self._prefix + key for key in asked]).decode()
             rows = await self._database.read(many("graph_outcomes", account_id=self._account_id, keys=listed))
             for row in rows:
-                found[row["key"]] = await self._read(row)
+                key = str(row["key"]).removeprefix(self._prefix)
+                found[key] = await self._read(key, row)
         return {key: stored for key, stored in found.items() if stored is not _GONE}
 
-    async def _read(self, row: Row) -> Stored:
+    async def _read(self, key: str, row: Row) -> Stored:
         packed = None
         shown: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
         if row["media"] is not None:
@@ -232,7 +239,7 @@ class Outcomes:
             packed = base64.b64decode(shown.pop(_PACKED))
         stored = Stored(packed, shown, bool(shown.pop(_PREVIEW, False)))
         if row["prediction_id"] is None:
-            self._remember(row["key"], stored)
+            self._remember(key, stored)
         return stored
 
     def of_run(self, run: Run) -> RunOutcomes:
@@ -273,7 +280,12 @@ class Outcomes:
             if source is not None:
                 files.append({**_media_row(self._account_id, source), "expires_at": expires})
                 media = files[-1]["name"]
-            row = {"account_id": self._account_id, "key": key, "media": media, "expires_at": expires}
+            row = {
+                "account_id": self._account_id,
+                "key": self._prefix + key,
+                "media": media,
+                "expires_at": expires,
+            }
             shown = _shown(batch[key], in_row=source is None)
             rows.append({**row, "shown": shown, "prediction_id": paid_by})
         if files:
@@ -284,7 +296,9 @@ class Outcomes:
         """Forget all."""
         self._known.clear()
         self._bytes = 0
-        await self._database.write(many("graph_outcomes_clear", account_id=self._account_id))
+        await self._database.write(
+            many("graph_outcomes_clear", account_id=self._account_id, keyless=int(self._prefix != ""))
+        )
 
     def _remember(self, key: str, stored: Stored) -> None:
         before = self._known.pop(key, None)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs import hub
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.hub import Hub
@@ -61,12 +62,12 @@ class Telling:
         data = {**event.data, "prompt_id": self._prompt_id}
         if event.type == "executed":
             data["output"] = public(event.data["output"])
-        self._ears.hub.said(self._prompt_id, event.type, data)
+        self._ears.hub.said(self._parent.id, event.type, data)
         self._tell({"type": event.type, "data": data})
 
     def _tell(self, message: hub.Message) -> None:
         if self._parent.face == _FACE:
-            self._ears.hub.tell(self._parent.account_id, self._client_id, message)
+            self._ears.hub.tell(Tenant.of(self._parent), self._client_id, message)
 
     # -- nodes -------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import FREE, Price
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs import estimate, interface, slices, spaces
 from sixfold.core.graphs.convert import Converted, conversion
 from sixfold.core.graphs.documents import mapping
@@ -163,7 +164,7 @@ class Workshop:
     ) -> None:
         self._craft = craft
         self._pipeline = pipeline
-        self._outcomes: dict[str, Outcomes] = {}
+        self._outcomes: dict[Tenant, Outcomes] = {}
         self.spaces = built_in
         self.names = names
         self.packer = craft.packer
@@ -186,13 +187,13 @@ class Workshop:
         """What happens to predictions."""
         return self._pipeline.bus
 
-    def outcomes(self, account_id: str) -> Outcomes:
-        """The cache of an account's nodes."""
-        if account_id not in self._outcomes:
+    def outcomes(self, tenant: Tenant) -> Outcomes:
+        """The cache of a tenant's nodes."""
+        if tenant not in self._outcomes:
             if len(self._outcomes) >= _MOST_ACCOUNTS:
                 del self._outcomes[next(iter(self._outcomes))]
-            self._outcomes[account_id] = self.names.outcomes(account_id)
-        return self._outcomes[account_id]
+            self._outcomes[tenant] = self.names.outcomes(tenant)
+        return self._outcomes[tenant]
 
     # -- whether, and for how much -----------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from sixfold.core.work.records import Webhook
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What somebody asks for, on whose behalf. `charged=False` is keyless use on the operator's own machine.
+    """What somebody asks for, on whose behalf. `charged=False` is for orders without a key, and nothing else.
 
     `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
     model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`

@@ -141,7 +141,7 @@ class Pipeline:
 
     async def _submit(self, order: Order) -> Prediction:
         began = time.perf_counter_ns()
-        model = await self.find(order.model, order.account_id)
+        model = await self.find(order.model, order.account_id if order.charged else "")
         await self.prepare(model, order.inputs, charged=order.charged)
         quote = self.quote(
             model,
@@ -206,6 +206,7 @@ class Pipeline:
                 media_files.input_record(source, order.account_id, prediction_id)
                 for source in sources.values()
             ),
+            keyless=not order.charged,
         )
 
     # -- answering -------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class Draft:
     key_id: str | None = None
     media: tuple[Mapping[str, Any], ...] = ()
     upload_path: str | None = None
+    keyless: bool = False
 
 
 def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
@@ -128,6 +129,7 @@ def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
         "charge": draft.price.charge,
         "webhook": None if draft.webhook is None else _json(draft.webhook),
         "priced_us": draft.priced_us,
+        "keyless": int(draft.keyless),
     }
 
 

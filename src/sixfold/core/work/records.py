@@ -100,6 +100,7 @@ class Prediction:
     charge: charges.CostBreakdown | None = None
     list_price: int | None = None
     key_id: str | None = None
+    keyless: bool = False
 
     @property
     def is_terminal(self) -> bool:
@@ -153,6 +154,7 @@ class Prediction:
             charge=charges.decode(row["charge"]),
             list_price=row["list_price"],
             key_id=row["key_id"],
+            keyless=bool(row["keyless"]),
         )
 
 

@@ -31,8 +31,9 @@ WHERE o.account_id = :account_id AND o.expires_at > :now
        OR EXISTS (SELECT 1 FROM prediction p WHERE p.id = o.prediction_id AND p.state = 'succeeded'))
   AND o.key IN (SELECT value FROM json_each(:keys));
 
--- name: graph_outcomes_clear | Forget an account's outcomes.
-DELETE FROM graph_outcome WHERE account_id = :account_id;
+-- name: graph_outcomes_clear | Forget an account's outcomes: those of orders without a key, or the others.
+DELETE FROM graph_outcome
+WHERE account_id = :account_id AND (CASE WHEN key LIKE '/keyless/%' THEN 1 ELSE 0 END) = :keyless;
 
 -- name: graph_outcomes_sweep | Forget outcomes whose time is up.
 DELETE FROM graph_outcome WHERE expires_at <= :now;

@@ -2,11 +2,11 @@
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
-    charge, webhook, priced_us, list_price, key_id, created_at)
+    charge, webhook, priced_us, list_price, key_id, keyless, created_at)
 VALUES (
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
     :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :meter, :rate, :hardware,
-    :charge, :webhook, :priced_us, :list_price, :key_id, :now);
+    :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :now);
 
 -- name: prediction_origin | The first prediction of an account that was asked for exactly this.
 SELECT origin_id FROM prediction

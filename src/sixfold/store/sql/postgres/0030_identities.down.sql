@@ -1,0 +1,4 @@
+DROP TABLE upload_folder;
+DROP INDEX account_author;
+ALTER TABLE account DROP COLUMN author_id;
+ALTER TABLE prediction DROP COLUMN keyless;
