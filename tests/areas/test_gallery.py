@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -85,9 +86,11 @@ async def test_a_post_is_made_by_each_way_and_shown(either_home: House) -> None:
     assert [answer.status_code for answer in answers] == [200] * 4
     made = [answer.json() for answer in answers]
     assert all(body["id"] == body["post_id"] and body["uploaded_via_api"] is True for body in made)
-    assert {body["author_user_id"] for body in made} == {home.account.id}
+    [author] = {body["author_user_id"] for body in made}
+    assert re.fullmatch("user_[0-9a-f]{32}", author)
     found = (await listed(home, "posts"))["posts"]
     assert {row["id"] for row in found} == {body["id"] for body in made}
+    assert {row["author_user_id"] for row in found} == {author}
     by_id = {row["id"]: row for row in found}
     assert by_id[made[1]["id"]]["tags"] == ["foxes", "snow"]
     assert by_id[made[3]["id"]]["content_type"] == "video/mp4"

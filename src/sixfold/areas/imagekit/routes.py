@@ -14,8 +14,9 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.areas.imagekit import errors as dialect
 from sixfold.areas.imagekit import schemas
-from sixfold.core.accounts import rights
+from sixfold.core.accounts import rights, upload_folders
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import predictions, savepaths, upload_paths
 from sixfold.core.work.orders import Order
 from sixfold.core.work.ports import BlobStore
@@ -97,7 +98,10 @@ class ImageKit:
         wants_bytes = accept.best(request.headers.get("accept"), (_JSON, *_FORMATS)) in _FORMATS
         inputs["format"] = _format(request) if wants_bytes else "webp"
         wants = b"image" if wants_bytes else b"json"
-        once = Once(principal.account_id, wants + await request.body(), dialect.answer)
+        owner = principal.tenant.id
+        if principal.keyless:  # strangers share the tenant where the service is open to all
+            owner = f"{owner}/{self._services.origins.network(request)}"
+        once = Once(owner, wants + await request.body(), dialect.answer)
 
         async def work(idempotency_id: str | None) -> Response:
             asked = _Asked(principal, STYLE, inputs, calls.request_id(request), idempotency_id)
@@ -184,9 +188,16 @@ class ImageKit:
             await self._services.pipeline.refund(prediction, "the file could not be written to its path")
             raise errors.StoreFailed from error
         await self._services.database.write(upload_paths.stored(prediction.id), durable=False)
-        url = f"{self._services.settings.base_url}/uploads/{place.path}"
+        folder = await self._folder(Tenant.of(prediction))
+        url = f"{self._services.settings.base_url}/uploads/{folder}/{save_path}"
         body = {"path": url, "save_path": save_path, "bytes": len(data)}
         return answers.json(body, headers=answers.result_headers(prediction))
+
+    async def _folder(self, tenant: Tenant) -> str:
+        """The name that a tenant's folder has in URLs."""
+        database = self._services.database
+        name = await database.read(upload_folders.name_of(tenant))
+        return await database.write(upload_folders.create(tenant)) if name is None else name
 
 
 def _file(prediction: Prediction) -> OutputFile:

@@ -93,7 +93,7 @@ class Counter:
             "id": made.id,
             "post_id": made.id,
             "media_url": self._url(made.media),
-            "author_user_id": made.account_id,
+            "author_user_id": made.author_id,
             "uploaded_via_api": True,
         }
 
@@ -162,7 +162,7 @@ class Counter:
             "description": row.description,
             "greeting": row.greeting,
             "avatar_url": self._url(row.avatar) if row.avatar is not None else None,
-            "author_user_id": row.account_id,
+            "author_user_id": row.author_id,
             "uploaded_via_api": True,
             "created_at": rfc3339(row.created_at),
         }
@@ -174,7 +174,7 @@ class Counter:
             "media_url": self._url(row.media),
             "content_type": row.content_type,
             "tags": row.tags,
-            "author_user_id": row.account_id,
+            "author_user_id": row.author_id,
             "uploaded_via_api": True,
             "created_at": rfc3339(row.created_at),
         }

@@ -8,14 +8,20 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core.accounts import upload_folders
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.work import savepaths
 from sixfold.core.work.media import digest_of
 from sixfold.core.work.ports import BlobStore
-from sixfold.web import calls, files, sniffing
+from sixfold.web import auth, calls, files, sniffing
 from sixfold.web.services import Services
 
 _MAX_NAME = 128
 _TAG_CHARS = 32
+_PRIVATE = "private, no-cache"
+_NO_FILE = "There is no such file"
 _LINKED = ("image/", "video/", "audio/")  # nothing in these runs, wherever they are served from
 
 
@@ -51,19 +57,50 @@ class MediaFiles:
 
     async def uploaded(self, request: Request) -> Response:
         """One file at the path that a caller gave; it may be replaced."""
-        key = savepaths.key(calls.path_value(request, "path"))
-        if key is None:
-            raise errors.NotFound("There is no such file")
+        key, cache = await self._key(request, calls.path_value(request, "path"))
         store = self._services.uploads
         try:
             stored, head = await asyncio.gather(store.stat(key), _head(store, key))
         except KeyError:
             stored, head = None, b""
         if stored is None:
-            raise errors.NotFound("There is no such file")
+            raise errors.NotFound(_NO_FILE)
         kind = sniffing.sniff(head)
         tag = stored.tag or f"{stored.modified_at:x}-{stored.size:x}"
-        return await files.answer(request, files.Shown(store, key, stored.size, kind, tag, files.REVALIDATE))
+        return await files.answer(request, files.Shown(store, key, stored.size, kind, tag, cache))
+
+    async def _key(self, request: Request, path: str) -> tuple[str, str]:
+        """The key of an uploaded file, and how long its response may be cached; raises `NotFound`.
+
+        A folder's name in a URL is secret. URLs from before there were such names can be guessed, so they
+        answer only the owner.
+        """
+        name, _, rest = path.partition("/")
+        folder = await self._services.database.read(upload_folders.find(name))
+        cache = files.REVALIDATE
+        if folder is not None:
+            path = savepaths.stored(folder.tenant, rest, is_operator=folder.is_operator)
+        elif await self._is_owner(request, savepaths.owner_of(path)):
+            cache = _PRIVATE
+        else:
+            raise errors.NotFound(_NO_FILE)
+        key = savepaths.key(path)
+        if key is None:
+            raise errors.NotFound(_NO_FILE)
+        return key, cache
+
+    async def _is_owner(self, request: Request, account_id: str) -> bool:
+        """Whether an account asks, or the operator where no account is named."""
+        asking: Principal | Account | None = None
+        if auth.bearer_token(request) is not None:
+            principal = await self._services.doors.bearer(request)
+            asking = principal if principal.has(Rights.RUN) else None
+        elif (session := await self._services.sessions.of(request)) is not None:
+            asking = session.account
+        if asking is None:
+            return False
+        own_id = asking.account_id if isinstance(asking, Principal) else asking.id
+        return own_id == account_id if account_id else asking.is_operator
 
 
 def _is_inert(kind: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 
 from sixfold import errors
@@ -72,6 +73,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
             "kind": "operator" if operator else "customer",
             "email": address,
             "can_go_negative": int(operator),
+            "author_id": f"user_{secrets.token_hex(16)}",
         },
     )
     if not made:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -110,6 +110,10 @@ class Principal:
     def tenant(self) -> Tenant:
         """Whose work it sees."""
         return Tenant.of(self)
+
+    def without_key(self) -> Principal:
+        """Return the principal of a request without a key, which is booked on the same account."""
+        return replace(self, keyless=True, rights=Rights.RUN, authentication="local")
 
     def has(self, right: Rights) -> bool:
         """Whether a right was granted."""

@@ -28,6 +28,7 @@ ERASURES = (
     "erase_gallery_tags",
     "erase_posts",
     "erase_characters",
+    "erase_upload_folders",
     "erase_graph_files",
     "erase_graph_outcomes",
     "erase_graph_forgotten",

@@ -34,7 +34,7 @@ class Character:
     """A character as everybody sees it. The time is epoch µs."""
 
     id: str
-    account_id: str
+    author_id: str
     url_name: str
     name: str
     description: str

@@ -31,7 +31,7 @@ class Post:
     """A post as everybody sees it. The time is epoch µs."""
 
     id: str
-    account_id: str
+    author_id: str
     text: str
     media: str
     content_type: str

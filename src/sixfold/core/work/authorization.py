@@ -21,6 +21,7 @@ def check(order: Order) -> None:
 def principal_of(prediction: Prediction) -> Transaction[Principal]:
     """The principal that ordered a prediction: its key's, else its account's owner."""
     if prediction.key_id is None:
-        return (yield from accounts.by_id(prediction.account_id)).owner
+        owner = (yield from accounts.by_id(prediction.account_id)).owner
+        return owner.without_key() if prediction.keyless else owner
     found = yield from keys.by_id(prediction.key_id)
     return found or Principal(prediction.account_id, "", "")

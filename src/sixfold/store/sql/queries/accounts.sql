@@ -1,6 +1,6 @@
 -- name: account_insert | A new account with an empty balance; nothing when the email is taken.
-INSERT INTO account (id, kind, email, can_go_negative, created_at)
-VALUES (:id, :kind, :email, :can_go_negative, :now)
+INSERT INTO account (id, kind, email, can_go_negative, author_id, created_at)
+VALUES (:id, :kind, :email, :can_go_negative, :author_id, :now)
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -32,6 +32,17 @@ WHERE id = :id AND webhook_secret = :opened RETURNING id;
 
 -- name: account_set_password | Replace a password's hash.
 UPDATE account SET password_hash = :password_hash WHERE id = :id RETURNING id;
+
+-- name: upload_folder_of | The name of a tenant's folder for uploads.
+SELECT name FROM upload_folder WHERE account_id = :account_id AND keyless = :keyless;
+
+-- name: upload_folder_insert | A folder for uploads; nothing where the tenant has one.
+INSERT INTO upload_folder (name, account_id, keyless) VALUES (:name, :account_id, :keyless)
+ON CONFLICT DO NOTHING;
+
+-- name: upload_folder | Whose folder a name stands for.
+SELECT f.account_id, f.keyless, a.kind FROM upload_folder f JOIN account a ON a.id = f.account_id
+WHERE f.name = :name;
 
 -- name: key_insert | A new key; only its hash is kept.
 INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id)
